@@ -1,0 +1,1 @@
+"""Durable, exactly-once publish/subscribe on ZeroMQ."""

@@ -1,0 +1,1 @@
+"""The client: what applications call."""

@@ -1,0 +1,67 @@
+"""Clocks as arguments: cores are told what time it is, and stamps never run backwards.
+
+A stamp is what orders records between servers in a join (DESIGN section 5): the wall clock, read once when the process
+starts and then advanced by the monotonic clock, always above every stamp given out before and above the highest one
+heard of from others. A wall clock that jumps while the process runs therefore changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+MICROSECONDS: Final = 1_000_000
+STAMP_LEAD_MAX: Final = 3600 * MICROSECONDS
+"""A stamp heard of that is further ahead of our clock than this is reported, not followed (microseconds)."""
+
+
+class Clock(Protocol):
+    """Where a shell gets the time that it hands to its core."""
+
+    def monotonic(self) -> float:
+        """Seconds that only ever grow; the `now` of every core."""
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def monotonic(self) -> float:
+        """Seconds that only ever grow."""
+        return time.monotonic()
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+
+class Stamps:
+    """Gives out stamps: microseconds since 1970, strictly rising.
+
+    Args:
+        wall: seconds since 1970, read once.
+        now: the monotonic clock at that moment, in seconds.
+        last: the highest stamp known from before, in microseconds.
+    """
+
+    def __init__(self, wall: float, now: float, last: int = 0) -> None:
+        self._offset = wall - now
+        self.last = last
+
+    def reading(self, now: float) -> int:
+        """The clock in microseconds at `now`, which does not give a stamp out."""
+        return max(int((now + self._offset) * MICROSECONDS), self.last)
+
+    def next(self, now: float) -> int:
+        """A stamp above every other that was given out or heard of."""
+        self.last = max(int((now + self._offset) * MICROSECONDS), self.last + 1)
+        return self.last
+
+    def hear(self, stamp: int, now: float) -> bool:
+        """Take note of a stamp from elsewhere; False where it is too far ahead and was not followed."""
+        if stamp > int((now + self._offset) * MICROSECONDS) + STAMP_LEAD_MAX:
+            return False
+        self.last = max(self.last, stamp)
+        return True

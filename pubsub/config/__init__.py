@@ -1,0 +1,1 @@
+"""Settings of every role: defaults, files, environment, and where things live."""

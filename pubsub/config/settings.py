@@ -1,0 +1,128 @@
+"""What each role can be told, with its defaults and units; the limits that an operator may change are here too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class LivenessSettings:
+    """What every process of a cluster shares.
+
+    Attributes:
+        heartbeat_seconds: between heartbeats on an idle link.
+        liveness: heartbeats missed in a row after which a peer counts as dead.
+    """
+
+    heartbeat_seconds: float = 1.0
+    liveness: int = 3
+
+    @property
+    def patience_seconds(self) -> float:
+        """Silence after which a peer counts as dead: one full liveness."""
+        return self.heartbeat_seconds * self.liveness
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxySettings(LivenessSettings):
+    """A proxy.
+
+    Attributes:
+        id: its name.
+        bind: where clients connect.
+        servers: where servers connect; None: at `bind` too.
+        directory: where its routes file lives.
+        startup_wait_seconds: it assigns no topic for so long after its start; None: one full liveness.
+        topics_max: topics that it routes; one more is answered `full`.
+        servers_max: servers that may announce themselves.
+    """
+
+    id: str
+    bind: str
+    servers: str | None = None
+    directory: Path
+    startup_wait_seconds: float | None = None
+    topics_max: int = 200_000
+    servers_max: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings(LivenessSettings):
+    """A server.
+
+    Attributes:
+        id: its name.
+        bind: where other servers connect.
+        advertise: the address it tells them; None: what it is bound to.
+        proxies: the addresses of all proxies' server side.
+        directory: where its store lives; one server at a time.
+        announce_seconds: between periodic announcements.
+        retention_hold_seconds: a record stays at least so long after it was put, subscribers or not.
+        skew_seconds: bound on the difference of two servers' clocks.
+        backlog_bytes_max: bytes of one topic beyond which puts are answered `full`.
+        history_bytes_max: consumed bytes of one topic that stay while it is not whole.
+        store_bytes_max: bytes of the database beyond which the disk counts as full; 0: the disk's own limit.
+        reserve_bytes: space kept free on the disk for acknowledgements when it is full.
+        publishers_max: publishers per topic that are remembered; one more is answered `full`.
+        subscribers_max: subscribers per topic.
+        topics_max: topics it holds.
+        answer_records_max, answer_bytes_max: of one answer to a GET.
+        wait_seconds_max: of a long poll.
+    """
+
+    id: str
+    bind: str = "tcp://127.0.0.1:0"
+    advertise: str | None = None
+    proxies: tuple[str, ...]
+    directory: Path
+    announce_seconds: float = 5.0
+    retention_hold_seconds: float = 60.0
+    skew_seconds: float = 5.0
+    backlog_bytes_max: int = 8 * GIB
+    history_bytes_max: int = 1 * GIB
+    store_bytes_max: int = 0
+    reserve_bytes: int = 8 * MIB
+    publishers_max: int = 100_000
+    subscribers_max: int = 100_000
+    topics_max: int = 100_000
+    answer_records_max: int = 20_000
+    answer_bytes_max: int = 4 * MIB
+    wait_seconds_max: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """A client.
+
+    Attributes:
+        proxies: the addresses of the proxies' client side, tried in this order.
+        directory: where its state lives; None: under the user's data directory, by client ID.
+        timeout_seconds: of a call, where the call names none.
+        try_seconds: patience of the first try; it doubles with each round over the proxies.
+        tries: at one proxy before the next.
+        power_safe: fsync the outbox row before every send.
+        outbox_bytes_max: unfinished puts that are kept; one more raises.
+        window: put batches in flight per topic.
+        prefetch_records, prefetch_bytes: what is asked for ahead of the application.
+        handler_attempts: a handler that fails so often on one message sends it to the dead letters.
+        publisher_records, publisher_bytes, linger_seconds: when `publisher()` closes a batch.
+    """
+
+    proxies: tuple[str, ...] = field(default=("tcp://127.0.0.1:5601",))
+    directory: Path | None = None
+    timeout_seconds: float = 30.0
+    try_seconds: float = 0.1
+    tries: int = 3
+    power_safe: bool = False
+    outbox_bytes_max: int = 1 * GIB
+    window: int = 16
+    prefetch_records: int = 10_000
+    prefetch_bytes: int = 2 * MIB
+    handler_attempts: int = 5
+    publisher_records: int = 1_000
+    publisher_bytes: int = 1 * MIB
+    linger_seconds: float = 0.005

@@ -1,0 +1,210 @@
+"""The error tree: one base, then by whose fault it is.
+
+Every error carries its facts as attributes and builds its one-line text from them, so that a program can act on the
+facts and a person reads what happened, to what, and what to do next. `exit_code` is what the commands end with.
+
+    PubsubError
+      CallerError          this program asked for something that cannot be: InvalidName, TooLarge, NotSubscribed …
+      PeerError            what arrived breaks the protocol: DecodeError, Refused
+      StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
+      ConfigurationError   a setting, an address or a directory cannot be used
+      Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
+      DataLoss, Superseded what a subscriber must be told once
+"""
+
+from __future__ import annotations
+
+
+class PubsubError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    exit_code = 1
+
+
+class CallerError(PubsubError):
+    """The caller asked for something that cannot be done; nothing was sent and nothing was written."""
+
+    exit_code = 2
+
+
+class InvalidName(CallerError):
+    """A topic, client ID or server ID that the protocol does not allow (DESIGN section 4)."""
+
+    def __init__(self, kind: str, value: object, rule: str) -> None:
+        self.kind, self.value, self.rule = kind, value, rule
+        super().__init__(kind, value, rule)
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "…'"
+        return f"{self.kind} {shown} is not allowed: {self.rule}"
+
+
+class TooLarge(CallerError):
+    """A body, batch or queue beyond its named limit."""
+
+    def __init__(self, what: str, size: int, limit: int, name: str) -> None:
+        self.what, self.size, self.limit, self.name = what, size, limit, name
+        super().__init__(what, size, limit, name)
+
+    def __str__(self) -> str:
+        return f"{self.what} is {self.size:,}, above the limit {self.name} = {self.limit:,}"
+
+
+class NotSubscribed(CallerError):
+    """A get on a topic that this client is not subscribed to."""
+
+    exit_code = 6
+
+    def __init__(self, client: str, topic: str) -> None:
+        self.client, self.topic = client, topic
+        super().__init__(client, topic)
+
+    def __str__(self) -> str:
+        return (
+            f"client {self.client} is not subscribed to {self.topic}; "
+            f"subscribe first: pubsub client {self.client} subscribe {self.topic}"
+        )
+
+
+class PeerError(PubsubError):
+    """What a peer sent breaks the protocol."""
+
+
+class DecodeError(PeerError):
+    """Bytes that are not a message; `reason` says which rule they break."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return f"not a valid message: {self.reason}"
+
+
+class Refused(PeerError):
+    """The service refused a request for what its bytes say; a repeat would be refused again."""
+
+    def __init__(self, operation: str, topic: str, reason: str) -> None:
+        self.operation, self.topic, self.reason = operation, topic, reason
+        super().__init__(operation, topic, reason)
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.topic} was refused: {self.reason}"
+
+
+class StorageError(PubsubError):
+    """The disk cannot do what was asked; nothing that was acknowledged is lost by it."""
+
+    exit_code = 7
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(path, reason)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class StoreFull(StorageError):
+    """No space is left for new data; what is there can still be read and acknowledged."""
+
+
+class StoreDamaged(StorageError):
+    """The file is not what was written."""
+
+
+class StoreNewer(StorageError):
+    """The file was written by a newer release."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        self.found, self.known = found, known
+        super().__init__(path, f"written in format {found} by a newer release; this one knows up to {known}: upgrade")
+
+
+class StoreInUse(StorageError):
+    """Another process has the directory open."""
+
+    exit_code = 9
+
+    def __init__(self, path: str, owner: str) -> None:
+        self.owner = owner
+        super().__init__(path, f"in use by another process ({owner}); one at a time")
+
+
+class StateCopied(StorageError):
+    """A client's state directory was used in two places, or is an older copy of itself."""
+
+    exit_code = 10
+
+    def __init__(self, client: str, path: str, evidence: str) -> None:
+        self.client, self.evidence = client, evidence
+        super().__init__(path, evidence)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: a copy of this state directory was used elsewhere ({self.evidence}); "
+            f"run: pubsub client {self.client} renew"
+        )
+
+
+class ConfigurationError(PubsubError):
+    """A setting, an address or a directory that cannot be used."""
+
+    exit_code = 8
+
+
+class Unavailable(PubsubError):
+    """No proxy or server gave an answer within the call's time-out; the operation may or may not have happened."""
+
+    exit_code = 4
+
+    def __init__(self, operation: str, topic: str, seconds: float, reason: str = "") -> None:
+        self.operation, self.topic, self.seconds, self.reason = operation, topic, seconds, reason
+        super().__init__(operation, topic, seconds, reason)
+
+    def __str__(self) -> str:
+        tail = f" ({self.reason})" if self.reason else ""
+        return f"{self.operation} on {self.topic}: no success within {self.seconds:g} s{tail}"
+
+
+class InDoubt(Unavailable):
+    """A put that got no answer in time. It is kept and goes out, once, with the next put on its topic or `flush`."""
+
+    exit_code = 5
+
+    def __init__(self, client: str, topic: str, seconds: float, reason: str, unfinished: int) -> None:
+        super().__init__("put", topic, seconds, reason)
+        self.client, self.unfinished = client, unfinished
+
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()}; {self.unfinished} unfinished on this topic are kept. "
+            f"Finish: pubsub client {self.client} flush; give up: pubsub client {self.client} discard {self.topic}"
+        )
+
+
+class DataLoss(PubsubError):
+    """Records that this subscriber was to receive cannot be handed out any more. Raised once; the next call goes on."""
+
+    exit_code = 11
+
+    def __init__(self, topic: str, first: str, last: str, reason: str) -> None:
+        self.topic, self.first, self.last, self.reason = topic, first, last, reason
+        super().__init__(topic, first, last, reason)
+
+    def __str__(self) -> str:
+        return f"{self.topic}: records {self.first} to {self.last} are lost ({self.reason}); kept as a dead letter"
+
+
+class Superseded(PubsubError):
+    """Another process opened this client later, on another host or from another directory: it is the subscriber now."""
+
+    exit_code = 12
+
+    def __init__(self, client: str, topic: str) -> None:
+        self.client, self.topic = client, topic
+        super().__init__(client, topic)
+
+    def __str__(self) -> str:
+        return f"client {self.client} was opened elsewhere later; {self.topic} is delivered there now"

@@ -1,0 +1,39 @@
+"""Every named limit of the protocol, in one place (DESIGN section 7).
+
+What a peer can make us hold is bounded here, and each bound is checked before anything is allocated. Limits that an
+operator may want to change (backlog, windows, time-outs) are settings, in `pubsub.config`; these are the protocol's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NAME_LENGTH_MAX: Final = 64
+"""Characters of a client, server or proxy ID."""
+
+TOPIC_LENGTH_MAX: Final = 80
+"""Bytes of a topic."""
+
+HEADER_LENGTH_MAX: Final = 16 * 1024
+"""Bytes of a message's header, up to and with the empty line."""
+
+HEADER_FIELDS_MAX: Final = 40
+"""Fields of a header."""
+
+NUMBER_MAX: Final = 2**63 - 1
+"""Largest counter, offset, subscription number, stamp or message ID."""
+
+BODY_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of a message's body on the wire."""
+
+BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of one put batch, its table of ends included; the largest record is a little less."""
+
+BATCH_RECORDS_MAX: Final = 65_536
+"""Records in one put batch or one answer."""
+
+PROXIES_MAX: Final = 64
+"""Proxies that a client or a server may name."""
+
+OFFSET_BITS: Final = 40
+"""Bits of an offset within one log; the store's key is log number << OFFSET_BITS | offset."""

@@ -1,0 +1,1 @@
+"""The Messenger: acknowledged, retried, de-duplicated messages with callbacks over ZeroMQ."""

@@ -1,0 +1,142 @@
+"""ZeroMQ sockets with the options that the whole service needs, set in one place.
+
+Every ROUTER hands over: without that a peer that reconnects behind a half-open link is ignored for ever, while it
+believes to be connected. Every ROUTER is mandatory-routed, because one that is not drops silently; what cannot be
+routed is reported per message. Nothing lingers: reliability is end to end, never in a socket's queue.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+import zmq
+
+from pubsub.errors import ConfigurationError
+from pubsub.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
+
+HIGH_WATER_MARK: Final = 10_000
+"""Messages that a socket queues in each direction per peer. Windows of clients and servers stay below it."""
+
+FRAMES_MAX: Final = 8
+"""Frames of one message; one with more is dropped."""
+
+ROUTING_ID_BYTES: Final = 16
+
+Frames = list[bytes | memoryview]
+
+
+def _prepare(sock: zmq.Socket[bytes]) -> None:
+    sock.linger = 0
+    sock.sndhwm = sock.rcvhwm = HIGH_WATER_MARK
+    sock.maxmsgsize = BODY_BYTES_MAX + HEADER_LENGTH_MAX
+    sock.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
+
+
+def open_router(context: zmq.Context[Any], endpoint: str) -> tuple[zmq.Socket[bytes], str]:
+    """A ROUTER bound to `endpoint`.
+
+    Returns:
+        The socket and the endpoint it is bound to, with the port filled in where `endpoint` ends in `:0` or `:*`.
+
+    Raises:
+        ConfigurationError: the address is in use or is not one.
+    """
+    sock: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
+    _prepare(sock)
+    sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    try:
+        sock.bind(endpoint[:-1] + "*" if endpoint.startswith("tcp://") and endpoint.endswith(":0") else endpoint)
+    except zmq.ZMQError as error:
+        sock.close(0)
+        reason = "is in use by another process" if error.errno == zmq.EADDRINUSE else f"cannot be bound: {error}"
+        raise ConfigurationError(f"address {endpoint} {reason}") from None
+    return sock, sock.last_endpoint.decode().rstrip("\0")
+
+
+def open_dealer(context: zmq.Context[Any], endpoint: str) -> zmq.Socket[bytes]:
+    """A DEALER that connects to `endpoint`, under a fresh random routing ID, and reconnects with back-off.
+
+    Raises:
+        ConfigurationError: `endpoint` is not an address.
+    """
+    sock: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    _prepare(sock)
+    # A routing ID must not begin with a zero byte: those are ZeroMQ's own.
+    sock.setsockopt(zmq.ROUTING_ID, b"\x01" + secrets.token_bytes(ROUTING_ID_BYTES - 1))
+    sock.reconnect_ivl = 50
+    sock.reconnect_ivl_max = 1_000
+    try:
+        sock.connect(endpoint)
+    except zmq.ZMQError as error:
+        sock.close(0)
+        raise ConfigurationError(f"cannot connect to {endpoint!r}: {error}") from None
+    return sock
+
+
+def receive(sock: zmq.Socket[bytes], copy_below: int = 4096) -> Frames | None:
+    """The frames of the next message, or None where none is waiting.
+
+    Small frames are copied, which is cheaper; large ones are handed on as they lie in the message.
+    """
+    try:
+        frames = sock.recv_multipart(zmq.NOBLOCK, copy=False)
+    except zmq.Again:
+        return None
+    return [f.bytes if len(f.buffer) <= copy_below else f.buffer for f in frames]
+
+
+def send(sock: zmq.Socket[bytes], frames: Sequence[bytes | memoryview]) -> bool:
+    """Send one message without waiting; False where the peer is gone or its queue is at the high-water mark."""
+    try:
+        sock.send_multipart(frames, zmq.NOBLOCK, copy=False)
+    except zmq.Again:
+        return False
+    except zmq.ZMQError as error:
+        if error.errno == zmq.EHOSTUNREACH:
+            return False
+        raise
+    return True
+
+
+class Wakeup:
+    """Wakes a loop that polls, from a signal handler or another thread.
+
+    Its `fileno` goes into the poller; `set` makes it readable, `clear` unreadable.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        """What to poll for reading."""
+        return self._reader.fileno()
+
+    def writer_fileno(self) -> int:
+        """What `signal.set_wakeup_fd` may write to."""
+        return self._writer.fileno()
+
+    def set(self) -> None:
+        """Make it readable; any thread may."""
+        try:
+            self._writer.send(b"\0")
+        except BlockingIOError:
+            return  # It is full, so it is readable already.
+
+    def clear(self) -> None:
+        """Take out all that was written."""
+        try:
+            while self._reader.recv(4096):
+                continue
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Release both ends."""
+        self._reader.close()
+        self._writer.close()

@@ -1,0 +1,251 @@
+"""The service's messages: one dataclass each (DESIGN section 4; the paper's section 3.1).
+
+The positional fields are the paper's, in its order; the others are ours and travel as `name=value`. A field that has
+its default value is not sent. Times within messages are milliseconds where the name ends in `_ms` and microseconds
+since 1970 where it is a stamp. Every class is a plain record: what may stand in it is checked by the codec, on the way
+in and on the way out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pubsub.protocol.batch import Buffer
+from pubsub.protocol.names import Position
+
+
+class Outcome(StrEnum):
+    """What a STATUS says happened. Whether that is final, and for whom, is in the sets below."""
+
+    SUCCESS = "success"
+    DUPLICATE = "duplicate"  # a put that was taken before: a success
+    EMPTY = "empty"  # nothing to hand out within the wait
+    LOST = "lost"  # these records cannot be handed out any more; acknowledged like others
+    GAP = "gap"  # a put whose `previous` is above what this log holds of its publisher
+    UNAVAILABLE = "unavailable"  # no live holder, or this proxy may not route yet
+    MOVED = "moved"  # the topic is on its way to another server
+    BUSY = "busy"  # a queue is at its limit, or a question about the topic is still open
+    FULL = "full"  # the disk or the topic's backlog is full
+    UNKNOWN = "unknown"  # the topic or the subscription is not known here
+    GONE = "gone"  # the log that is named was given up
+    BEHIND = "behind"  # the position is older than what was acknowledged
+    SUPERSEDED = "superseded"  # the subscription, or the client, was opened anew elsewhere
+    REFUSED = "refused"  # the bytes themselves cannot be served
+    ANNOUNCE = "announce"  # to a server: who are you? announce yourself
+    TAKEN = "taken"  # to a server: its ID or store is in use by one that is still heard
+    STALE = "stale"  # to a server: an announcement older than what was heard before
+
+
+RETRY: Final = frozenset({Outcome.GAP, Outcome.UNAVAILABLE, Outcome.MOVED, Outcome.BUSY, Outcome.FULL, Outcome.UNKNOWN})
+"""Outcomes after which nothing has happened, and an earlier or later try may succeed."""
+
+
+@dataclass(slots=True)
+class Subscribe:
+    """SUBSCRIBE: start receiving what is put from now on.
+
+    Attributes:
+        number: of this transmission, from the client's allocator; the highest wins.
+        opening: the first number of this open client.
+        log: the log of the client's last answer on this topic, "" for none.
+        avoid: a log whose holder answered a gap or a wrong number, "" for none.
+    """
+
+    sender: str
+    topic: str
+    number: int
+    opening: int
+    log: str = ""
+    avoid: str = ""
+
+
+@dataclass(slots=True)
+class Unsubscribe:
+    """UNSUBSCRIBE: stop receiving, and forget what is waiting. Fields as in SUBSCRIBE."""
+
+    sender: str
+    topic: str
+    number: int
+    opening: int
+    log: str = ""
+    avoid: str = ""
+
+
+@dataclass(slots=True)
+class Get:
+    """GET: hand out records, and acknowledge up to `last`.
+
+    Attributes:
+        last: the position that is durable at the client; None: from where the subscription stands.
+        number: of the subscription.
+        opening: of the client.
+        after: the position received and not durable yet; None: the same as `last`.
+        records_max, bytes_max: at most so much; one record is always handed out. 0 records: acknowledge only.
+        wait_ms: how long the server may wait for the first record.
+    """
+
+    sender: str
+    topic: str
+    last: Position | None
+    number: int
+    opening: int
+    after: Position | None = None
+    records_max: int = 1
+    bytes_max: int = 0
+    wait_ms: int = 0
+    log: str = ""
+    avoid: str = ""
+
+
+@dataclass(slots=True)
+class Put:
+    """PUT: a batch of records.
+
+    Attributes:
+        counter: of the first record; the others follow one by one.
+        publisher: the client's store ID, which with the sender is the publisher.
+        count: how many records the batch holds.
+        previous: the publisher's counter before this one on this topic that was not discarded; 0: none.
+        checksum: CRC-32 of the body.
+        whole: 1: taken only while no other server holds any of the topic.
+    """
+
+    sender: str
+    topic: str
+    counter: int
+    publisher: str
+    count: int
+    previous: int
+    checksum: int
+    whole: int = 0
+    log: str = ""
+    avoid: str = ""
+    body: Buffer = b""
+
+
+@dataclass(slots=True)
+class Periodic:
+    """PERIODIC: a server's announcement of the topics it holds.
+
+    Attributes:
+        store: the ID of its store.
+        incarnation: rises with each of its starts.
+        change: rises with what it holds; orders announcements within an incarnation.
+        address: where other servers reach it.
+        proxies: the proxies of its configuration, sorted, separated by commas.
+        stamp: the highest stamp it gave out or heard of.
+        partial: 1: `topics` holds only what changed since the announcement before.
+        topics: topic to log ID; a topic that is no longer held has the log ID "".
+    """
+
+    sender: str
+    store: str
+    incarnation: int
+    change: int
+    address: str
+    proxies: str
+    stamp: int
+    partial: int = 0
+    topics: dict[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """HEARTBEAT: still here. `leaving` = 1: this is the last one."""
+
+    sender: str
+    stamp: int = 0
+    leaving: int = 0
+
+
+@dataclass(slots=True)
+class Whole:
+    """WHOLE: does any other server hold any of these topics? Answered by the body of a STATUS."""
+
+    sender: str
+    topics: dict[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Merge:
+    """MERGE: give this topic to the server at `address`, which holds the log `log`."""
+
+    sender: str
+    topic: str
+    address: str
+    log: str = ""
+
+
+@dataclass(slots=True)
+class Transfer:
+    """TRANSFER: one step of moving a topic from one server to another.
+
+    Attributes:
+        step: offer, accepted, chunk, commit or done.
+        transfer: the ID of this transfer, 64 bits in hex.
+        chunk: number of the chunk, from 0.
+        absorbed: log IDs that travel with it, separated by commas.
+    """
+
+    sender: str
+    topic: str
+    step: str = "offer"
+    transfer: str = ""
+    chunk: int = 0
+    absorbed: str = ""
+    body: Buffer = b""
+
+
+@dataclass(slots=True)
+class Report:
+    """REPORT: what do you know? Asked by an operator's command, answered with JSON in the body.
+
+    Attributes:
+        target: a server's ID, which the proxy passes it on to; "-" for the proxy itself.
+    """
+
+    sender: str
+    target: str
+
+
+@dataclass(slots=True)
+class Status:
+    """STATUS: the answer to every other message.
+
+    Attributes:
+        outcome: what happened.
+        message: with records, the position of the last one.
+        reason: a few words for a person, spaces written as `_`.
+        last: the highest counter held of the publisher.
+        position: where the subscription stands.
+        first: with LOST, the first lost position; `message` is the last.
+        number, opening: the subscription's, where a higher one is known.
+        log: the log that answered.
+        records, checksum: of the body.
+        change: of the announcement that is answered.
+        stamp: the highest one known.
+        server: whom the answer speaks of.
+        body: records, JSON, or (to WHOLE and PERIODIC) topics with the IDs of other holders separated by commas.
+    """
+
+    sender: str
+    outcome: Outcome
+    message: Position | None = None
+    reason: str = ""
+    last: int = -1
+    position: Position | None = None
+    first: Position | None = None
+    number: int = 0
+    opening: int = 0
+    log: str = ""
+    records: int = 0
+    checksum: int = 0
+    change: int = 0
+    stamp: int = 0
+    server: str = ""
+    body: Buffer = b""
+
+
+Message = Subscribe | Unsubscribe | Get | Put | Periodic | Heartbeat | Whole | Merge | Transfer | Report | Status

@@ -1,0 +1,100 @@
+"""Names that may travel: IDs, topics, log IDs and positions, each checked before anything is built from it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote, unquote
+
+from pubsub.errors import InvalidName
+from pubsub.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
+
+Position = tuple[str, int]
+"""A record's place: (log ID, offset). As text, and as a message ID, it is `log.offset`."""
+
+_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
+_TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
+_HEX: Final = re.compile(r"[0-9a-f]{16}")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` may name a client, a server or a proxy."""
+    return _ID.fullmatch(text) is not None and text not in {".", ".."}
+
+
+def is_topic(text: str) -> bool:
+    """Whether `text` may name a topic."""
+    return _TOPIC.fullmatch(text) is not None
+
+
+def is_hex(text: str) -> bool:
+    """Whether `text` is a log ID or a store ID: 64 bits as 16 lower-case hex digits."""
+    return _HEX.fullmatch(text) is not None
+
+
+def check_id(kind: str, text: str) -> str:
+    """The ID itself.
+
+    Args:
+        kind: what it names, for the error's text: "client ID", "server ID" …
+        text: the ID.
+
+    Raises:
+        InvalidName: it is not 1-64 of A-Z a-z 0-9 . _ -, or it is . or .. (DESIGN section 4).
+    """
+    if not isinstance(text, str) or not is_id(text):
+        raise InvalidName(kind, text, f"1-{NAME_LENGTH_MAX} of A-Z a-z 0-9 . _ - and not . or ..")
+    return text
+
+
+def check_topic(text: str) -> str:
+    """The topic itself.
+
+    Raises:
+        InvalidName: it is not 1-80 printable ASCII characters without space (DESIGN section 4).
+    """
+    if not isinstance(text, str) or not is_topic(text):
+        raise InvalidName("topic", text, f"1-{TOPIC_LENGTH_MAX} printable ASCII characters without space")
+    return text
+
+
+def file_name(topic: str) -> str:
+    """The topic as the name of a file or folder: percent-encoded, dots too where there is nothing else."""
+    encoded = quote(topic, safe="")
+    return encoded if encoded.strip(".") else encoded.replace(".", "%2E")
+
+
+def topic_of(name: str) -> str:
+    """The topic whose `file_name` this is."""
+    return unquote(name)
+
+
+def parse_number(text: str) -> int:
+    """A decimal number of the protocol, 0 to 2^63 - 1, in its one spelling.
+
+    Raises:
+        ValueError: it is spelt otherwise or too large.
+    """
+    if _NUMBER.fullmatch(text) is None or (number := int(text)) > NUMBER_MAX:
+        raise ValueError(f"not a number from 0 to 2^63-1: {text[:40]!r}")
+    return number
+
+
+def format_position(position: Position | None) -> str:
+    """`log.offset`, or -1 for none."""
+    return "-1" if position is None else f"{position[0]}.{position[1]}"
+
+
+def parse_position(text: str) -> Position | None:
+    """The position that `format_position` wrote.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if text == "-1":
+        return None
+    log, dot, offset = text.partition(".")
+    if not dot or _HEX.fullmatch(log) is None:
+        raise ValueError(f"not a position: {text[:60]!r}")
+    return log, parse_number(offset)

@@ -1,0 +1,204 @@
+"""The body of an answer with records: runs of stored batches, joined.
+
+A run is what came in one put batch, or a part of it: consecutive offsets of one log, consecutive counters of one
+publisher, one stamp. The server copies the tables of ends and the bytes of the batches as they are stored, whatever
+number of records they hold, so its cost is per batch, and ten thousand small puts become one body:
+
+    format, flags, reserved | runs, records, logs, publishers (4 bytes each) | bytes of the name table (4)
+    names: log IDs, then publishers, each ended by a line feed
+    columns, `runs` entries each: offset 8, counter 8, stamp 8, base 8 (signed), begin 4, records 4, log 4, publisher 4
+    ends: `records` entries of 4 bytes          | the records' bytes
+
+All little-endian. Record k of a run ends at base + end[k] in the bytes and begins where the one before ends; the run's
+first begins at `begin`. (`base` is negative where a run starts in the middle of a stored batch.)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pubsub.errors import DecodeError
+from pubsub.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, NUMBER_MAX
+from pubsub.protocol.batch import END_BYTES, HEAD_BYTES, Buffer, data_start
+from pubsub.protocol.names import Position, is_hex, is_id
+
+FORMAT: Final = 2
+_HEAD: Final = struct.Struct("<BBHIIIII")
+
+
+@dataclass(slots=True)
+class Run:
+    """Records of one put batch that are handed out together.
+
+    Attributes:
+        log, offset: where the first of them stands.
+        publisher, counter: who put it, and its put counter; the others' follow one by one.
+        stamp: when the server took the batch, microseconds since 1970.
+        ends: where each record ends in the joined bytes, `data`.
+        begin: where the first begins.
+    """
+
+    log: str
+    offset: int
+    publisher: str
+    counter: int
+    stamp: int
+    begin: int
+    ends: Sequence[int]
+
+    @property
+    def last(self) -> Position:
+        """The position of its last record."""
+        return self.log, self.offset + len(self.ends) - 1
+
+
+class RecordsBuilder:
+    """Joins stored batches, or parts of them, into one body."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.data_bytes = 0
+        self._logs: dict[str, int] = {}
+        self._publishers: dict[str, int] = {}
+        self._columns: tuple[list[int], ...] = tuple([] for _ in range(8))
+        self._ends: list[Buffer] = []
+        self._data: list[Buffer] = []
+
+    def add(
+        self, log: str, offset: int, publisher: str, counter: int, stamp: int, batch: Buffer, first: int, stop: int
+    ) -> None:
+        """Append records [first, stop) of a stored batch.
+
+        Args:
+            log, offset, publisher, counter: of record `first`.
+            stamp: of the batch, microseconds since 1970.
+            batch: the whole batch, checked before.
+            first, stop: which of its records, counted from 0.
+        """
+        (held,) = struct.unpack_from("<I", batch, 4)
+        table = memoryview(batch)
+        start = data_start(held)
+        skipped = struct.unpack_from("<I", batch, HEAD_BYTES + END_BYTES * (first - 1))[0] if first else 0
+        (upto,) = struct.unpack_from("<I", batch, HEAD_BYTES + END_BYTES * (stop - 1))
+        begin = self.data_bytes
+        row = (
+            offset,
+            counter,
+            stamp,
+            begin - skipped,
+            begin,
+            stop - first,
+            self._logs.setdefault(log, len(self._logs)),
+            self._publishers.setdefault(publisher, len(self._publishers)),
+        )
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
+        self._ends.append(table[HEAD_BYTES + END_BYTES * first : HEAD_BYTES + END_BYTES * stop])
+        self._data.append(table[start + skipped : start + upto])
+        self.records += stop - first
+        self.data_bytes += upto - skipped
+
+    def build(self) -> bytes:
+        """The body of all that was added."""
+        names = "".join(f"{name}\n" for name in (*self._logs, *self._publishers)).encode("ascii")
+        runs = len(self._columns[0])
+        head = _HEAD.pack(FORMAT, 0, 0, runs, self.records, len(self._logs), len(self._publishers), len(names))
+        formats = ("Q", "Q", "Q", "q", "I", "I", "I", "I")
+        columns = [struct.pack(f"<{runs}{f}", *c) for f, c in zip(formats, self._columns, strict=True)]
+        return b"".join((head, names, *columns, *self._ends, *self._data))
+
+
+class Records:
+    """The decoded body of an answer with records.
+
+    Args:
+        body: the bytes.
+
+    Raises:
+        DecodeError: they are not such a body.
+    """
+
+    __slots__ = ("count", "data", "runs")
+
+    def __init__(self, body: bytes) -> None:
+        if not _HEAD.size <= len(body) <= BODY_BYTES_MAX:
+            raise DecodeError(f"records in {len(body)} bytes")
+        version, flags, reserved, runs, self.count, logs, publishers, name_bytes = _HEAD.unpack_from(body)
+        if version != FORMAT or flags or reserved:
+            raise DecodeError(f"records format {version} with flags {flags:#x} is not known")
+        if not (0 < runs <= self.count <= BATCH_RECORDS_MAX and 0 < logs <= runs and 0 < publishers <= runs):
+            raise DecodeError(f"{self.count} records in {runs} runs")
+        place = _HEAD.size + name_bytes
+        ends_at = place + 48 * runs
+        data_at = ends_at + END_BYTES * self.count
+        if data_at > len(body):
+            raise DecodeError("records shorter than their tables")
+        names = self._names(body[_HEAD.size : place], logs, publishers)
+        columns = []
+        for code, width in (("Q", 8), ("Q", 8), ("Q", 8), ("q", 8), ("I", 4), ("I", 4), ("I", 4), ("I", 4)):
+            columns.append(struct.unpack_from(f"<{runs}{code}", body, place))
+            place += width * runs
+        self.data = body[data_at:]
+        ends = struct.unpack_from(f"<{self.count}I", body, ends_at)
+        self.runs = self._split(columns, ends, names[:logs], names[logs:])
+
+    @staticmethod
+    def _names(raw: bytes, logs: int, publishers: int) -> list[str]:
+        try:
+            names = raw.decode("ascii").split("\n")
+        except UnicodeDecodeError:
+            raise DecodeError("names of records are not ASCII") from None
+        if names.pop() != "" or len(names) != logs + publishers:
+            raise DecodeError("table of names does not hold what it announces")
+        for name in names[:logs]:
+            if not is_hex(name):
+                raise DecodeError(f"not a log ID: {name[:40]!r}")
+        for name in names[logs:]:
+            check_publisher(name)
+        return names
+
+    def _split(
+        self, columns: list[tuple[int, ...]], ends: tuple[int, ...], logs: list[str], publishers: list[str]
+    ) -> list[Run]:
+        out, place, total = [], 0, len(self.data)
+        expected = 0
+        for offset, counter, stamp, base, begin, records, log, publisher in zip(*columns, strict=True):
+            stop = place + records
+            if not records or stop > self.count or log >= len(logs) or publisher >= len(publishers):
+                raise DecodeError("a run of records points outside its tables")
+            if max(offset, counter, stamp) > NUMBER_MAX - records:
+                raise DecodeError("a run's numbers are above 2^63-1")
+            own: Sequence[int]
+            own = [base + end for end in ends[place:stop]] if base else ends[place:stop]
+            if begin != expected or own[0] < begin or own[-1] > total or (records > 1 and list(own) != sorted(own)):
+                raise DecodeError("a run of records is not in order")
+            expected = own[-1]
+            out.append(Run(logs[log], offset, publishers[publisher], counter, stamp, begin, own))
+            place = stop
+        if place != self.count or expected != total:
+            raise DecodeError("runs do not add up to the records announced")
+        return out
+
+    def bodies(self) -> Iterator[bytes]:
+        """Every record's bytes, in order."""
+        data = self.data
+        for run in self.runs:
+            begin = run.begin
+            for end in run.ends:
+                yield data[begin:end]
+                begin = end
+
+
+def check_publisher(name: str) -> str:
+    """The publisher itself: `client ID/store ID`.
+
+    Raises:
+        DecodeError: it is not one.
+    """
+    sender, slash, store = name.partition("/")
+    if not slash or not is_id(sender) or not is_hex(store):
+        raise DecodeError(f"not a publisher: {name[:90]!r}")
+    return name

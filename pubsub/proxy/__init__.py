@@ -1,0 +1,1 @@
+"""The proxy: finds the server that owns a topic."""

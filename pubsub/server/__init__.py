@@ -1,0 +1,1 @@
+"""The server: keeps topics, their messages and their subscribers on disk."""
