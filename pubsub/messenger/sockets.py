@@ -54,7 +54,8 @@ def open_router(context: zmq.Context[Any], endpoint: str) -> tuple[zmq.Socket[by
         sock.close(0)
         reason = "is in use by another process" if error.errno == zmq.EADDRINUSE else f"cannot be bound: {error}"
         raise ConfigurationError(f"address {endpoint} {reason}") from None
-    return sock, sock.last_endpoint.decode().rstrip("\0")
+    bound = sock.getsockopt(zmq.LAST_ENDPOINT)
+    return sock, bound.decode().rstrip("\0") if isinstance(bound, bytes) else endpoint
 
 
 def open_dealer(context: zmq.Context[Any], endpoint: str) -> zmq.Socket[bytes]:
