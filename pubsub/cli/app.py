@@ -1,0 +1,68 @@
+"""The command `pubsub`: names its groups and imports each only when it is called.
+
+A group is a module with a `typer.Typer` called `app`. Most of what a command line costs is imports: with the groups
+behind `LAZY`, `pubsub client … put` never loads what `pubsub server start` needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from pubsub import console
+
+LAZY: Final[dict[str, str]] = {
+    "client": "pubsub.client.commands",
+    "config": "pubsub.cli.settings",
+    "proxy": "pubsub.proxy.commands",
+    "server": "pubsub.server.commands",
+    "status": "pubsub.cli.status",
+    "up": "pubsub.cli.cluster",
+}
+"""Name of a group or command -> the module whose `app` it is."""
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are imported when they are looked up."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names, without importing anything."""
+        return list(LAZY)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, imported now; None where there is no such name."""
+        module = LAZY.get(cmd_name)
+        if module is None:
+            return None
+        command = typer.main.get_command(importlib.import_module(module).app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(cls=LazyGroup, name="pubsub", rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"pubsub {version('pirate-pubsub')}")
+        raise typer.Exit
+
+
+@app.callback()
+def pubsub(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Durable, exactly-once publish/subscribe on ZeroMQ."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The entry point: runs `pubsub ARGV…` and returns its exit code (docs/commands.md lists them)."""
+    return console.run(app, "pubsub", argv)

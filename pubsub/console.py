@@ -1,0 +1,71 @@
+"""What every command shares: one place that turns an error into one line and an exit code.
+
+Nothing here is imported before it is needed (rich is not, on the way of a small put), because a command that takes a
+person's patience takes a script's as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pubsub.errors import PubsubError
+
+if TYPE_CHECKING:
+    import typer
+
+EXIT_OK = 0
+EXIT_ERROR = 1
+EXIT_BAD_INPUT = 2
+EXIT_NO_MESSAGE = 3
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+
+
+def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit code; an error is one line on stderr, never a traceback.
+
+    Args:
+        app: the commands.
+        name: what the user typed to get here ("pubsub", "python -m server").
+        argv: the arguments; None: those of this process. None at all ask for help.
+    """
+    import typer
+
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    try:
+        command: Any = typer.main.get_command(app)
+        code = command.main(args=arguments, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else EXIT_OK
+    except typer.TyperException as error:
+        return _usage(error, name)
+    except PubsubError as error:
+        complain(str(error))
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; what is still buffered must not raise again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
+    except Exception as error:
+        # The last resort: a person gets a line, and with PUBSUB_TRACEBACK=1 the place.
+        if os.environ.get("PUBSUB_TRACEBACK"):
+            raise
+        complain(f"internal error: {type(error).__name__}: {error}; PUBSUB_TRACEBACK=1 shows where")
+        return EXIT_INTERNAL
+
+
+def complain(text: str) -> None:
+    """Writes one line "pubsub: error: …" to stderr, whatever line breaks `text` holds."""
+    sys.stderr.write("pubsub: error: " + " ".join(text.split()) + "\n")
+
+
+def _usage(error: typer.TyperException, name: str) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else name
+    complain(f"{error.format_message().rstrip('.')}; see: {path} --help")
+    return error.exit_code
