@@ -1,0 +1,272 @@
+"""Settings from four places: flag, else environment, else TOML file, else default; each value knows which.
+
+A setting has one name everywhere. `retention_hold_seconds` of a server is `--retention-hold-seconds`,
+`PUBSUB_SERVER_RETENTION_HOLD_SECONDS`, and `retention_hold_seconds` under `[server]` in the file. What every process
+of a cluster shares (`heartbeat_seconds`, `liveness`, `proxies_file`) may also be said once: as `PUBSUB_LIVENESS`, and
+under `[cluster]`. Proxies are named by `proxies` or by `proxies_file`: the nearer place wins, and a place names only
+one of them.
+
+Every bad value ends as one ConfigurationError: the setting, the value, where it came from, what is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from pubsub.config import locations
+from pubsub.config.addresses import ProxyAddress, listens_everywhere, read_proxies
+from pubsub.config.rules import RULES
+from pubsub.config.settings import ClientSettings, LivenessSettings, ProxySettings, ServerSettings
+from pubsub.errors import ConfigurationError
+
+S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
+
+ROLES: Final[Mapping[str, type[ProxySettings] | type[ServerSettings] | type[ClientSettings]]] = {
+    "proxy": ProxySettings,
+    "server": ServerSettings,
+    "client": ClientSettings,
+}
+"""Name of each role, as in the file's tables and the environment's names -> its settings."""
+
+SHARED: Final = frozenset({field.name for field in fields(LivenessSettings)} | {"proxies_file"})
+"""Settings that may be given once for all roles."""
+
+FLAGS: Final[Mapping[str, str]] = {"directory": "--data", "proxies": "--proxy"}
+"""Settings whose flag has another name than theirs; a client's directory is --directory."""
+
+CONFIG_VARIABLE: Final = "PUBSUB_CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One value, not yet checked, and where it came from."""
+
+    value: object
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[S]):
+    """Settings that were read.
+
+    Attributes:
+        settings: all values, checked.
+        origins: setting -> "--data", "PUBSUB_SERVER_DIRECTORY", "/etc/pubsub.toml [server]" or "default".
+    """
+
+    settings: S
+    origins: Mapping[str, str]
+
+
+def load(
+    role: type[S],
+    flags: Mapping[str, object] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    file: Path | str | None = None,
+) -> Loaded[S]:
+    """Reads a role's settings.
+
+    Args:
+        role: ProxySettings, ServerSettings or ClientSettings.
+        flags: setting -> what the command line, or a program, said; None and () mean nothing. `proxies_file` too.
+        environment: None: this process's.
+        file: the TOML file; None: what PUBSUB_CONFIG names, else the user's config.toml if there is one.
+
+    Raises:
+        ConfigurationError: a value is not allowed, or a setting without default is not given.
+    """
+    environment = os.environ if environment is None else environment
+    name = role_name(role)
+    tables = _read_tables(file, environment)
+    places = [
+        _from_flags(name, flags or {}),
+        _from_environment(name, environment),
+        _from_tables(name, tables),
+    ]
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for field in fields(role):
+        given = _find(field, places)
+        if given is None:
+            origins[field.name] = "default"
+            values[field.name] = _default(name, field, values)
+        else:
+            origins[field.name] = given.origin
+            values[field.name] = _check(name, field.name, given)
+    settings: S = role(**values)
+    _check_together(settings, origins)
+    return Loaded(settings, origins)
+
+
+def role_name(role: type[S]) -> str:
+    """The role whose settings these are: "proxy", "server" or "client"."""
+    return next(name for name, settings in ROLES.items() if settings is role)
+
+
+def flag_name(role: str, setting: str) -> str:
+    """The flag of a setting: "--retention-hold-seconds"; some have a shorter one."""
+    if setting == "directory" and role == "client":
+        return "--directory"
+    return FLAGS.get(setting, "--" + setting.replace("_", "-"))
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Names that look like a role's settings but are none: probably misspelt.
+
+    They are no error, since orchestrators put variables of their own beside ours (a service called `pubsub-server`
+    makes PUBSUB_SERVER_PORT); `pubsub config show` lists them.
+    """
+    known = {
+        variable
+        for role, settings in ROLES.items()
+        for name in _settings_of(settings)
+        for variable in _variables(role, name)
+    }
+    prefixes = tuple(f"PUBSUB_{role.upper()}_" for role in ROLES)
+    return sorted(name for name in environment if name.startswith(prefixes) and name not in known)
+
+
+def configuration_path(file: Path | str | None, environment: Mapping[str, str]) -> tuple[Path, bool]:
+    """The TOML file to read, and whether someone named it (then it must exist)."""
+    if file is not None:
+        return Path(file).expanduser(), True
+    if environment.get(CONFIG_VARIABLE):
+        return Path(environment[CONFIG_VARIABLE]).expanduser(), True
+    return locations.configuration_file(), False
+
+
+def _settings_of(role: type[Any]) -> list[str]:
+    names = [field.name for field in fields(role)]
+    return [*names, "proxies_file"] if "proxies" in names else names
+
+
+def _variables(role: str, setting: str) -> list[str]:
+    names = [f"PUBSUB_{role.upper()}_{setting.upper()}"]
+    return [*names, f"PUBSUB_{setting.upper()}"] if setting in SHARED else names
+
+
+def _from_flags(role: str, flags: Mapping[str, object]) -> dict[str, Given]:
+    return {
+        name: Given(value, flag_name(role, name)) for name, value in flags.items() if value is not None and value != ()
+    }
+
+
+def _from_environment(role: str, environment: Mapping[str, str]) -> dict[str, Given]:
+    found = {}
+    for setting in _settings_of(ROLES[role]):
+        for variable in _variables(role, setting):
+            if variable in environment and setting not in found:
+                found[setting] = Given(environment[variable], variable)
+    return found
+
+
+def _from_tables(role: str, tables: Mapping[str, Mapping[str, Given]]) -> dict[str, Given]:
+    known = _settings_of(ROLES[role])
+    shared = {name: given for name, given in tables.get("cluster", {}).items() if name in known}
+    return shared | dict(tables.get(role, {}))
+
+
+def _read_tables(file: Path | str | None, environment: Mapping[str, str]) -> dict[str, dict[str, Given]]:
+    path, named = configuration_path(file, environment)
+    if not named and not path.exists():
+        return {}
+    import tomllib  # noqa: PLC0415  only where there is a file
+
+    try:
+        with path.open("rb") as stream:
+            content = tomllib.load(stream)
+    except OSError as error:
+        raise ConfigurationError(f"configuration file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"configuration file {path} is not TOML: {error}") from None
+    known = {role: _settings_of(settings) for role, settings in ROLES.items()} | {"cluster": sorted(SHARED)}
+    tables: dict[str, dict[str, Given]] = {}
+    for table, entries in content.items():
+        if table not in known or not isinstance(entries, dict):
+            tables_known = ", ".join(f"[{name}]" for name in known)
+            raise ConfigurationError(f"configuration file {path}: {table} is not known; allowed: {tables_known}")
+        for name, value in entries.items():
+            if name not in known[table]:
+                allowed = ", ".join(known[table])
+                raise ConfigurationError(f"configuration file {path}: [{table}] has no {name}; allowed: {allowed}")
+            tables.setdefault(table, {})[name] = Given(value, f"{path} [{table}]")
+    return tables
+
+
+def _find(field: Field[Any], places: list[Any]) -> Given | None:
+    """What the nearest place says of a setting; proxies may be said as a file."""
+    for place in places:
+        found: Given | None = place.get(field.name)
+        listed: Given | None = place.get("proxies_file") if field.name == "proxies" else None
+        if found is not None and listed is not None:
+            raise ConfigurationError(
+                f"proxies are named twice: by {found.origin} and by the file {listed.value} ({listed.origin}); "
+                "allowed: one of them"
+            )
+        if found is not None:
+            return found
+        if listed is not None:
+            return Given(_ProxiesFile(listed), listed.origin)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _ProxiesFile:
+    given: Given
+
+    def addresses(self, role: str) -> tuple[str, ...]:
+        try:
+            path = RULES["directory"].value(self.given.value)
+        except ValueError as error:
+            raise _refusal(role, "proxies_file", self.given, str(error)) from None
+        proxies: tuple[ProxyAddress, ...] = read_proxies(path)  # type: ignore[arg-type]
+        return tuple(proxy.servers if role == "server" else proxy.clients for proxy in proxies)
+
+
+def _check(role: str, setting: str, given: Given) -> object:
+    if isinstance(given.value, _ProxiesFile):
+        return given.value.addresses(role)
+    try:
+        return RULES[setting].value(given.value)
+    except ValueError as error:
+        raise _refusal(role, setting, given, str(error)) from None
+
+
+def _refusal(role: str, setting: str, given: Given, allowed: str) -> ConfigurationError:
+    shown = repr(given.value)
+    shown = shown if len(shown) <= 60 else shown[:57] + "…"
+    return ConfigurationError(f"{role} {setting} = {shown} (from {given.origin}) is not allowed; allowed: {allowed}")
+
+
+def _default(role: str, field: Field[Any], values: Mapping[str, Any]) -> object:
+    if field.default is not MISSING:
+        return field.default
+    if field.name == "directory" and role == "proxy":
+        return locations.state_directory(role, values["id"])
+    places = f"{flag_name(role, field.name)}, {_variables(role, field.name)[0]} or {field.name} under [{role}]"
+    if field.name == "proxies":
+        places = f"{places}; or a proxies file: --proxies-file, PUBSUB_PROXIES_FILE or proxies_file under [cluster]"
+    raise ConfigurationError(f"{role} {field.name} is not set; say it by {places}")
+
+
+def _check_together(settings: ProxySettings | ServerSettings | ClientSettings, origins: Mapping[str, str]) -> None:
+    """Rules that need more than one setting."""
+    if not isinstance(settings, ServerSettings):
+        return
+    least = 2 * settings.skew_seconds + settings.patience_seconds
+    if settings.retention_hold_seconds < least:
+        raise ConfigurationError(
+            f"server retention_hold_seconds = {settings.retention_hold_seconds:g} "
+            f"(from {origins['retention_hold_seconds']}) is not allowed; "
+            f"allowed: at least twice skew_seconds and one full liveness, {least:g} s"
+        )
+    if listens_everywhere(settings.bind) and settings.advertise is None:
+        raise ConfigurationError(
+            f"server bind = {settings.bind!r} (from {origins['bind']}) names no host that others can connect to; "
+            "name one by advertise (--advertise)"
+        )

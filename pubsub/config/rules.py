@@ -1,0 +1,178 @@
+"""What each setting may be: one rule a name, for every role and wherever the value came from.
+
+A rule turns what a flag or an environment variable (text) or a TOML file (text, number, truth value, list) gave into
+the setting's value, or raises ValueError with what is allowed. Its help is the setting's help on the command line.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pubsub.config.addresses import check_address
+from pubsub.errors import InvalidName
+from pubsub.limits import NUMBER_MAX, PROXIES_MAX
+from pubsub.protocol.names import check_id
+
+_SIZE: Final = re.compile(r"([0-9][0-9_]*) ?(KiB|MiB|GiB|TiB)?")
+_UNITS: Final = {None: 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_WHOLE: Final = re.compile(r"-?[0-9][0-9_,]*")
+_TRUTH: Final = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One setting.
+
+    Attributes:
+        parse: from what was given to the value; raises ValueError with what is allowed.
+        help: what it is, for a person.
+        optional: "" or "none" given means None.
+    """
+
+    parse: Callable[[object], object]
+    help: str
+    optional: bool = False
+
+    def value(self, given: object) -> object:
+        """The value.
+
+        Raises:
+            ValueError: it is not allowed; the text says what is.
+        """
+        if self.optional and isinstance(given, str) and given.strip().lower() in {"", "none"}:
+            return None
+        return self.parse(given)
+
+
+def _whole(least: int, most: int, unit: str) -> Callable[[object], int]:
+    def parse(given: object) -> int:
+        if isinstance(given, str) and _WHOLE.fullmatch(given.strip()):
+            given = int(given.strip().replace("_", "").replace(",", ""))
+        if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+            raise ValueError(f"a whole number of {unit} from {least:,} to {most:,}")
+        return given
+
+    return parse
+
+
+def _seconds(least: float, most: float) -> Callable[[object], float]:
+    def parse(given: object) -> float:
+        allowed = f"a number of seconds from {least:g} to {most:g}"
+        if isinstance(given, str):
+            try:
+                given = float(given)
+            except ValueError:
+                raise ValueError(allowed) from None
+        if not isinstance(given, int | float) or isinstance(given, bool) or not math.isfinite(given):
+            raise ValueError(allowed)
+        if not least <= given <= most:
+            raise ValueError(allowed)
+        return float(given)
+
+    return parse
+
+
+def _size(least: int, most: int = NUMBER_MAX) -> Callable[[object], int]:
+    def parse(given: object) -> int:
+        if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
+            given = int(match[1].replace("_", "")) * _UNITS[match[2]]
+        if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+            raise ValueError(f"bytes from {least:,} to {most:,}, as 1048576 or 1 MiB (KiB, MiB, GiB, TiB)")
+        return given
+
+    return parse
+
+
+def _truth(given: object) -> bool:
+    value = _TRUTH.get(given.strip().lower()) if isinstance(given, str) else given
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def _id(given: object) -> str:
+    try:
+        return check_id("ID", given if isinstance(given, str) else "")
+    except InvalidName as error:
+        raise ValueError(error.rule) from None
+
+
+def _bound(given: object) -> str:
+    return check_address(given, bind=True)
+
+
+def _addresses(given: object) -> tuple[str, ...]:
+    """Text separates addresses by commas or spaces."""
+    words = given.replace(",", " ").split() if isinstance(given, str) else given
+    if not isinstance(words, list | tuple) or not 0 < len(words) <= PROXIES_MAX:
+        raise ValueError(f"1-{PROXIES_MAX} addresses")
+    found = tuple(check_address(word) for word in words)
+    if len(set(found)) < len(found):
+        raise ValueError("each address once")
+    return found
+
+
+def _path(given: object) -> Path:
+    if isinstance(given, Path):
+        return given.expanduser()
+    if not isinstance(given, str) or not given.strip() or "\0" in given:
+        raise ValueError("a path")
+    return Path(given).expanduser()
+
+
+_count: Final = _whole(1, 10**9, "entries")
+
+RULES: Final[Mapping[str, Rule]] = {
+    "heartbeat_seconds": Rule(_seconds(0.01, 3600), "Between heartbeats on an idle link."),
+    "liveness": Rule(_whole(1, 1000, "heartbeats"), "Heartbeats missed in a row after which a peer counts as dead."),
+    "id": Rule(_id, "Its name: 1-64 of A-Z a-z 0-9 . _ -"),
+    "bind": Rule(_bound, "Address to listen on; port 0 takes a free one."),
+    "servers": Rule(_bound, "Address for servers; without it they connect where clients do.", optional=True),
+    "advertise": Rule(check_address, "Address that others are told; without it the one listened on.", optional=True),
+    "proxies": Rule(_addresses, "Address of a proxy; once for each."),
+    "directory": Rule(_path, "Where its durable state lives."),
+    "startup_wait_seconds": Rule(
+        _seconds(0, 3600), "After its start it assigns no topic for so long; none: one full liveness.", optional=True
+    ),
+    "announce_seconds": Rule(_seconds(0.05, 3600), "Between full announcements."),
+    "retention_hold_seconds": Rule(_seconds(0, 10**9), "A record stays at least so long, subscribers or not."),
+    "skew_seconds": Rule(_seconds(0, 3600), "Bound on the difference of two servers' clocks."),
+    "backlog_bytes_max": Rule(_size(1), "Bytes waiting in one topic beyond which puts are answered full."),
+    "history_bytes_max": Rule(_size(1), "Consumed bytes of one topic that stay while it is not whole."),
+    "store_bytes_max": Rule(_size(0), "Bytes of the database beyond which the disk counts as full; 0: the disk's own."),
+    "reserve_bytes": Rule(_size(0, 2**40), "Disk space kept for acknowledgements when it is full."),
+    "topics_max": Rule(_count, "Topics; one more is answered full."),
+    "servers_max": Rule(_whole(1, 65_536, "servers"), "Servers that may announce themselves."),
+    "publishers_max": Rule(_count, "Publishers remembered per topic; one more is answered full."),
+    "subscribers_max": Rule(_count, "Subscribers per topic."),
+    "answer_records_max": Rule(_whole(1, 65_536, "records"), "Records of one answer to a get."),
+    "answer_bytes_max": Rule(_size(1024, 16 * 2**20), "Bytes of one answer to a get."),
+    "wait_seconds_max": Rule(_seconds(0, 3600), "Longest wait of one get at the server."),
+    "timeout_seconds": Rule(_seconds(0, 10**9), "Patience of one call."),
+    "try_seconds": Rule(_seconds(0.001, 3600), "Patience of the first try; it doubles with each round."),
+    "tries": Rule(_whole(1, 1000, "tries"), "Tries at one proxy before the next."),
+    "power_safe": Rule(_truth, "Bring each put to the disk before it is sent."),
+    "outbox_bytes_max": Rule(_size(1024), "Bytes of unfinished puts that are kept."),
+    "window": Rule(_whole(1, 4096, "batches"), "Put batches in flight per topic."),
+    "prefetch_records": Rule(_whole(1, 65_536, "records"), "Records asked for ahead of the application."),
+    "prefetch_bytes": Rule(_size(1024, 16 * 2**20), "Bytes asked for ahead of the application."),
+    "handler_attempts": Rule(_whole(1, 10**6, "attempts"), "Failures after which a message is a dead letter."),
+    "publisher_records": Rule(_whole(1, 65_536, "records"), "Records that close a publisher's batch."),
+    "publisher_bytes": Rule(_size(1, 15 * 2**20), "Bytes that close a publisher's batch."),
+    "linger_seconds": Rule(_seconds(0, 3600), "Age that closes a publisher's batch."),
+}
+"""Every setting of every role, by name."""
