@@ -216,6 +216,7 @@ _CODECS: Final = (
             ("proxies", "proxies", _WORD),
             ("stamp", "stamp", _NUMBER),
             ("partial", "partial", _FLAG),
+            ("previous", "previous", _NUMBER),
         ),
         body="topics",
     ),

@@ -138,6 +138,8 @@ class Periodic:
         stamp: the highest stamp it gave out or heard of.
         partial: 1: `topics` holds only what changed since the announcement before.
         topics: topic to log ID; a topic that is no longer held has the log ID "".
+        previous: the change number of the announcement before this one to the same proxy, by which it sees that none
+            is missing; 0: not said.
     """
 
     sender: str
@@ -149,6 +151,7 @@ class Periodic:
     stamp: int
     partial: int = 0
     topics: dict[str, str] | None = None
+    previous: int = 0
 
 
 @dataclass(slots=True)
