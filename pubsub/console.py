@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pubsub.errors import PubsubError
 
 if TYPE_CHECKING:
     import typer
+    from rich.table import Table
 
 EXIT_OK = 0
 EXIT_ERROR = 1
@@ -69,3 +70,40 @@ def _usage(error: typer.TyperException, name: str) -> int:
     path = context.command_path if context is not None else name
     complain(f"{error.format_message().rstrip('.')}; see: {path} --help")
     return error.exit_code
+
+
+def report(as_json: bool, facts: Mapping[str, object], sentence: str) -> None:
+    """Prints what a command did: `facts` as one line of JSON if `as_json`, else `sentence`."""
+    if as_json:
+        print_json(facts)
+    else:
+        sys.stdout.write(sentence + "\n")
+
+
+def print_json(facts: object) -> None:
+    """Prints one line of JSON; what JSON has no form for (a path) as text."""
+    import json
+
+    sys.stdout.write(json.dumps(facts, default=str) + "\n")
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """An empty table for a person."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    return made
+
+
+def print_table(*tables: Table) -> None:
+    """Prints tables: as wide as the terminal, or as wide as they are where there is none."""
+    from rich.console import Console
+
+    screen = Console(highlight=False)
+    if not screen.is_terminal and "COLUMNS" not in os.environ:
+        screen = Console(highlight=False, width=240)
+    for made in tables:
+        screen.print(made)

@@ -80,13 +80,43 @@ def load(
     Raises:
         ConfigurationError: a value is not allowed, or a setting without default is not given.
     """
-    environment = os.environ if environment is None else environment
+    values, origins = _collect(role, flags or {}, os.environ if environment is None else environment, file)
+    for setting, value in values.items():
+        if value is MISSING:
+            raise _unset(role_name(role), setting)
+    settings: S = role(**values)
+    _check_together(settings, origins)
+    return Loaded(settings, origins)
+
+
+def survey(
+    role: type[S],
+    flags: Mapping[str, object] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    file: Path | str | None = None,
+) -> list[tuple[str, object, str]]:
+    """(setting, value, where it came from) of a role, for a person; a setting that must still be given is "not set".
+
+    Raises:
+        ConfigurationError: a value is not allowed.
+    """
+    values, origins = _collect(role, flags or {}, os.environ if environment is None else environment, file)
+    return [
+        (setting, None, "not set") if value is MISSING else (setting, value, origins[setting])
+        for setting, value in values.items()
+    ]
+
+
+def _collect(
+    role: type[S], flags: Mapping[str, object], environment: Mapping[str, str], file: Path | str | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every setting's value (MISSING: it has no default and was not given) and origin."""
     name = role_name(role)
-    tables = _read_tables(file, environment)
     places = [
-        _from_flags(name, flags or {}),
+        _from_flags(name, flags),
         _from_environment(name, environment),
-        _from_tables(name, tables),
+        _from_tables(name, _read_tables(file, environment)),
     ]
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -98,9 +128,7 @@ def load(
         else:
             origins[field.name] = given.origin
             values[field.name] = _check(name, field.name, given)
-    settings: S = role(**values)
-    _check_together(settings, origins)
-    return Loaded(settings, origins)
+    return values, origins
 
 
 def role_name(role: type[S]) -> str:
@@ -198,11 +226,11 @@ def _read_tables(file: Path | str | None, environment: Mapping[str, str]) -> dic
     return tables
 
 
-def _find(field: Field[Any], places: list[Any]) -> Given | None:
+def _find(field: Field[Any], places: list[dict[str, Given]]) -> Given | None:
     """What the nearest place says of a setting; proxies may be said as a file."""
     for place in places:
-        found: Given | None = place.get(field.name)
-        listed: Given | None = place.get("proxies_file") if field.name == "proxies" else None
+        found = place.get(field.name)
+        listed = place.get("proxies_file") if field.name == "proxies" else None
         if found is not None and listed is not None:
             raise ConfigurationError(
                 f"proxies are named twice: by {found.origin} and by the file {listed.value} ({listed.origin}); "
@@ -244,14 +272,16 @@ def _refusal(role: str, setting: str, given: Given, allowed: str) -> Configurati
 
 
 def _default(role: str, field: Field[Any], values: Mapping[str, Any]) -> object:
-    if field.default is not MISSING:
-        return field.default
-    if field.name == "directory" and role == "proxy":
+    if field.name == "directory" and role == "proxy" and values["id"] is not MISSING:
         return locations.state_directory(role, values["id"])
-    places = f"{flag_name(role, field.name)}, {_variables(role, field.name)[0]} or {field.name} under [{role}]"
-    if field.name == "proxies":
+    return field.default
+
+
+def _unset(role: str, setting: str) -> ConfigurationError:
+    places = f"{flag_name(role, setting)}, {_variables(role, setting)[0]} or {setting} under [{role}]"
+    if setting == "proxies":
         places = f"{places}; or a proxies file: --proxies-file, PUBSUB_PROXIES_FILE or proxies_file under [cluster]"
-    raise ConfigurationError(f"{role} {field.name} is not set; say it by {places}")
+    return ConfigurationError(f"{role} {setting} is not set; say it by {places}")
 
 
 def _check_together(settings: ProxySettings | ServerSettings | ClientSettings, origins: Mapping[str, str]) -> None:

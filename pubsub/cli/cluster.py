@@ -1,0 +1,255 @@
+"""`pubsub up`: a local cluster, every role a process of its own, in the foreground.
+
+A directory that was used before starts again at the same addresses, which its proxies file names: the proxies of a
+cluster are fixed, and clients hold their addresses. In an empty directory there is no owner to wait for, so the proxies
+assign topics at once.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated, Any, Final
+
+import typer
+
+from pubsub import console
+from pubsub.config.addresses import ProxyAddress, read_proxies, write_proxies
+from pubsub.errors import ConfigurationError
+
+READY_SECONDS: Final = 30.0
+"""Patience with a child until it says that it is ready."""
+
+STOP_SECONDS: Final = 5.0
+"""Patience with a child after SIGTERM; then it is killed, and that is said."""
+
+COUNT_MAX: Final = 64
+
+app = typer.Typer(name="up", rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@dataclass(slots=True)
+class Child:
+    """One process of the cluster.
+
+    Attributes:
+        role, id: who it is.
+        command: its command line, to start it again.
+        process: the running one.
+        ready: its ready line; "" until it came.
+    """
+
+    role: str
+    id: str
+    command: list[str]
+    process: subprocess.Popen[str]
+    ready: str = ""
+
+    @property
+    def output(self) -> IO[str]:
+        """Where its ready line comes from."""
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+
+class Cluster:
+    """Children that are started, watched and stopped together; use as a context manager."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+        self.died = 0
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._stopping = False
+
+    def __enter__(self) -> Cluster:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(-1)
+        self._end_children()
+        self._selector.close()
+        os.close(self._wake)
+        os.close(self._waker)
+
+    def stop(self) -> None:
+        """Ends `watch`; from a signal handler too."""
+        self._stopping = True
+
+    def start(self, role: str, name: str, *options: str) -> Child:
+        """Starts a process; the commands are this very program's."""
+        command = [sys.executable, "-m", "pubsub", role, "start", "--id", name, *options]
+        child = Child(role, name, command, _spawn(command))
+        self.children.append(child)
+        self._selector.register(child.output, selectors.EVENT_READ, child)
+        return child
+
+    def restart(self, child: Child) -> None:
+        """Starts a child that died once more, as it was started."""
+        child.process, child.ready = _spawn(child.command), ""
+        self._selector.register(child.output, selectors.EVENT_READ, child)
+
+    def wait_ready(self) -> None:
+        """Returns when every child has said that it is ready, or somebody asked to stop.
+
+        Raises:
+            ConfigurationError: one ended, or said nothing for too long; what it had to say is on stderr already.
+        """
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._stopping and (waiting := [child for child in self.children if not child.ready]):
+            if time.monotonic() > deadline:
+                raise ConfigurationError(f"{waiting[0].role} {waiting[0].id} was not ready within {READY_SECONDS:g} s")
+            for child in self._step(deadline - time.monotonic()):
+                raise ConfigurationError(f"{child.role} {child.id} did not start: {_ending(child.process)}")
+
+    def watch(self, again: bool) -> None:
+        """Waits for a signal, and says so when a child dies.
+
+        Args:
+            again: start it again, after saying so.
+        """
+        while not self._stopping:
+            for child in self._step(None):
+                self.died += 1
+                tail = "starting it again" if again else "the others go on"
+                console.complain(f"{child.role} {child.id} (pid {child.process.pid}) {_ending(child.process)}; {tail}")
+                if again:
+                    self.restart(child)
+            if not any(child.process.poll() is None for child in self.children):
+                raise ConfigurationError("no process of the cluster is left")
+
+    def _step(self, seconds: float | None) -> list[Child]:
+        """Reads what came; the children that ended."""
+        ended = []
+        for key, _ in self._selector.select(seconds):
+            if key.data is None:
+                os.read(self._wake, 4096)
+                continue
+            child: Child = key.data
+            line = child.output.readline()
+            if line:
+                child.ready = child.ready or line.strip()
+                continue
+            self._selector.unregister(child.output)
+            child.process.wait()
+            child.output.close()
+            ended.append(child)
+        return ended
+
+    def _end_children(self) -> None:
+        running = [child for child in self.children if child.process.poll() is None]
+        for role in ("server", "proxy"):  # Servers first: so each can still say goodbye to its proxies.
+            for child in running:
+                if child.role == role:
+                    child.process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for child in running:
+            try:
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                console.complain(f"{child.role} {child.id} did not stop within {STOP_SECONDS:g} s and was killed")
+                child.process.kill()
+                child.process.wait()
+
+
+@app.command()
+def up(
+    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where all of it lives.")],
+    proxies: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many proxies.")] = 2,
+    servers: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many servers.")] = 2,
+    again: Annotated[bool, typer.Option("--restart", help="Start a process that died again, and say so.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
+) -> None:
+    """Run a local cluster until SIGTERM or SIGINT, on free ports of this host.
+
+    DIR/proxies lists the proxies: set PUBSUB_PROXIES_FILE to it, or give it as --proxies-file.
+    A process that dies is reported; the exit code is then 1.
+    """
+    listing = directory / "proxies"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"--dir {directory}: {error.strerror}") from None
+    before = read_proxies(listing) if listing.exists() else ()
+    if before and len(before) != proxies:
+        raise ConfigurationError(
+            f"--proxies {proxies}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
+        )
+    with Cluster() as cluster:
+        found = _start_proxies(
+            cluster, directory, before or [ProxyAddress("tcp://127.0.0.1:0", "tcp://127.0.0.1:0")] * proxies
+        )
+        if not before and len(found) == proxies:
+            write_proxies(listing, found)
+        for number in range(1, servers + 1 if found else 1):
+            options = ["--proxies-file", str(listing), "--data", str(directory / f"s{number}")]
+            cluster.start("server", f"s{number}", *options)
+        cluster.wait_ready()
+        _announce(cluster, found, listing, as_json)
+        cluster.watch(again)
+    if cluster.died:
+        raise typer.Exit(console.EXIT_ERROR)
+
+
+def _start_proxies(cluster: Cluster, directory: Path, addresses: Sequence[ProxyAddress]) -> list[ProxyAddress]:
+    """Where they listen; [] if somebody asked to stop meanwhile."""
+    fresh = not (directory / "proxies").exists()
+    for number, address in enumerate(addresses, 1):
+        options = ["--bind", address.clients, "--data", str(directory / f"p{number}")]
+        if address.servers != address.clients or fresh:
+            options += ["--servers", address.servers]
+        if fresh:
+            options += ["--startup-wait-seconds", "0"]
+        cluster.start("proxy", f"p{number}", *options)
+    cluster.wait_ready()
+    if not all(child.ready for child in cluster.children):
+        return []
+    return [_listening(child) for child in cluster.children]
+
+
+def _listening(child: Child) -> ProxyAddress:
+    """From the ready line: "proxy p1 ready: clients tcp://…, servers tcp://…"."""
+    words = child.ready.replace(",", " ").split()
+    addresses = [word for word in words if "://" in word]
+    if not addresses:
+        raise ConfigurationError(f"{child.role} {child.id} said {child.ready!r} where its addresses were expected")
+    return ProxyAddress(addresses[0], addresses[-1])
+
+
+def _announce(cluster: Cluster, proxies: Sequence[ProxyAddress], listing: Path, as_json: bool) -> None:
+    processes: list[dict[str, Any]] = [
+        {"role": child.role, "id": child.id, "pid": child.process.pid} for child in cluster.children
+    ]
+    if as_json:
+        for process, proxy in zip(processes, proxies, strict=False):
+            process |= {"clients": proxy.clients, "servers": proxy.servers}
+        console.print_json({"proxies_file": str(listing), "processes": processes})
+    else:
+        for child in cluster.children:
+            typer.echo(f"{child.ready} (pid {child.process.pid})")
+        typer.echo(f"proxies file: {listing}")
+    sys.stdout.flush()
+
+
+def _spawn(command: Sequence[str]) -> subprocess.Popen[str]:
+    """A child in a session of its own: Ctrl-C is ours to pass on."""
+    return subprocess.Popen(  # noqa: S603  our own interpreter and our own commands
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def _ending(process: subprocess.Popen[str]) -> str:
+    code = process.wait()
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -1,0 +1,56 @@
+"""`pubsub config …`: what the settings are and where each came from."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from pubsub import console
+from pubsub.config.loading import ROLES, configuration_path, survey, unknown_variables
+
+app = typer.Typer(name="config", rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def config() -> None:
+    """Show the settings: flag, else environment, else TOML file, else default."""
+
+
+@app.command()
+def show(
+    roles: Annotated[list[str] | None, typer.Argument(metavar="[ROLE]...", help="proxy, server, client; all.")] = None,
+    config: Annotated[str | None, typer.Option("--config", metavar="FILE", help="TOML file with settings.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print each setting's value and where it came from."""
+    chosen = roles or list(ROLES)
+    for role in chosen:
+        if role not in ROLES:
+            raise typer.BadParameter(f"{role!r} is no role; roles: {', '.join(ROLES)}")
+    rows = [(role, *row) for role in chosen for row in survey(_settings(role), file=config)]
+    path, named = configuration_path(config, os.environ)
+    unknown = unknown_variables(os.environ)
+    if as_json:
+        found: dict[str, Any] = {role: {} for role in chosen}
+        for role, setting, value, origin in rows:
+            found[role][setting] = {"value": value, "origin": origin}
+        file = str(path) if named or path.exists() else None
+        console.print_json({"file": file, "unknown_variables": unknown, "settings": found})
+        return
+    table = console.table("role", "setting", "value", "from")
+    for role, setting, value, origin in rows:
+        table.add_row(role, setting, "" if value is None else _shown(value), origin)
+    console.print_table(table)
+    typer.echo(f"file: {path}" + ("" if path.exists() else " (there is none)"))
+    for name in unknown:
+        typer.echo(f"not known, and so without effect: {name}")
+
+
+def _settings(role: str) -> Any:
+    return ROLES[role]
+
+
+def _shown(value: object) -> str:
+    return " ".join(value) if isinstance(value, tuple) else str(value)

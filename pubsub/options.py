@@ -1,0 +1,107 @@
+"""One command-line option for every setting of a role, made from the settings themselves.
+
+So a setting that is added has its flag, its environment variable and its place in the file at once, under one name, and
+a bad value is refused by the same rule with the same words wherever it came from. Options are passed on as text: the
+rules of `pubsub.config` read them, not the command-line library.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from pubsub.config.loading import Loaded, flag_name, load, role_name
+from pubsub.config.rules import RULES
+from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings
+
+S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
+
+_FIRST: Final = ("id", "bind", "advertise", "servers", "proxies", "proxies_file", "directory")
+
+
+def takes_settings(role: type[S]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorates a command: it gets the role's `Loaded` settings first, and an option for each of them.
+
+    The command's own parameters follow and come first in its help. `--config` names the TOML file.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        own: list[inspect.Parameter] = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        options: list[inspect.Parameter] = _options(role)
+        names = [option.name for option in options]
+
+        def command(**values: Any) -> None:
+            flags = {name: values.pop(name) for name in names}
+            file = flags.pop("config")
+            function(read(role, flags, file), **values)
+
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in [*own, *options]]
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def read(role: type[S], flags: Mapping[str, Any], file: str | None) -> Loaded[S]:
+    """The role's settings, with flags as the command line gave them.
+
+    Raises:
+        ConfigurationError: a value is not allowed.
+    """
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in flags.items()}
+    return load(role, given, file=file)
+
+
+def _options(role: type[S]) -> list[inspect.Parameter]:
+    name = role_name(role)
+    made = [_option(name, field) for field in fields(role)]
+    if any(option.name == "proxies" for option in made):
+        made.append(_text("proxies_file", "--proxies-file", "File that lists the proxies, one a line.", "FILE"))
+    made.sort(key=lambda option: _FIRST.index(option.name) if option.name in _FIRST else len(_FIRST))
+    made.append(_text("config", "--config", "TOML file with settings; else PUBSUB_CONFIG names it.", "FILE"))
+    return made
+
+
+def _option(role: str, field: Field[Any]) -> inspect.Parameter:
+    setting = field.name
+    flag, help_text = flag_name(role, setting), RULES[setting].help + _shown_default(field)
+    if setting == "proxies":
+        annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=help_text, metavar="ADDR")]
+        return inspect.Parameter(setting, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    if field.type == "bool":
+        both = f"{flag}/--no-{flag[2:]}"
+        annotation = Annotated[bool | None, typer.Option(both, help=help_text, show_default=False)]
+        return inspect.Parameter(setting, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return _text(setting, flag, help_text, _unit(setting))
+
+
+def _text(name: str, flag: str, help_text: str, metavar: str) -> inspect.Parameter:
+    annotation = Annotated[str | None, typer.Option(flag, help=help_text, metavar=metavar)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _unit(setting: str) -> str:
+    if setting == "id":
+        return "ID"
+    if setting == "directory":
+        return "DIR"
+    if setting in {"bind", "advertise", "servers"}:
+        return "ADDR"
+    for word in ("seconds", "bytes"):
+        if word in setting:
+            return word.upper()
+    return "N"
+
+
+def _shown_default(field: Field[Any]) -> str:
+    if field.default is MISSING or field.default is None:
+        return ""
+    value = field.default
+    shown = " ".join(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)
+    return f" [{shown}]"
