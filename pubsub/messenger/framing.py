@@ -49,7 +49,7 @@ def pack(message_id: int, source: int, destination: int) -> bytes:
     return b"%d-%d-%d-" % (message_id, source, destination)
 
 
-def unpack(payload: bytes) -> Prefix:
+def unpack(payload: bytes | memoryview) -> Prefix:
     """Read the prefix of a payload.
 
     Raises:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import zmq
+from zmq import backend
 
 from pubsub.errors import ConfigurationError
 from pubsub.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
@@ -30,6 +31,7 @@ Frames = list[bytes | memoryview]
 
 def _prepare(sock: zmq.Socket[bytes]) -> None:
     sock.linger = 0
+    sock.copy_threshold = COPY_BYTES_MAX
     sock.sndhwm = sock.rcvhwm = HIGH_WATER_MARK
     sock.maxmsgsize = BODY_BYTES_MAX + HEADER_LENGTH_MAX
     sock.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
@@ -98,6 +100,72 @@ def send(sock: zmq.Socket[bytes], frames: Sequence[bytes | memoryview]) -> bool:
         return False
     except zmq.ZMQError as error:
         if error.errno == zmq.EHOSTUNREACH:
+            return False
+        raise
+    return True
+
+
+COPY_BYTES_MAX: Final = 16 * 1024
+"""Frames of at most so many bytes are copied, which is cheaper than to share them."""
+
+_NOBLOCK: Final = int(zmq.NOBLOCK)
+_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
+_EVENTS: Final = int(zmq.EVENTS)
+_raw_send: Final[Any] = backend.Socket.send
+_raw_receive: Final[Any] = backend.Socket.recv
+_raw_get: Final[Any] = backend.Socket.get
+
+
+def receive_frames(sock: zmq.Socket[bytes], *, known: bool = False) -> Frames | None:
+    """The frames of the next message, or None where none is waiting: `receive` by ZeroMQ's raw calls.
+
+    Args:
+        sock: the socket.
+        known: a poll said that one is waiting. Where it is not known the socket is asked first, since to find out by
+            the exception costs three times as much.
+
+    Returns:
+        The frames, small ones copied; [] for a message of more than FRAMES_MAX.
+    """
+    if not known and not _raw_get(sock, _EVENTS) & 1:
+        return None
+    try:
+        frame = _raw_receive(sock, _NOBLOCK, False)
+    except zmq.Again:
+        return None
+    frames: Frames = [frame.bytes if len(frame) <= COPY_BYTES_MAX else frame.buffer]
+    while frame.more:
+        frame = _raw_receive(sock, _NOBLOCK, False)
+        if len(frames) <= FRAMES_MAX:
+            frames.append(frame.bytes if len(frame) <= COPY_BYTES_MAX else frame.buffer)
+    return frames if len(frames) <= FRAMES_MAX else []
+
+
+def send_frames(sock: zmq.Socket[bytes], routing: bytes, head: bytes, parts: Sequence[bytes | memoryview]) -> bool:
+    """Send one message without waiting, by ZeroMQ's raw calls.
+
+    Args:
+        sock: the socket.
+        routing: whom a ROUTER sends to; b"" on a DEALER.
+        head, parts: the frames.
+
+    Returns:
+        False where the peer is gone, its queue is at the high-water mark, or the context is.
+    """
+    try:
+        if routing:
+            _raw_send(sock, routing, _MORE)
+        if not parts:
+            _raw_send(sock, head, _NOBLOCK, len(head) <= COPY_BYTES_MAX)
+            return True
+        _raw_send(sock, head, _MORE, len(head) <= COPY_BYTES_MAX)
+        for part in parts[:-1]:
+            _raw_send(sock, part, _MORE, len(part) <= COPY_BYTES_MAX)
+        _raw_send(sock, parts[-1], _NOBLOCK, len(parts[-1]) <= COPY_BYTES_MAX)
+    except zmq.Again:
+        return False
+    except zmq.ZMQError as error:
+        if error.errno in {zmq.EHOSTUNREACH, zmq.ETERM}:
             return False
         raise
     return True

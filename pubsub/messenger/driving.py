@@ -1,0 +1,107 @@
+"""Whose turn it is to drive the sockets: the I/O thread's, or that of a caller who waits for its answer.
+
+A hand-over between threads costs a synchronous put a quarter of its time, so a caller drives the sockets itself, and
+when it is done the I/O thread leaves them alone for a short grace: the next call finds them free. Only where none
+comes does the I/O thread take them back, since what arrives must be handled though nobody waits for it. A caller who
+finds another at the sockets sleeps until that one is done, or has done its work for it.
+
+The lock is what orders the threads' use of the sockets; ZeroMQ asks for no more than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Condition, Lock
+
+from pubsub.clock import Clock
+
+
+class Driving:
+    """The right to drive, which one thread has at a time.
+
+    Args:
+        clock: for the grace.
+        grace_seconds: how long the I/O thread leaves the sockets alone after a caller drove them.
+        wake: makes the driver return from its sleep; callable from any thread.
+
+    Attributes:
+        callers: callers who wait to drive, or for the driver to do their work; the I/O thread gives way to them.
+    """
+
+    def __init__(self, clock: Clock, grace_seconds: float, wake: Callable[[], None]) -> None:
+        self._clock, self._grace, self._wake = clock, grace_seconds, wake
+        self._lock = Lock()
+        self._changed = Condition()
+        self._grace_until = clock.monotonic() + grace_seconds
+        self._since = 0.0
+        self._parked = False
+        self.callers = 0
+
+    def try_take(self) -> bool:
+        """Take the turn if it is free."""
+        return self._lock.acquire(blocking=False)
+
+    def give_up(self) -> None:
+        """End a turn that was too short to speak of: a look or a send."""
+        self._lock.release()
+        if self.callers or self._parked:
+            self.announce()
+
+    def caller_takes(self, done: Callable[[], bool], deadline: float) -> bool:
+        """Take the turn as a caller.
+
+        Args:
+            done: what the caller waits for; another driver may bring it about.
+            deadline: on the monotonic clock, in seconds.
+
+        Returns:
+            True when this thread has the turn; False when `done()` or too late.
+        """
+        if not self._lock.acquire(blocking=False):
+            with self._changed:
+                self.callers += 1
+                try:
+                    while not self._lock.acquire(blocking=False):
+                        if done():
+                            return False
+                        left = deadline - self._clock.monotonic()
+                        if left <= 0:
+                            return False
+                        self._wake()
+                        self._changed.wait(left)
+                finally:
+                    self.callers -= 1
+        self._since = self._clock.monotonic()
+        return True
+
+    def caller_gives(self) -> None:
+        """End the turn of a caller."""
+        now = self._clock.monotonic()
+        self._grace_until = now + self._grace
+        self._lock.release()
+        if self.callers or self._parked:
+            self.announce()
+
+    def announce(self) -> None:
+        """Let those who wait look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def thread_takes(self, stopped: Callable[[], bool]) -> bool:
+        """Take the turn as the I/O thread, when no caller has it, wants it or had it just now; False when stopped."""
+        with self._changed:
+            while not stopped():
+                now = self._clock.monotonic()
+                if not self.callers and now >= self._grace_until and self._lock.acquire(blocking=False):
+                    return True
+                # Special case: a caller drives for long. It is not to be asked again and again; it will say so.
+                self._parked = bool(self.callers) or (self._lock.locked() and now - self._since > self._grace)
+                # A missed word costs one second at most, never a hang.
+                self._changed.wait(1.0 if self._parked else max(self._grace_until - now, self._grace / 4))
+                self._parked = False
+        return False
+
+    def thread_gives(self) -> None:
+        """End the turn of the I/O thread."""
+        self._lock.release()
+        self.announce()

@@ -1,0 +1,111 @@
+"""Messages that wait for their answer or acknowledgement, and when each is sent again.
+
+A retry is the same bytes under the same ID. The delay doubles with each one up to a limit and is moved at random, so
+that those who lost their peer together do not come back together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol
+
+from pubsub.messenger.limits import MessengerLimits
+
+if TYPE_CHECKING:
+    from pubsub.messenger.peer import Peer
+
+Buffer = bytes | memoryview
+
+
+class Chance(Protocol):
+    """Where jitter comes from: a `random.Random`."""
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+
+
+class Pending:
+    """One message that is sent again until it is retired.
+
+    Attributes:
+        peer: to whom.
+        message_id: under which it is known there.
+        head, parts: its frames.
+        token: of the callback that its answer goes to; 0 for a one-way message, which is retired by an ACK.
+        retired: whether it is not pending any more.
+    """
+
+    __slots__ = ("_delay", "head", "message_id", "parts", "peer", "retired", "size", "token")
+
+    def __init__(
+        self, peer: Peer, message_id: int, head: bytes, parts: tuple[Buffer, ...], token: int, delay: float
+    ) -> None:
+        self.peer, self.message_id, self.head, self.parts, self.token = peer, message_id, head, parts, token
+        self.size = len(head) + sum(map(len, parts))
+        self.retired = False
+        self._delay = delay
+
+    def next_delay(self, limits: MessengerLimits, chance: Chance) -> float:
+        """Seconds until the next retry."""
+        delay, self._delay = self._delay, min(self._delay * 2, limits.retry_seconds_max)
+        return delay * (0.75 + 0.5 * chance.random())
+
+
+class PendingMessages:
+    """All pending messages of a Messenger, by the time of their next retry.
+
+    Attributes:
+        count: how many there are.
+        size: their bytes.
+    """
+
+    def __init__(self, limits: MessengerLimits, chance: Chance) -> None:
+        self._limits, self._chance = limits, chance
+        self._queue: list[tuple[float, int, Pending]] = []
+        self._order = 0
+        self.count = 0
+        self.size = 0
+
+    def add(
+        self, peer: Peer, message_id: int, head: bytes, parts: tuple[Buffer, ...], token: int, now: float
+    ) -> Pending:
+        """Keep a message that was just sent."""
+        pending = Pending(peer, message_id, head, parts, token, self._limits.retry_seconds)
+        peer.pending[message_id] = pending
+        self.count += 1
+        self.size += pending.size
+        self._schedule(pending, now)
+        return pending
+
+    def _schedule(self, pending: Pending, now: float) -> None:
+        self._order += 1
+        heappush(self._queue, (now + pending.next_delay(self._limits, self._chance), self._order, pending))
+
+    def retire(self, pending: Pending) -> None:
+        """The message was answered, acknowledged or given up."""
+        if pending.retired:
+            return
+        pending.retired = True
+        self.count -= 1
+        self.size -= pending.size
+        pending.head, pending.parts = b"", ()  # Its entry in the queue stays until it is due; the bytes need not.
+        del pending.peer.pending[pending.message_id]
+
+    def due(self, now: float) -> Iterator[Pending]:
+        """The messages to send again at `now`, each scheduled anew unless it is retired meanwhile."""
+        queue = self._queue
+        while queue and queue[0][0] <= now:
+            pending = heappop(queue)[2]
+            if pending.retired:
+                continue
+            yield pending
+            if not pending.retired:
+                self._schedule(pending, now)
+
+    def deadline(self) -> float | None:
+        """When the next retry is due."""
+        queue = self._queue
+        while queue and queue[0][2].retired:
+            heappop(queue)
+        return queue[0][0] if queue else None
