@@ -11,7 +11,7 @@ The lock is what orders the threads' use of the sockets; ZeroMQ asks for no more
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Condition, Lock
+from threading import TIMEOUT_MAX, Condition, Lock
 
 from pubsub.clock import Clock
 
@@ -31,7 +31,9 @@ class Driving:
     def __init__(self, clock: Clock, grace_seconds: float, wake: Callable[[], None]) -> None:
         self._clock, self._grace, self._wake = clock, grace_seconds, wake
         self._lock = Lock()
-        self._changed = Condition()
+        inner = Lock()
+        self._for_callers = Condition(inner)
+        self._for_thread = Condition(inner)
         self._grace_until = clock.monotonic() + grace_seconds
         self._since = 0.0
         self._parked = False
@@ -44,8 +46,7 @@ class Driving:
     def give_up(self) -> None:
         """End a turn that was too short to speak of: a look or a send."""
         self._lock.release()
-        if self.callers or self._parked:
-            self.announce()
+        self._tell()
 
     def caller_takes(self, done: Callable[[], bool], deadline: float) -> bool:
         """Take the turn as a caller.
@@ -58,17 +59,15 @@ class Driving:
             True when this thread has the turn; False when `done()` or too late.
         """
         if not self._lock.acquire(blocking=False):
-            with self._changed:
+            with self._for_callers:
                 self.callers += 1
                 try:
+                    self._wake()  # The I/O thread sees us and gives way; another caller goes back to sleep.
                     while not self._lock.acquire(blocking=False):
-                        if done():
-                            return False
                         left = deadline - self._clock.monotonic()
-                        if left <= 0:
+                        if left <= 0 or done():
                             return False
-                        self._wake()
-                        self._changed.wait(left)
+                        self._for_callers.wait(min(left, TIMEOUT_MAX))
                 finally:
                     self.callers -= 1
         self._since = self._clock.monotonic()
@@ -79,17 +78,29 @@ class Driving:
         now = self._clock.monotonic()
         self._grace_until = now + self._grace
         self._lock.release()
-        if self.callers or self._parked:
-            self.announce()
+        self._tell()
 
     def announce(self) -> None:
-        """Let those who wait look again."""
-        with self._changed:
-            self._changed.notify_all()
+        """Let the callers who wait see whether the driver did their work."""
+        with self._for_callers:
+            self._for_callers.notify_all()
+
+    def stop(self) -> None:
+        """Let everybody see that it is over."""
+        with self._for_callers:
+            self._for_callers.notify_all()
+            self._for_thread.notify_all()
+
+    def _tell(self) -> None:
+        if self.callers:
+            self.announce()
+        elif self._parked:
+            with self._for_thread:
+                self._for_thread.notify_all()
 
     def thread_takes(self, stopped: Callable[[], bool]) -> bool:
         """Take the turn as the I/O thread, when no caller has it, wants it or had it just now; False when stopped."""
-        with self._changed:
+        with self._for_thread:
             while not stopped():
                 now = self._clock.monotonic()
                 if not self.callers and now >= self._grace_until and self._lock.acquire(blocking=False):
@@ -97,11 +108,11 @@ class Driving:
                 # Special case: a caller drives for long. It is not to be asked again and again; it will say so.
                 self._parked = bool(self.callers) or (self._lock.locked() and now - self._since > self._grace)
                 # A missed word costs one second at most, never a hang.
-                self._changed.wait(1.0 if self._parked else max(self._grace_until - now, self._grace / 4))
+                self._for_thread.wait(1.0 if self._parked else max(self._grace_until - now, self._grace / 4))
                 self._parked = False
         return False
 
     def thread_gives(self) -> None:
         """End the turn of the I/O thread."""
         self._lock.release()
-        self.announce()
+        self._tell()

@@ -33,6 +33,7 @@ class MessengerLimits:
         retry_seconds_max: … up to this. Each is moved at random by up to a quarter.
         ack_seconds: for so long acknowledgements are gathered.
         grace_seconds: after a caller drove the sockets itself, for so long the I/O thread leaves them to the next one.
+        heartbeat_seconds: between pings of a connection over the network; one silent for three is made anew.
         drain_messages: taken from one socket before the others get their turn.
     """
 
@@ -46,4 +47,5 @@ class MessengerLimits:
     retry_seconds_max: float = 5.0
     ack_seconds: float = 0.02
     grace_seconds: float = 0.02
+    heartbeat_seconds: float = 1.0
     drain_messages: int = 256

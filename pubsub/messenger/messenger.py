@@ -125,7 +125,7 @@ class Messenger:
             ConfigurationError: `endpoint` is not an address.
         """
         self._check_open()
-        sock = open_dealer(self._context, endpoint)
+        sock = open_dealer(self._context, endpoint, heartbeat_seconds=self.limits.heartbeat_seconds)
         link = self._core.connected(endpoint, server_loop, idempotent=idempotent)
         self._adopt(link, sock)
         assert link.peer is not None
@@ -333,6 +333,8 @@ class Messenger:
                     due = self.ticker.deadline()
                     if due is not None and due <= now:
                         self._call(self.ticker.tick, (now,))
+                if self._driving.callers and not yields:
+                    self._driving.announce()
         except zmq.ContextTerminated:
             self._closed = True
         finally:
@@ -429,7 +431,7 @@ class Messenger:
         with self._gate:
             self._closed = True
         self._wakeup.set()
-        self._driving.announce()
+        self._driving.stop()
         if self._driver == get_ident():
             return  # Called from a callback: this thread cleans up when its turn ends.
         if self._thread is not None:

@@ -60,8 +60,14 @@ def open_router(context: zmq.Context[Any], endpoint: str) -> tuple[zmq.Socket[by
     return sock, bound.decode().rstrip("\0") if isinstance(bound, bytes) else endpoint
 
 
-def open_dealer(context: zmq.Context[Any], endpoint: str) -> zmq.Socket[bytes]:
+def open_dealer(context: zmq.Context[Any], endpoint: str, *, heartbeat_seconds: float = 0.0) -> zmq.Socket[bytes]:
     """A DEALER that connects to `endpoint`, under a fresh random routing ID, and reconnects with back-off.
+
+    Args:
+        context: to make it in.
+        endpoint: to connect to.
+        heartbeat_seconds: between ZeroMQ's own pings; a connection that is silent for three of them is made anew. 0:
+            none, where the messages themselves carry heartbeats.
 
     Raises:
         ConfigurationError: `endpoint` is not an address.
@@ -70,6 +76,9 @@ def open_dealer(context: zmq.Context[Any], endpoint: str) -> zmq.Socket[bytes]:
     _prepare(sock)
     # A routing ID must not begin with a zero byte: those are ZeroMQ's own.
     sock.setsockopt(zmq.ROUTING_ID, b"\x01" + secrets.token_bytes(ROUTING_ID_BYTES - 1))
+    if heartbeat_seconds:
+        sock.setsockopt(zmq.HEARTBEAT_IVL, int(heartbeat_seconds * 1000))
+        sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(heartbeat_seconds * 3000))
     sock.reconnect_ivl = 50
     sock.reconnect_ivl_max = 1_000
     try:
