@@ -1,0 +1,334 @@
+"""The proxy's process: sockets, the loop, signals and the routes file around a `ProxyCore`. It decides nothing.
+
+    drain what the sockets hold (bounded)  ->  each message is forwarded as it is taken  ->  answers of the proxy itself
+    ->  sleep until the next message or the core's deadline
+
+Before anything is sent, changes of the routes are committed; there are none for nearly every message. The two paths
+that carry all traffic, `_from_client` and `_from_server`, use pyzmq's frame calls directly: with `recv_multipart` a
+proxy forwards a third less.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from math import ceil
+from typing import Any, Final
+
+import zmq
+import zmq.backend
+
+from pubsub.clock import Clock, SystemClock
+from pubsub.config.settings import ProxySettings
+from pubsub.errors import PubsubError, StoreFull
+from pubsub.messenger.sockets import FRAMES_MAX, Wakeup, open_router
+from pubsub.protocol.batch import Buffer
+from pubsub.proxy.core import ORIGIN_MARK, ProxyCore, Send
+from pubsub.proxy.routes import RoutesStore
+
+DRAIN_MAX: Final = 256
+"""Messages taken from one socket before the other, and the timers, have their turn."""
+
+DRAIN_SECONDS: Final = 0.05
+"""The turn ends earlier where messages take long, so that heartbeats leave in time."""
+
+RETRY_SECONDS: Final = 1.0
+"""Between tries to write the routes file on a full disk."""
+
+LINGER_MS: Final = 200
+"""How long the last messages of a proxy that stops may take."""
+
+_NOBLOCK: Final = int(zmq.NOBLOCK)
+_MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
+_RCVMORE: Final = int(zmq.RCVMORE)
+_recv: Final = zmq.backend.Socket.recv
+_send: Final = zmq.backend.Socket.send
+_get: Final = zmq.backend.Socket.get
+_MARK: Final = ORIGIN_MARK[0]
+
+log = logging.getLogger("pubsub.proxy")
+
+Socket = zmq.Socket[bytes]
+
+
+class ProxyProcess:
+    """One proxy, driven by the thread that calls `run`.
+
+    Args:
+        settings: its settings.
+        context: a ZeroMQ context to share, which is left alone; None: one of its own.
+        clock: where the core's time comes from.
+
+    Attributes:
+        bind: the address where clients connect, its port filled in after `start`.
+        servers: the address where servers connect; the same as `bind` where there is only one.
+        core: the core, after `start`.
+    """
+
+    def __init__(
+        self, settings: ProxySettings, *, context: zmq.Context[Any] | None = None, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings
+        self.bind = settings.bind
+        self.servers = settings.servers or settings.bind
+        self.core: ProxyCore
+        self._clock = clock or SystemClock()
+        self._own_context = context is None
+        self._context: zmq.Context[Any] = context or zmq.Context()
+        self._wakeup = Wakeup()
+        self._stopping = self._closed = False
+        self._store: RoutesStore | None = None
+        self._sockets: list[Socket] = []
+        self._retry_at = 0.0
+
+    def start(self) -> None:
+        """Open the routes file and bind.
+
+        Raises:
+            ConfigurationError: an address is in use, or is not one.
+            StorageError: the routes file cannot be used.
+        """
+        try:
+            self._store = RoutesStore(self.settings.directory)
+            remembered = self._store.load()
+            self._clients, self.bind = open_router(self._context, self.settings.bind)
+            self._sockets.append(self._clients)
+            self._servers = self._clients
+            if self.settings.servers is not None and self.settings.servers != self.settings.bind:
+                self._servers, self.servers = open_router(self._context, self.settings.servers)
+                self._sockets.append(self._servers)
+            else:
+                self.servers = self.bind
+        except PubsubError:
+            self.close()
+            raise
+        self.core = ProxyCore(self.settings, self._clock.monotonic(), self._clock.wall(), remembered)
+
+    def run(self) -> None:
+        """Serve until `stop`.
+
+        Raises:
+            StorageError: the disk failed, so that nothing can be promised any more.
+        """
+        poller = zmq.Poller()
+        for sock in self._sockets:
+            poller.register(sock, zmq.POLLIN)
+        poller.register(self._wakeup.fileno(), zmq.POLLIN)
+        clock, core = self._clock.monotonic, self.core
+        while not self._stopping:
+            wait = max(0, ceil((core.deadline - clock()) * 1000))
+            ready = [source for source, _ in poller.poll(wait)]
+            for source in ready:
+                if source is self._clients or source is self._servers:
+                    self._drain(source)
+                else:
+                    self._wakeup.clear()
+            now = clock()
+            if now >= core.deadline:
+                core.tick(now)
+            if core.suspended and now >= self._retry_at:
+                self._retry(now)
+            self._settle(now)
+            for line in core.notices.take() if core.notices.lines else ():
+                log.warning("%s", line)
+        core.leave()
+        self._settle(clock())
+
+    def stop(self) -> None:
+        """End `run` soon; any thread and any signal handler may."""
+        self._stopping = True
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """Release sockets and file; only after `run` has ended."""
+        if self._closed:
+            return
+        self._closed = True
+        for sock in self._sockets:
+            sock.close(LINGER_MS)
+        if self._own_context:
+            self._context.term()
+        if self._store is not None:
+            self._store.close()
+        self._wakeup.close()
+
+    # The traffic ------------------------------------------------------------------------------------------------------
+
+    def _drain(self, sock: Socket) -> None:
+        """Take what the socket holds, within bounds, and pass it on message by message."""
+        from_both = self._clients is self._servers
+        from_servers = sock is self._servers and not from_both
+        clock = self._clock.monotonic
+        now = clock()
+        end = now + DRAIN_SECONDS
+        for _ in range(DRAIN_MAX):
+            try:
+                link = _recv(sock, _NOBLOCK)
+            except zmq.Again:
+                return
+            first = _recv(sock, _NOBLOCK)
+            if from_servers or (from_both and (not first or first[0] == _MARK)):
+                usual = self._from_server(sock, link, first, now)
+            else:
+                usual = self._from_client(sock, link, first, now)
+            if not usual:
+                self._settle(now)
+                now = clock()
+                if now >= end:
+                    return
+
+    def _from_client(self, sock: Socket, client: bytes, head: bytes, now: float) -> bool:
+        """Pass a request on; False where it took more than that."""
+        body: Any = None
+        if _get(sock, _RCVMORE):
+            # A batch of many records is handed on as it lies in the message; to copy a small one is cheaper.
+            body = _recv(sock, _NOBLOCK, b" count=1 " in head)
+            if _get(sock, _RCVMORE):
+                self.core.client_message(client, (head, b"", *self._rest(sock)), now)
+                return False
+        core = self.core
+        server = core.route(head, now)
+        if server is None:
+            core.client_message(client, (head,) if body is None else (head, _buffer(body)), now)
+            return False
+        if core.table.changes:
+            self._settle(now)
+        servers = self._servers
+        try:
+            _send(servers, server, _MORE)
+        except zmq.ZMQError as error:
+            frames = (ORIGIN_MARK + client, head) if body is None else (ORIGIN_MARK + client, head, _buffer(body))
+            self._undelivered(Send(True, server, frames), error, now)
+            return False
+        _send(servers, ORIGIN_MARK + client, _MORE)
+        if body is None:
+            _send(servers, head, _NOBLOCK)
+        else:
+            _send(servers, head, _MORE)
+            _send(servers, body, _NOBLOCK)
+        return True
+
+    def _from_server(self, sock: Socket, link: bytes, origin: bytes, now: float) -> bool:
+        """Pass an answer on; False where it took more than that."""
+        core = self.core
+        if not _get(sock, _RCVMORE):
+            core.server_message(link, (origin,), now)
+            return False
+        head = _recv(sock, _NOBLOCK)
+        body: Any = None
+        if _get(sock, _RCVMORE):
+            body = _recv(sock, _NOBLOCK, b" records=" not in head)
+            if _get(sock, _RCVMORE):
+                core.server_message(link, (origin, head, b"", *self._rest(sock)), now)
+                return False
+        server = core.table.links.get(link)
+        if server is None or not origin or origin[0] != _MARK or core.suspended:
+            frames = (origin, head) if body is None else (origin, head, _buffer(body))
+            core.server_message(link, frames, now)
+            return False
+        server.liveness.heard(now)
+        if core.table.changes:
+            self._settle(now)
+            if core.suspended:
+                return False
+        clients = self._clients
+        try:
+            _send(clients, origin[1:], _MORE)
+        except zmq.ZMQError as error:
+            self._undelivered(Send(False, origin[1:], (head,)), error, now)
+            return False
+        if body is None:
+            _send(clients, head, _NOBLOCK)
+        else:
+            _send(clients, head, _MORE)
+            _send(clients, body, _NOBLOCK)
+        return True
+
+    @staticmethod
+    def _rest(sock: Socket) -> list[bytes]:
+        """The frames that are left of a message with too many, so that the next one is not misread; a few are kept."""
+        kept: list[bytes] = []
+        while _get(sock, _RCVMORE):
+            frame = _recv(sock, _NOBLOCK)
+            if len(kept) < FRAMES_MAX:
+                kept.append(frame)
+        return kept
+
+    # What is rare -----------------------------------------------------------------------------------------------------
+
+    def _settle(self, now: float) -> None:
+        """Write what has to be remembered, then send what the core has to say."""
+        core = self.core
+        if core.table.changes and not core.suspended:
+            self._commit(now)
+        while core.outbox:
+            waiting, core.outbox = core.outbox, []
+            for send in waiting:
+                self._deliver(send, now)
+
+    def _commit(self, now: float) -> None:
+        assert self._store is not None
+        try:
+            self._store.write(self.core.table.changes)
+        except StoreFull as error:
+            self._retry_at = now + RETRY_SECONDS
+            self.core.suspend("the_disk_of_the_proxy_is_full", now)
+            log.warning("%s", error)
+        else:
+            self.core.table.changes.clear()
+
+    def _retry(self, now: float) -> None:
+        assert self._store is not None
+        self._retry_at = now + RETRY_SECONDS
+        try:
+            self._store.write(self.core.table.changes)
+        except StoreFull:
+            return
+        self.core.table.changes.clear()
+        self.core.resume(now)
+
+    def _deliver(self, send: Send, now: float) -> None:
+        """Send one message of the core's."""
+        sock = self._servers if send.to_server else self._clients
+        try:
+            _send(sock, send.link, _MORE)
+        except zmq.ZMQError as error:
+            self._undelivered(send, error, now)
+            return
+        last = len(send.frames) - 1
+        for index, frame in enumerate(send.frames):
+            _send(sock, frame, _NOBLOCK if index == last else _MORE)
+
+    def _undelivered(self, send: Send, error: zmq.ZMQError, now: float) -> None:
+        """The first frame was not taken, so nothing of the message was: its link is closed, or its queue is full."""
+        if error.errno not in {zmq.EHOSTUNREACH, zmq.EAGAIN}:
+            raise error
+        self.core.undelivered(send, now, gone=error.errno == zmq.EHOSTUNREACH)
+
+
+def _buffer(body: Any) -> Buffer:
+    """A body as the core takes it, whether it was copied or not."""
+    buffer: Buffer = body if isinstance(body, bytes) else body.buffer
+    return buffer
+
+
+def run_proxy(settings: ProxySettings) -> None:
+    """Run a proxy until SIGTERM or SIGINT; says on standard output when it is ready. For the main thread only.
+
+    Raises:
+        ConfigurationError: an address is in use, or is not one.
+        StorageError: the routes file cannot be used.
+    """
+    process = ProxyProcess(settings)
+    process.start()
+    before = {number: signal.signal(number, lambda *_: process.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        line = f"proxy {settings.id} ready: clients {process.bind}, servers {process.servers}"
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+        process.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        process.close()

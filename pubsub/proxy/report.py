@@ -1,0 +1,112 @@
+"""What a proxy knows, as JSON: the answer to REPORT with the target "-".
+
+    proxy, uptime_seconds, starting, startup_seconds_left, proxies_agree
+    servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete
+    topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
+    topics_total, counters, warnings (what is wrong now), notices (what was said lately: seconds_ago, text)
+
+`silence_seconds` is null and `proxies` empty for a server that was not heard since the proxy started. A topic that was
+assigned and not announced yet has no holders, and names the server as `assigned`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import isfinite
+from typing import Any, Final
+
+from pubsub.proxy.routing import RoutingTable, Server
+
+TOPICS_MAX: Final = 10_000
+"""Topics that a report lists."""
+
+WARNINGS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the report says that does not stand in the routing table."""
+
+    proxy: str
+    uptime_seconds: float
+    startup_seconds_left: float
+    suspended: str
+    counters: dict[str, int]
+    notices: list[tuple[float, str]]
+    left_out: int
+
+
+def build_report(table: RoutingTable, facts: Facts, now: float) -> bytes:
+    """The report as JSON."""
+    named = {server.proxies for server in table.alive(now)}
+    report = {
+        "proxy": facts.proxy,
+        "uptime_seconds": round(facts.uptime_seconds, 3),
+        "starting": facts.startup_seconds_left > 0,
+        "startup_seconds_left": round(facts.startup_seconds_left, 3),
+        "proxies_agree": len(named) <= 1,
+        "servers": [_server(s, now) for s in sorted(table.servers.values(), key=lambda s: (s.id, s.store))],
+        "topics": list(islice(_topics(table, now), TOPICS_MAX)),
+        "topics_total": len(table),
+        "counters": facts.counters,
+        "warnings": list(islice(_warnings(table, facts, now), WARNINGS_MAX)),
+        "notices": [{"seconds_ago": round(ago, 1), "text": text} for ago, text in facts.notices],
+        "notices_left_out": facts.left_out,
+    }
+    return json.dumps(report, separators=(",", ":")).encode("ascii")
+
+
+def _server(server: Server, now: float) -> dict[str, Any]:
+    silence = server.liveness.silence(now)
+    return {
+        "id": server.id,
+        "store": server.store,
+        "incarnation": server.incarnation,
+        "change": server.change,
+        "address": server.address,
+        "alive": server.alive(now),
+        "silence_seconds": round(silence, 3) if isfinite(silence) else None,
+        "topics": len(server.topics),
+        "assigned": server.assigned,
+        "proxies": list(server.proxies or ()),
+        "complete": server.complete and not server.overflow,
+    }
+
+
+def _topics(table: RoutingTable, now: float) -> Iterator[dict[str, Any]]:
+    for topic, holders in table.topics():
+        yield {
+            "topic": topic,
+            "holders": [
+                {"server": one.id, "store": one.store, "log": one.topics[topic], "alive": one.alive(now)}
+                for one in holders
+            ],
+            "contested": len(holders) > 1,
+        }
+    for topic in table.tentative:
+        server = table.assigned(topic, now)
+        if server is not None and not table.holders(topic):
+            yield {"topic": topic, "holders": [], "contested": False, "assigned": server.id}
+
+
+def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
+    """What is wrong at this moment, each a sentence for a person."""
+    if facts.suspended:
+        yield f"nothing is routed: {facts.suspended.replace('_', ' ')}"
+    named = {server.id: ",".join(server.proxies or ()) for server in table.alive(now)}
+    if len(set(named.values())) > 1:
+        each = "; ".join(f"{server} names {proxies}" for server, proxies in sorted(named.items()))
+        yield f"servers name different sets of proxies: {each}"
+    for server in table.servers.values():
+        if server.topics and not server.alive(now):
+            count = sum(table.single.get(topic) is server for topic in server.topics)
+            yield f"server {server.id} (store {server.store}) is not heard; topics unavailable: {count}"
+        if server.overflow:
+            yield f"server {server.id} holds topics beyond topics_max; they are not routed"
+    if not table.room():
+        yield f"no room for another topic: topics_max = {table.topics_max}"
+    for topic, holders in table.contested.items():
+        yield f"topic {topic} has more than one holder: {', '.join(one.id for one in holders)}"

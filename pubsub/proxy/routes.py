@@ -1,0 +1,173 @@
+"""The routes file: which store holds which topic, remembered over a restart (SQLite through apsw).
+
+It is what keeps a topic of a dead server from being given to another one. So a change is on the disk (an fsync, not
+only a write) before anything that came after it is forwarded, and a file that is damaged, or was written by a newer
+release, stops the proxy with a clear error: to begin with an empty one would give such topics away anew. One process
+at a time has it open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.limits import NUMBER_MAX
+from pubsub.protocol.names import is_hex, is_id, is_topic
+from pubsub.proxy.routing import Remembered, RouteChanges, StoreRow
+
+FILE_NAME: Final = "routes.db"
+FORMAT: Final = 1
+_APPLICATION: Final = 0x70726F78
+_REMEDY: Final = (
+    "put it aside only while every server is running, or topics of one that is not are given to others: "
+    "start the proxy without it then"
+)
+_SCHEMA: Final = (
+    "create table stores (store text primary key, server text not null, incarnation integer not null,"
+    " change integer not null, address text not null, overflow integer not null) without rowid",
+    "create table holders (topic text, store text, log text not null, primary key (topic, store)) without rowid",
+)
+_PRAGMAS: Final = (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", 2))
+
+
+class RoutesStore:
+    """The routes file of one proxy.
+
+    Args:
+        directory: where it lives; made where it is missing.
+
+    Raises:
+        StoreInUse: another process has it open.
+        StoreNewer: a newer release wrote it.
+        StoreDamaged: it is not what was written.
+        StorageError: the directory cannot be used.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = str(directory / FILE_NAME)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(str(directory), f"cannot be used: {error.strerror}") from None
+        self._db: apsw.Connection | None = None
+        try:
+            with self._translated():
+                self._db = apsw.Connection(self.path)
+                self._open(self._db)
+        except StorageError:
+            self.close()
+            raise
+
+    def _open(self, db: apsw.Connection) -> None:
+        for name, wanted in _PRAGMAS:
+            # One at a time and read back: several in one execute stop at the first that returns a row.
+            db.pragma(name, wanted)
+            if (found := db.pragma(name)) != wanted:
+                raise StorageError(self.path, f"{name} is {found}, not {wanted}")
+        db.execute("begin immediate")  # Takes the lock, and keeps it.
+        version = db.pragma("user_version")
+        if version == 0 and db.execute("select count(*) from sqlite_schema").get == 0:
+            for statement in _SCHEMA:
+                db.execute(statement)
+            db.pragma("application_id", _APPLICATION)
+            db.pragma("user_version", FORMAT)
+        db.execute("commit")
+        if version > FORMAT:
+            raise StoreNewer(self.path, version, FORMAT)
+        if db.pragma("application_id") != _APPLICATION or db.pragma("user_version") != FORMAT:
+            raise StoreDamaged(self.path, f"not a routes file; {_REMEDY}")
+        if (verdict := db.pragma("quick_check")) != "ok":
+            raise StoreDamaged(self.path, f"damaged ({str(verdict).splitlines()[0][:200]}); {_REMEDY}")
+
+    def load(self) -> Remembered:
+        """All that is remembered.
+
+        Raises:
+            StoreDamaged: there is something that was never written.
+            StorageError: the disk cannot be read.
+        """
+        assert self._db is not None
+        with self._translated():
+            stores = [StoreRow(*row[:5], bool(row[5])) for row in self._db.execute("select * from stores")]
+            holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
+        known = {row.store for row in stores}
+        sound = all(_sound(row) for row in stores) and all(
+            isinstance(topic, str) and is_topic(topic) and store in known and isinstance(log, str) and is_hex(log)
+            for topic, store, log in holders
+        )
+        if not sound:
+            raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
+        return Remembered(stores, holders)
+
+    def write(self, changes: RouteChanges) -> None:
+        """Put the changes on the disk: when this returns, they survive a power cut.
+
+        Raises:
+            StoreFull: no space is left; nothing was written, a later try may succeed.
+            StorageError: the disk failed; what it holds is not known any more.
+        """
+        db = self._db
+        assert db is not None
+        with self._translated():
+            db.execute("begin immediate")
+            try:
+                self._apply(db, changes)
+                db.execute("commit")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("rollback")
+                raise
+
+    @staticmethod
+    def _apply(db: apsw.Connection, changes: RouteChanges) -> None:
+        for store, row in changes.stores.items():
+            if row is None:
+                db.execute("delete from stores where store = ?", (store,))
+            else:
+                values = (store, row.server, row.incarnation, row.change, row.address, int(row.overflow))
+                db.execute("insert or replace into stores values (?, ?, ?, ?, ?, ?)", values)
+        gone = [key for key, log in changes.holders.items() if log is None]
+        held = [(*key, log) for key, log in changes.holders.items() if log is not None]
+        if gone:
+            db.executemany("delete from holders where topic = ? and store = ?", gone)
+        if held:
+            db.executemany("insert or replace into holders values (?, ?, ?)", held)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """SQLite's errors as ours."""
+        try:
+            yield
+        except apsw.FullError:
+            raise StoreFull(self.path, "no space is left on the disk") from None
+        except apsw.BusyError:
+            raise StoreInUse(self.path, "another proxy") from None
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            raise StoreDamaged(self.path, f"damaged ({error}); {_REMEDY}") from None
+        except apsw.Error as error:
+            raise StorageError(self.path, f"cannot be used: {error}") from None
+
+
+def _sound(row: StoreRow) -> bool:
+    """Whether a row is one that `write` wrote."""
+    texts = isinstance(row.store, str) and isinstance(row.server, str) and isinstance(row.address, str)
+    numbers = isinstance(row.incarnation, int) and isinstance(row.change, int)
+    return (
+        texts
+        and numbers
+        and is_hex(row.store)
+        and is_id(row.server)
+        and min(row.incarnation, row.change) >= 0
+        and max(row.incarnation, row.change) <= NUMBER_MAX
+    )

@@ -1,0 +1,347 @@
+"""The routing table: which server holds which topic, as announced, and whom a new topic is given to.
+
+What holds a topic is a *store*, the data directory, not the name under which it was started: a store that returns under
+another server ID brings its topics along, and an empty store under a known ID does not inherit what the old one holds.
+So the table is keyed by store, remembers stores whose server is dead (a topic of theirs is unavailable, never given to
+another), and notes every change of what it remembers in `changes`, which the shell writes to the routes file before it
+forwards anything that came after.
+
+A topic that nobody holds is assigned to the live server with the fewest topics, those just assigned included; ties go
+to the smallest ID (the paper, section 3). An assignment is tentative, kept in memory, until the server announces the
+topic; it is replaced if that server dies first, and forgotten when nobody used it for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pubsub.liveness import Liveness
+
+TENTATIVE_MAX: Final = 10_000
+"""Assignments that no server has announced yet; at this number a new topic is answered `full`."""
+
+TENTATIVE_SECONDS: Final = 60.0
+"""An assignment that nobody used for so long is forgotten: the server did not make the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRow:
+    """What the routes file keeps of a store.
+
+    Attributes:
+        store: its ID.
+        server: the ID of the server that brought it last.
+        incarnation, change: of the highest announcement that was accepted.
+        address: where that server was reached by other servers.
+        overflow: whether it holds topics that are not in the table, because topics_max was reached.
+    """
+
+    store: str
+    server: str
+    incarnation: int
+    change: int
+    address: str
+    overflow: bool = False
+
+
+@dataclass(slots=True)
+class RouteChanges:
+    """What the routes file does not have yet: the latest value of each row, None where it is to be deleted."""
+
+    stores: dict[str, StoreRow | None] = field(default_factory=dict)
+    holders: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    """(topic, store) to log."""
+
+    def __bool__(self) -> bool:
+        return bool(self.stores) or bool(self.holders)
+
+    def clear(self) -> None:
+        """All of it was written."""
+        self.stores.clear()
+        self.holders.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a routes file holds; `holders` are (topic, store, log)."""
+
+    stores: Sequence[StoreRow] = ()
+    holders: Sequence[tuple[str, str, str]] = ()
+
+
+class Server:
+    """A store, and the server that brought it last.
+
+    Attributes:
+        id, store, incarnation, change, address: as announced last.
+        proxies: the proxies it names; None while it was not heard since this proxy started.
+        topics: topic to log.
+        assigned: topics given to it that it has not announced.
+        link: the routing ID under which it is reached; None: not connected since this proxy started, or it left.
+        liveness: signs of life, both ways.
+        complete: whether `topics` is all it holds, as far as it can tell; False after a gap in its announcements.
+        overflow: whether it holds topics beyond topics_max, which are not in the table.
+        digest: of the body of the last full announcement, while nothing has changed since.
+        newcomer: the link of a server that waits for this one to be silent.
+        was_alive: whether it was alive when that was looked at last.
+    """
+
+    __slots__ = (
+        "address",
+        "alone",
+        "assigned",
+        "change",
+        "complete",
+        "digest",
+        "id",
+        "incarnation",
+        "link",
+        "liveness",
+        "newcomer",
+        "overflow",
+        "proxies",
+        "store",
+        "topics",
+        "was_alive",
+    )
+
+    def __init__(self, row: StoreRow, liveness: Liveness) -> None:
+        self.id, self.store, self.incarnation, self.change = row.server, row.store, row.incarnation, row.change
+        self.address, self.overflow = row.address, row.overflow
+        self.proxies: tuple[str, ...] | None = None
+        self.topics: dict[str, str] = {}
+        self.assigned = 0
+        self.link: bytes | None = None
+        self.liveness = liveness
+        self.complete = True
+        self.digest = b""
+        self.newcomer: bytes | None = None
+        self.was_alive = False
+        self.alone = (self,)
+
+    def alive(self, now: float) -> bool:
+        """Whether it is connected and was heard within its patience."""
+        return self.link is not None and self.liveness.alive(now)
+
+    def row(self) -> StoreRow:
+        """What the routes file keeps of it."""
+        return StoreRow(self.store, self.id, self.incarnation, self.change, self.address, self.overflow)
+
+
+@dataclass(slots=True)
+class _Assignment:
+    server: Server
+    used: float
+
+
+class RoutingTable:
+    """Topics and who holds them.
+
+    Args:
+        topics_max: topics in the table, tentative ones included.
+    """
+
+    def __init__(self, topics_max: int) -> None:
+        self.topics_max = topics_max
+        self.servers: dict[str, Server] = {}
+        self.links: dict[bytes, Server] = {}
+        self.changes = RouteChanges()
+        self.single: dict[str, Server] = {}
+        """Topics with one holder: nearly all of them, and the only look-up that most messages need."""
+        self.contested: dict[str, list[Server]] = {}
+        """Topics with more than one holder, in the order of their IDs."""
+        self.tentative: dict[str, _Assignment] = {}
+
+    def restore(self, remembered: Remembered, interval: float, liveness: int, now: float) -> None:
+        """Take over what the routes file holds; none of these servers counts as alive."""
+        for row in remembered.stores:
+            signs = Liveness(interval, liveness, now)
+            signs.forget()
+            self.servers[row.store] = Server(row, signs)
+        for topic, store, log in remembered.holders:
+            self._hold(self.servers[store], topic, log)
+
+    def holders(self, topic: str) -> Sequence[Server]:
+        """Who holds the topic, alive or not."""
+        server = self.single.get(topic)
+        return server.alone if server is not None else self.contested.get(topic, ())
+
+    def topics(self) -> Iterator[tuple[str, Sequence[Server]]]:
+        """Every topic that has a holder, contested ones first."""
+        yield from self.contested.items()
+        for topic, server in self.single.items():
+            yield topic, server.alone
+
+    def __len__(self) -> int:
+        return len(self.single) + len(self.contested)
+
+    def room(self) -> int:
+        """How many topics more the table takes."""
+        return max(0, self.topics_max - len(self) - len(self.tentative))
+
+    def alive(self, now: float) -> list[Server]:
+        """The servers that are alive."""
+        return [server for server in self.links.values() if server.liveness.alive(now)]
+
+    def named(self, server_id: str) -> Server | None:
+        """The connected server with this ID."""
+        return next((server for server in self.links.values() if server.id == server_id), None)
+
+    # Announcements ----------------------------------------------------------------------------------------------------
+
+    def attach(self, server: Server, link: bytes) -> list[Server]:
+        """From now on `server` is reached at `link`; returns others of the same ID, which are connected no more."""
+        if server.link is not None:
+            self.links.pop(server.link, None)
+        self.servers[server.store] = server
+        replaced = [other for other in self.links.values() if other.id == server.id]
+        for other in replaced:
+            self.detach(other)
+        server.link = link
+        self.links[link] = server
+        return replaced
+
+    def detach(self, server: Server) -> None:
+        """The server is gone; what it holds stays remembered."""
+        server.liveness.forget()
+        if server.link is not None:
+            self.links.pop(server.link, None)
+            server.link = None
+
+    def evict(self) -> bool:
+        """Forget a store that is not connected and holds nothing; False where there is none."""
+        for server in self.servers.values():
+            if server.link is None and not server.topics and not server.overflow:
+                del self.servers[server.store]
+                self.changes.stores[server.store] = None
+                return True
+        return False
+
+    def replace(self, server: Server, topics: dict[str, str]) -> int:
+        """The server holds exactly these; returns how many did not fit into the table."""
+        for topic in [topic for topic in server.topics if not topics.get(topic)]:
+            self._drop(server, topic)
+        return self.update(server, topics)
+
+    def update(self, server: Server, topics: dict[str, str]) -> int:
+        """The server holds these too, or no more where the log is ""; returns how many did not fit into the table."""
+        over = 0
+        for topic, log in topics.items():
+            if not log:
+                self._drop(server, topic)
+            elif server.topics.get(topic) != log:
+                if not self._fits(topic):
+                    over += 1
+                    continue
+                self._hold(server, topic, log)
+                self.changes.holders[topic, server.store] = log
+        return over
+
+    def note(self, server: Server) -> None:
+        """What is kept of the store itself has changed."""
+        self.changes.stores[server.store] = server.row()
+
+    def _fits(self, topic: str) -> bool:
+        return (
+            topic in self.single
+            or topic in self.contested
+            or topic in self.tentative
+            or len(self) + len(self.tentative) < self.topics_max
+        )
+
+    def _hold(self, server: Server, topic: str, log: str) -> None:
+        if topic not in server.topics:
+            only = self.single.pop(topic, None)
+            if only is not None:
+                self.contested[topic] = sorted((only, server), key=lambda holder: (holder.id, holder.store))
+            elif topic in self.contested:
+                self.contested[topic].append(server)
+                self.contested[topic].sort(key=lambda holder: (holder.id, holder.store))
+            else:
+                self.single[topic] = server
+        server.topics[topic] = log
+        assignment = self.tentative.get(topic)
+        if assignment is not None and assignment.server is server:
+            self._unassign(topic)
+
+    def _drop(self, server: Server, topic: str) -> None:
+        if server.topics.pop(topic, None) is None:
+            return
+        self.changes.holders[topic, server.store] = None
+        if self.single.get(topic) is server:
+            del self.single[topic]
+            return
+        others = self.contested[topic]
+        others.remove(server)
+        if len(others) == 1:
+            del self.contested[topic]
+            self.single[topic] = others[0]
+
+    # Choosing ---------------------------------------------------------------------------------------------------------
+
+    def choose(self, topic: str, log: str, avoid: str, now: float) -> Server | None:
+        """The live holder that a request goes to; None where no holder is alive.
+
+        Args:
+            topic: held by somebody.
+            log: the one the client's last answer came from: its holder is taken.
+            avoid: one whose holder could not serve the request: its holder is taken only if no other is alive.
+        """
+        live = [server for server in self.holders(topic) if server.alive(now)]
+        if log:
+            for server in live:
+                if server.topics[topic] == log:
+                    return server
+        others = [server for server in live if server.topics[topic] != avoid] or live
+        return min(others, key=lambda server: (server.id, server.store)) if others else None
+
+    def assigned(self, topic: str, now: float) -> Server | None:
+        """Whom the topic was given to, while that server is alive."""
+        assignment = self.tentative.get(topic)
+        return assignment.server if assignment is not None and assignment.server.alive(now) else None
+
+    def assign(self, topic: str, now: float) -> Server | None:
+        """Give a topic that nobody holds to a server; the same one as before while it is alive.
+
+        Returns:
+            The server; None where none is alive.
+        """
+        assignment = self.tentative.get(topic)
+        if assignment is not None and assignment.server.alive(now):
+            assignment.used = now
+            return assignment.server
+        live = self.alive(now)
+        if not live:
+            return None
+        server = min(live, key=lambda one: (len(one.topics) + one.assigned, one.id, one.store))
+        if assignment is not None:
+            self._unassign(topic)
+        self.tentative[topic] = _Assignment(server, now)
+        server.assigned += 1
+        return server
+
+    def may_assign(self, topic: str) -> bool:
+        """Whether the limits allow one assignment more."""
+        return topic in self.tentative or (len(self.tentative) < TENTATIVE_MAX and self.room() > 0)
+
+    def expire(self, now: float) -> None:
+        """Forget the assignments that nobody used for TENTATIVE_SECONDS."""
+        for topic in [t for t, a in self.tentative.items() if now - a.used >= TENTATIVE_SECONDS]:
+            self._unassign(topic)
+
+    def _unassign(self, topic: str) -> None:
+        self.tentative.pop(topic).server.assigned -= 1
+
+    def other_holders(self, server: Server, topic: str) -> list[str]:
+        """The IDs of all other holders of the topic that are known, dead ones included."""
+        return [other.id for other in self.holders(topic) if other is not server]
+
+    def undecided(self, server: Server, topics: Iterable[str], now: float) -> bool:
+        """Whether one of the topics was given to another live server, which may be making it just now."""
+        return any(
+            assignment.server is not server and assignment.server.alive(now)
+            for assignment in map(self.tentative.get, topics)
+            if assignment is not None
+        )
