@@ -1,0 +1,126 @@
+"""What the client makes durable, as values: the core says what changes, the store applies it in one transaction.
+
+`FSYNC` names those that must be on the disk, not only in the kernel, before anything that follows from them is sent
+(DESIGN section 4). All others survive the process; an fsync that comes later covers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pubsub.protocol import Position
+
+
+@dataclass(slots=True)
+class RowAdded:
+    """A put batch enters the outbox."""
+
+    topic: str
+    counter: int
+    previous: int
+    count: int
+    whole: int
+    checksum: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class RowsRemoved:
+    """Batches leave the outbox: the service has them, or they were discarded."""
+
+    counters: Sequence[int]
+
+
+@dataclass(slots=True)
+class RowUnchained:
+    """The oldest unfinished batch of a topic whose log was given up begins the chain anew."""
+
+    counter: int
+
+
+@dataclass(slots=True)
+class ChainMoved:
+    """What a topic's chain is when no row of it is left in the outbox.
+
+    Attributes:
+        previous: the last counter that was not discarded.
+        cleared: the power cut up to which a marked put has succeeded.
+        log: the log that answered last.
+    """
+
+    topic: str
+    previous: int
+    cleared: int
+    log: str
+
+
+@dataclass(slots=True)
+class Intended:
+    """The user wants to be subscribed to a topic, or not to be; the service has not confirmed it."""
+
+    topic: str
+    on: bool
+
+
+@dataclass(slots=True)
+class Confirmed:
+    """The service answered the last transmission of an intent: the subscription is settled."""
+
+    topic: str
+    number: int
+    position: Position | None
+    log: str
+
+
+@dataclass(slots=True)
+class Taken:
+    """The application has everything up to this position; `counters` are the last ones by publisher."""
+
+    topic: str
+    position: Position
+    counters: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Tried:
+    """A handler is about to see this message for the n-th time."""
+
+    topic: str
+    position: Position
+    attempts: int
+
+
+@dataclass(slots=True)
+class Buried:
+    """A message, or a range that is lost, goes to the dead letters.
+
+    Attributes:
+        first, last: positions as text, `log.offset`.
+        at: seconds since 1970.
+    """
+
+    topic: str
+    first: str
+    last: str
+    publisher: str
+    counter: int
+    stamp: int
+    body: bytes | None
+    error: str
+    attempts: int
+    at: float
+
+
+@dataclass(slots=True)
+class Renewed:
+    """The state directory becomes another publisher: a new store ID, and every chain begins anew."""
+
+    store: str
+
+
+Change = RowAdded | RowsRemoved | RowUnchained | ChainMoved | Intended | Confirmed | Taken | Tried | Buried | Renewed
+
+FSYNC: Final = (Intended, Confirmed, Buried, Renewed, RowUnchained)
+"""Changes whose commit is fsynced whatever the client's settings are."""

@@ -1,0 +1,135 @@
+"""What the application gets: messages, and batches of them that are built only as they are looked at.
+
+An answer of the service is one body with runs of records in it (`pubsub.protocol.records`). A `Piece` is a part of one
+run; a batch is a list of pieces; a `Message` is made when somebody asks for it. Ten thousand records that are taken and
+counted cost ten thousand times nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple, overload
+
+from pubsub.protocol import Position, Run, format_position
+
+
+class Piece(NamedTuple):
+    """Records [start, stop) of a run, counted within it."""
+
+    run: Run
+    data: bytes
+    start: int
+    stop: int
+
+    @property
+    def last(self) -> Position:
+        """The position of its last record."""
+        return self.run.log, self.run.offset + self.stop - 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of its records."""
+        return self.run.ends[self.stop - 1] - (self.run.ends[self.start - 1] if self.start else self.run.begin)
+
+    def bodies(self) -> Iterator[bytes]:
+        """Every record's bytes, in order."""
+        run, data = self.run, self.data
+        begin = run.ends[self.start - 1] if self.start else run.begin
+        for end in run.ends[self.start : self.stop]:
+            yield data[begin:end]
+            begin = end
+
+
+class Message:
+    """A message as it was put.
+
+    Attributes:
+        topic: where.
+        body: what.
+    """
+
+    __slots__ = ("_index", "_run", "body", "topic")
+
+    def __init__(self, topic: str, body: bytes, run: Run, index: int) -> None:
+        self.topic, self.body, self._run, self._index = topic, body, run, index
+
+    @property
+    def position(self) -> Position:
+        """Its place: (log, offset)."""
+        return self._run.log, self._run.offset + self._index
+
+    @property
+    def id(self) -> str:
+        """Its name for ever, `log.offset`."""
+        return f"{self._run.log}.{self._run.offset + self._index}"
+
+    @property
+    def publisher(self) -> str:
+        """Who put it: `client ID/store ID`."""
+        return self._run.publisher
+
+    @property
+    def counter(self) -> int:
+        """The publisher's number for it, as `put` returned it."""
+        return self._run.counter + self._index
+
+    @property
+    def stamp(self) -> int:
+        """When the server took it: microseconds since 1970."""
+        return self._run.stamp
+
+    def __repr__(self) -> str:
+        body = self.body if len(self.body) <= 40 else self.body[:37] + b"..."
+        return f"Message({self.topic!r}, {self.id}, {body!r})"
+
+
+class Batch(Sequence[Message]):
+    """Messages that were taken together, in order, built as they are looked at.
+
+    Args:
+        topic: of all of them.
+        pieces: where they are.
+    """
+
+    __slots__ = ("_length", "pieces", "topic")
+
+    def __init__(self, topic: str, pieces: Sequence[Piece] = ()) -> None:
+        self.topic, self.pieces = topic, pieces
+        self._length = sum([piece.stop - piece.start for piece in pieces])
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(self._length))]
+        place = index + self._length if index < 0 else index
+        if not 0 <= place < self._length:
+            raise IndexError(f"message {index} of {self._length}")
+        ends = list(accumulate(piece.stop - piece.start for piece in self.pieces))
+        which = bisect_right(ends, place)
+        piece = self.pieces[which]
+        run, at = piece.run, piece.stop - (ends[which] - place)
+        begin = run.ends[at - 1] if at else run.begin
+        return Message(self.topic, piece.data[begin : run.ends[at]], run, at)
+
+    def __iter__(self) -> Iterator[Message]:
+        topic = self.topic
+        for piece in self.pieces:
+            run = piece.run
+            for index, body in enumerate(piece.bodies(), piece.start):
+                yield Message(topic, body, run, index)
+
+    def bodies(self) -> list[bytes]:
+        """Only the bytes of all messages, which is faster than the messages."""
+        return [body for piece in self.pieces for body in piece.bodies()]
+
+    def __repr__(self) -> str:
+        last = f", last {format_position(self.pieces[-1].last)}" if self.pieces else ""
+        return f"Batch({self.topic!r}, {self._length} messages{last})"

@@ -1,0 +1,381 @@
+"""Puts on their way: the chain of one publisher's batches on each topic (DESIGN section 4, *Put: the chain*).
+
+A batch gets its counter and `previous`, the counter before it that was not discarded, in the commit of its outbox row;
+so the rows of a topic are a chain, and what a log holds of a publisher is always a prefix of it. Batches are sent in
+order, a window of them at a time. An answer tells the highest counter, `last`, that the log holds: every row up to it
+is finished, whichever transmission the answer belongs to and however late it comes. A gap means that a row before was
+lost on the way: the chain goes back to the row after `last`, once for each value of it; where that does not help, this
+holder cannot be the right one and another is asked. A row ends by success or by `discard`, by nothing else.
+
+`Draft` is what a commit is about to hold; nothing here changes until the commit has succeeded and it is accepted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+from zlib import crc32
+
+from pubsub.client.changes import ChainMoved, Change, RowAdded, RowsRemoved, RowUnchained
+from pubsub.client.numbers import Numbers
+from pubsub.client.tries import Tries
+from pubsub.errors import PubsubError, TooLarge
+from pubsub.protocol import Outcome, Status, encode_batch
+
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of batches in flight per topic; one batch is always allowed."""
+
+REMOVE_ROWS: Final = 64
+"""Finished rows that wait for the next commit to take them out of the outbox; so many make a commit of their own."""
+
+UNFINISHED, DONE, DISCARDED = 0, 1, 2
+
+
+class Row:
+    """One put batch in the outbox.
+
+    Attributes:
+        counter, count: of its first record, and how many there are.
+        previous: the chain's counter before it; 0: none.
+        whole: 1: taken only while no other server holds any of the topic.
+        body: the encoded batch; None: it is on the disk only.
+        size: of the body in bytes.
+        state: UNFINISHED, DONE or DISCARDED.
+        held: committed and not fsynced yet though it must be; not to be sent.
+        tokens: of its transmissions that may still be answered.
+    """
+
+    __slots__ = (
+        "body", "checksum", "count", "counter", "held", "previous", "size", "state", "tokens", "topic", "whole",
+    )  # fmt: skip
+
+    def __init__(
+        self, topic: str, counter: int, previous: int, count: int, whole: int, checksum: int, body: bytes | None,
+        size: int,
+    ) -> None:  # fmt: skip
+        self.topic, self.counter, self.previous, self.count, self.whole = topic, counter, previous, count, whole
+        self.checksum, self.body, self.size = checksum, body, size
+        self.state = UNFINISHED
+        self.held = False
+        self.tokens: list[int] = []
+
+    @property
+    def last(self) -> int:
+        """The counter of its last record."""
+        return self.counter + self.count - 1
+
+
+class Chain:
+    """The unfinished rows of one topic, in order, and how far they are sent.
+
+    Attributes:
+        previous: the last counter that was not discarded: the `previous` of the next row.
+        finished: the last counter of the newest row that is done.
+        cleared: the power cut up to which a put marked `whole` has succeeded.
+        log: the log that answered last; avoid: one whose holder could not serve us.
+        sent: how many rows from the front are in flight.
+        generation: rises whenever rows are sent anew; a gap or a retry answers only for its own generation.
+        until: nothing is sent after it: the latest deadline of the calls that wait.
+        trouble: what to tell them at their deadline; failure: what to raise at once.
+    """
+
+    def __init__(self, topic: str, tries: Tries, window: int) -> None:
+        self.topic, self.tries, self._window = topic, tries, window
+        self.rows: deque[Row] = deque()
+        self.previous = self.finished = self.cleared = 0
+        self.log = self.avoid = ""
+        self.sent = self.generation = 0
+        self._allowed = window
+        self._gap: int | None = None
+        self._pausing = False
+        self.deadline: float | None = None
+        self.until = float("-inf")
+        self.trouble = ""
+        self.failure: PubsubError | None = None
+
+    def wake(self, until: float, proxy: int) -> None:
+        """Somebody waits until `until`: finish what is here, in order."""
+        if self.until == float("-inf"):
+            self.tries.restart(proxy)
+            self._allowed, self._pausing, self.trouble = self._window, False, ""
+            self._resend(0)
+        self.until = max(self.until, until)
+
+    def sendable(self, now: float) -> list[Row]:
+        """The rows to send now, which count as in flight from here on."""
+        if self._pausing or now >= self.until or self.sent >= min(len(self.rows), self._allowed):
+            return []
+        out = []
+        flying = sum(self.rows[index].size for index in range(self.sent))
+        while self.sent < min(len(self.rows), self._allowed):
+            row = self.rows[self.sent]
+            flying += row.size
+            if row.held or (self.sent and flying > WINDOW_BYTES):
+                break
+            out.append(row)
+            self.sent += 1
+        if out and self.deadline is None:
+            self.deadline = now + self.tries.patience
+        return out
+
+    def answered(self, status: Status, generation: int, proxy: int, now: float) -> list[Row]:
+        """Take an answer to one of its rows.
+
+        Returns:
+            The rows that are done by it.
+        """
+        outcome, current = status.outcome, generation == self.generation
+        if outcome in {Outcome.SUCCESS, Outcome.DUPLICATE}:
+            return self._progress(status, proxy, now)
+        if not current:
+            return []
+        if outcome is Outcome.GAP:
+            self._go_back(status, now)
+        else:
+            self.trouble = status.reason.replace("_", " ") or outcome.value
+            if outcome is Outcome.MOVED and status.log:
+                self.log = status.log
+            self._pause(now)
+        return []
+
+    def _progress(self, status: Status, proxy: int, now: float) -> list[Row]:
+        done = []
+        while self.rows and self.rows[0].last <= status.last:
+            row = self.rows.popleft()
+            row.state, row.body = DONE, None
+            self.sent -= self.sent > 0
+            self.finished = row.last
+            done.append(row)
+        if status.log:
+            self.log = status.log
+        if done:
+            self.tries.restart(proxy)
+            self._allowed, self._pausing, self._gap, self.avoid, self.trouble = self._window, False, None, "", ""
+            self.deadline = now + self.tries.patience if self.sent else None
+            if not self.rows:
+                self.until = float("-inf")
+        return done
+
+    def _go_back(self, status: Status, now: float) -> None:
+        index = next((i for i, row in enumerate(self.rows) if row.last > status.last), None)
+        if index is not None and self.rows[index].previous <= status.last and self._gap != status.last:
+            self._gap = status.last
+            self._resend(index)
+            self._allowed, self.deadline = self._window, now + self.tries.patience
+        else:
+            self._gap, self.avoid = None, status.log
+            self.trouble = "the server that answered does not hold the puts before this one"
+            self._pause(now)
+
+    def _resend(self, index: int) -> None:
+        self.sent = index
+        self.generation += 1
+
+    def _pause(self, now: float) -> None:
+        """Nothing more in this try; the next one begins when its time is over."""
+        self._pausing = True
+        self._resend(0)
+        if self.deadline is None:
+            self.deadline = now + self.tries.patience
+
+    def tick(self, now: float) -> None:
+        """Begin the next try where the present one is over; stop where nobody waits any more."""
+        if self.rows and now >= self.until and self.until != float("-inf"):
+            self.until = float("-inf")
+            self.deadline = None
+        elif self.deadline is not None and now >= self.deadline:
+            self.tries.fail()
+            self._pausing, self._allowed, self.deadline = False, 1, None
+            self._resend(0)
+
+    def next_deadline(self) -> float | None:
+        """When `tick` has something to do."""
+        if self.until == float("-inf"):
+            return None
+        return self.until if self.deadline is None else min(self.until, self.deadline)
+
+    def unchain(self) -> Row | None:
+        """The log was given up: the oldest row begins the chain anew. None where it does already, or there is none."""
+        self.log = ""
+        self._resend(0)
+        self._pausing = False
+        if not self.rows or not self.rows[0].previous:
+            return None
+        self.rows[0].previous = 0
+        return self.rows[0]
+
+
+class Draft:
+    """Rows that a commit is about to hold.
+
+    Args:
+        outbox: whose they will be.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._tails: dict[str, int] = {}
+        self.rows: list[Row] = []
+        self._bytes = 0
+
+    def add(self, topic: str, bodies: Sequence[bytes]) -> Row:
+        """One more batch, of at most BATCH_RECORDS_MAX records and BATCH_BYTES_MAX bytes.
+
+        Raises:
+            TooLarge: the batch is, or the outbox would be.
+            StorageError: new numbers were needed and the disk refused.
+        """
+        outbox = self._outbox
+        body = encode_batch(bodies)
+        held = outbox.bytes + self._bytes + len(body)
+        if held > outbox.bytes_max:
+            raise TooLarge("outbox of unfinished puts", held, outbox.bytes_max, "outbox_bytes_max")
+        chain = outbox.chain(topic)
+        counter = outbox.numbers.take(len(bodies))
+        previous = self._tails.get(topic, chain.previous)
+        whole = int(chain.cleared < outbox.cuts)
+        row = Row(topic, counter, previous, len(bodies), whole, crc32(body), body, len(body))
+        self._tails[topic] = row.last
+        self._bytes += row.size
+        self.rows.append(row)
+        return row
+
+    def changes(self) -> list[Change]:
+        """What the commit is to hold for it."""
+        return [
+            RowAdded(r.topic, r.counter, r.previous, r.count, r.whole, r.checksum, r.body or b"") for r in self.rows
+        ]
+
+
+class Outbox:
+    """All chains of a client.
+
+    Args:
+        numbers: where counters come from.
+        cuts: power cuts that this state came through.
+        tries: makes the tries of a chain.
+        window: batches in flight per topic.
+        bytes_max: of unfinished rows.
+    """
+
+    def __init__(self, numbers: Numbers, cuts: int, tries: Callable[[], Tries], window: int, bytes_max: int) -> None:
+        self.numbers, self.cuts, self.bytes_max = numbers, cuts, bytes_max
+        self._tries, self._window = tries, window
+        self.chains: dict[str, Chain] = {}
+        self.active: dict[str, Chain] = {}
+        self.bytes = 0
+        self._finished: list[Row] = []
+        self._held: list[Row] = []
+
+    def chain(self, topic: str) -> Chain:
+        """The chain of a topic; a new one where nothing was put to it."""
+        found = self.chains.get(topic)
+        if found is None:
+            found = self.chains[topic] = Chain(topic, self._tries(), self._window)
+        return found
+
+    def load(
+        self,
+        chains: Iterable[tuple[str, int, int, str]],
+        rows: Iterable[tuple[int, str, int, int, int, int, int]],
+    ) -> None:
+        """What the store holds: chains (topic, previous, cleared, log) and rows, as `Store` gives them."""
+        for topic, previous, cleared, log in chains:
+            chain = self.chain(topic)
+            chain.previous = chain.finished = previous
+            chain.cleared, chain.log = cleared, log
+        for counter, topic, previous, count, whole, checksum, size in rows:
+            chain = self.chain(topic)
+            row = Row(topic, counter, previous, count, whole, checksum, None, size)
+            chain.rows.append(row)
+            chain.previous = max(chain.previous, row.last)
+            self.bytes += size
+
+    def accept(self, draft: Draft, *, held: bool = False) -> None:
+        """The commit of a draft succeeded. `held`: its rows may be sent only after `release`, that is an fsync."""
+        for row in draft.rows:
+            chain = self.chain(row.topic)
+            chain.rows.append(row)
+            chain.previous = row.last
+            self.bytes += row.size
+            row.held = held
+            if held:
+                self._held.append(row)
+
+    def release(self) -> None:
+        """An fsync covered every commit so far."""
+        for row in self._held:
+            row.held = False
+        self._held.clear()
+
+    def wake(self, topic: str, until: float, proxy: int) -> Chain:
+        """Send what is unfinished on a topic until `until`."""
+        chain = self.chain(topic)
+        if chain.rows:
+            chain.wake(until, proxy)
+            self.active[topic] = chain
+        return chain
+
+    def answered(self, chain: Chain, status: Status, generation: int, proxy: int, now: float) -> list[Row]:
+        """Hand an answer to its chain; the rows that are done by it."""
+        done = chain.answered(status, generation, proxy, now)
+        for row in done:
+            self.bytes -= row.size
+            if row.whole:
+                chain.cleared = self.cuts
+        if done:
+            self._finished += done
+        return done
+
+    def evidence(self, chain: Chain, last: int) -> str:
+        """Why an answer's `last` shows that a copy of this state was used elsewhere; "" where it does not."""
+        if last > self.numbers.highest:
+            return f"{chain.topic} holds put {last}, which was never made here"
+        if any(row.counter <= last < row.last for row in chain.rows):
+            return f"{chain.topic} ends at put {last}, inside a batch made here"
+        return ""
+
+    def discard(self, topic: str) -> tuple[list[Change], list[Row]]:
+        """What makes a topic's unfinished rows forgotten, fsynced; `discarded` follows the commit."""
+        chain = self.chain(topic)
+        rows = list(chain.rows)
+        if not rows:
+            return [], []
+        removed = RowsRemoved([row.counter for row in rows])
+        return [*self.removals(), removed, ChainMoved(topic, rows[0].previous, chain.cleared, chain.log)], rows
+
+    def discarded(self, topic: str) -> None:
+        """The commit of `discard` succeeded."""
+        chain = self.chain(topic)
+        chain.previous = chain.finished = chain.rows[0].previous
+        for row in chain.rows:
+            row.state, row.body = DISCARDED, None
+            self.bytes -= row.size
+        self._held = [row for row in self._held if row.topic != topic]
+        chain.rows.clear()
+        chain.sent, chain.until, chain.deadline, chain.failure = 0, float("-inf"), None, None
+        chain.generation += 1
+        self.active.pop(topic, None)
+
+    def removals(self) -> list[Change]:
+        """What takes finished rows out of the store; `removed` follows the commit."""
+        moved: list[Change] = [
+            ChainMoved(chain.topic, chain.finished, chain.cleared, chain.log)
+            for chain in {row.topic: self.chains[row.topic] for row in self._finished}.values()
+        ]
+        return [RowsRemoved([row.counter for row in self._finished]), *moved] if moved else []
+
+    def removed(self) -> None:
+        """The commit of `removals` succeeded."""
+        self._finished.clear()
+
+    @property
+    def finished_rows(self) -> int:
+        """Rows that are done and still in the store."""
+        return len(self._finished)
+
+    def unchain(self, chain: Chain) -> list[Change]:
+        """The log of a topic was given up: what makes its oldest row the first of a new chain."""
+        row = chain.unchain()
+        return [RowUnchained(row.counter)] if row else []

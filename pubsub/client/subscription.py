@@ -1,0 +1,323 @@
+"""What one client knows of its subscription to one topic (DESIGN section 4, *Subscribe and get*).
+
+The intent, on or off, is durable before anything is sent; while it is not settled, every call asks again first. Each
+transmission has a number of its own, and only the answer to the last one counts. Once it is settled there are three
+places in the stream:
+
+    safe  ≤  position  ≤  after
+    safe      an fsync covers it: what a GET names as `last`, so that the server may forget everything up to there
+    position  the application has it, committed; it survives the process
+    after     received, in memory: the prefetch ends here
+
+Handing out changes nothing at the server, and what is in memory only is fetched again after a crash. Records whose
+counter was taken before are dropped, a second net: it counts per topic and publisher, across subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from pubsub.client.changes import Buried, Change, Confirmed, Intended, Taken
+from pubsub.client.message import Piece
+from pubsub.client.tries import Tries
+from pubsub.errors import DataLoss, PubsubError
+from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
+
+WAIT_SECONDS: Final = 1.0
+WAIT_SECONDS_MAX: Final = 10.0
+"""How long the server may hold a GET: doubling between these while nothing comes."""
+
+ACKNOWLEDGE_SECONDS: Final = 0.25
+"""A GET that is held at the server so long is sent anew where there is more to acknowledge."""
+
+
+@dataclass(slots=True)
+class Loss:
+    """A place in the stream where records cannot be handed out any more."""
+
+    first: Position
+    last: Position
+
+
+@dataclass(slots=True)
+class Taking:
+    """What a call takes off the prefetch once its commit has succeeded.
+
+    Attributes:
+        pieces: what it hands out.
+        position: where the application is then; None: nothing moved.
+        counters: the last counters taken, of the publishers concerned.
+        items: how many items leave the prefetch; rest: what is left of the last of them.
+        records: how many records leave it, the dropped ones included.
+    """
+
+    pieces: list[Piece]
+    position: Position | None
+    counters: dict[str, int]
+    items: int
+    rest: Piece | None
+    records: int
+    size: int
+
+    def change(self, topic: str) -> list[Change]:
+        """What makes it durable."""
+        return [] if self.position is None else [Taken(topic, self.position, self.counters)]
+
+
+class Subscription:
+    """One topic's subscription, or the wish not to have one.
+
+    Args:
+        client: the client ID.
+        topic: the topic.
+        tries: of its requests.
+        load: gives the last counters taken, by publisher; asked once, when they are needed.
+
+    Attributes:
+        on: what the user wants; settled: whether the service has confirmed it.
+        number: of the transmission that was confirmed; asked: of the last one that was sent.
+        position, safe, after: see above; None before the service has said where the subscription stands.
+        log: the log that answered last; avoid: one whose holder does not know this subscription.
+        attempts: how often a handler has seen the message at `tried`.
+        failure: what every call raises until the user does something about it.
+        until: the latest deadline of the calls that wait for messages, or for the intent to be settled.
+        heard: when the service last answered a GET; trouble: why it did not.
+    """
+
+    def __init__(self, client: str, topic: str, tries: Tries, load: Callable[[str], dict[str, int]]) -> None:
+        self.client, self.topic, self.tries, self._load = client, topic, tries, load
+        self.on = self.settled = False
+        self.number = self.asked = 0
+        self.position: Position | None = None
+        self.safe: Position | None = None
+        self.acknowledged: Position | None = None
+        self.log = self.avoid = ""
+        self.tried: tuple[str | None, int | None] | None = None
+        self.attempts = 0
+        self.failure: PubsubError | None = None
+        self.until = float("-inf")
+        self.heard = float("-inf")
+        self.trouble = ""
+        self.tokens: list[int] = []
+        self.deadline: float | None = None
+        self.generation = 0
+        self.open_chunk: Position | None = None
+        self._items: deque[Piece | Loss] = deque()
+        self.records = self.size = 0
+        self._taken: dict[str, int] | None = None
+        self._sent_at = 0.0
+        self._wait = WAIT_SECONDS
+        self._hungry = False
+        self._parked = 0.0
+
+    # The intent
+
+    def intend(self, on: bool) -> Change:
+        """What makes an intent durable; `intended` follows the commit."""
+        return Intended(self.topic, on)
+
+    def intended(self, on: bool) -> None:
+        """The commit of `intend` succeeded: what was prefetched is gone with it."""
+        self.on, self.settled, self.failure = on, False, None
+        self.position = self.safe = self.acknowledged = self.open_chunk = None
+        self.tried, self.attempts = None, 0
+        self._empty()
+
+    def ask(self, number: int, opening: int) -> Subscribe | Unsubscribe:
+        """The next transmission of the intent; answers to those before count no more."""
+        self.asked = number
+        cls = Subscribe if self.on else Unsubscribe
+        return cls(self.client, self.topic, number, opening, self.log, self.avoid)
+
+    def confirm(self, status: Status) -> Change:
+        """What makes the answer to the last transmission durable; `confirmed` follows the commit."""
+        return Confirmed(self.topic, self.asked, status.position if self.on else None, status.log or self.log)
+
+    def confirmed(self, change: Confirmed) -> None:
+        """The commit of `confirm` succeeded."""
+        self.settled, self.number, self.log, self.avoid = True, change.number, change.log, ""
+        self.position = self.safe = self.acknowledged = change.position
+        self._empty()
+
+    # Asking for records
+
+    @property
+    def after(self) -> Position | None:
+        """The last position that was received."""
+        if not self._items:
+            return self.position
+        return self._items[-1].last
+
+    @property
+    def available(self) -> bool:
+        """Whether a call finds something at once."""
+        return bool(self._items)
+
+    def hungry(self, now: float, records_max: int, bytes_max: int) -> bool:
+        """Whether a GET is to be sent: somebody waits, or the last answer brought something and there is room."""
+        if not (self.on and self.settled) or self.failure or self.deadline is not None:
+            return False
+        if now < self.until and not self._items:
+            return True
+        return self._hungry and self.records < records_max and self.size < bytes_max
+
+    def get(self, opening: int, records_max: int, bytes_max: int, wait: float) -> Get:
+        """A GET for what comes after the prefetch; it acknowledges what is safe. `wait`: seconds."""
+        after = self.after
+        return Get(
+            self.client, self.topic, self.safe, self.number, opening, after if after != self.safe else None,
+            records_max, bytes_max, int(wait * 1000), self.log, self.avoid,
+        )  # fmt: skip
+
+    def asked_for_records(self, now: float, wait: float) -> None:
+        """A GET went out."""
+        self._sent_at, self._parked = now, wait
+        self.acknowledged = self.safe
+        self.deadline = now + wait + self.tries.patience
+
+    def wait_seconds(self, now: float) -> float:
+        """How long the server may hold the next GET; not at all where it is not known to be there."""
+        if self.tries.failed or now - self.heard > WAIT_SECONDS_MAX:
+            return 0.0
+        return min(self._wait, max(0.0, self.until - now)) if now < self.until else self._wait
+
+    def parked_beyond(self, until: float) -> bool:
+        """Whether the GET in flight may be held at the server for longer than a call waits."""
+        return self.deadline is not None and self._sent_at + self._parked > until
+
+    def acknowledge_at(self) -> float | None:
+        """When what is safe is to be acknowledged, where no GET does it before; None: it is."""
+        if not (self.on and self.settled) or self.failure or self.safe == self.acknowledged:
+            return None
+        return self._sent_at + ACKNOWLEDGE_SECONDS
+
+    def received(self, status: Status, now: float) -> bool:
+        """Records, a loss or nothing came for the GET in flight.
+
+        Returns:
+            False where the body is not what its header says; it counts as no answer.
+        """
+        if status.outcome is Outcome.SUCCESS:
+            body = bytes(status.body)
+            if crc32(body) != status.checksum:
+                return False
+            self._store(Records(body))
+        elif status.outcome is Outcome.LOST and status.first and status.message:
+            self._items.append(Loss(status.first, status.message))
+        self._hungry = status.outcome is not Outcome.EMPTY
+        self._wait = WAIT_SECONDS if self._hungry else min(2 * self._wait, WAIT_SECONDS_MAX)
+        if self._parked == 0.0 and not self._hungry:
+            self._wait = WAIT_SECONDS
+        if status.log:
+            self.log = status.log
+        self.avoid, self.trouble, self.deadline, self.heard = "", "", None, now
+        return True
+
+    def _store(self, records: Records) -> None:
+        for run in records.runs:
+            self._items.append(Piece(run, records.data, 0, len(run.ends)))
+        self.records += records.count
+        self.size += len(records.data)
+
+    def _empty(self) -> None:
+        self._items.clear()
+        self.records = self.size = 0
+        self.deadline, self._hungry, self._wait = None, False, WAIT_SECONDS
+        self.generation += 1
+
+    def lost_place(self) -> Change:
+        """The log was given up: what makes the subscription be asked for anew; `intended` follows the commit."""
+        return Intended(self.topic, True)
+
+    # Taking
+
+    @property
+    def taken(self) -> dict[str, int]:
+        """The last counter taken of each publisher."""
+        if self._taken is None:
+            self._taken = self._load(self.topic)
+        return self._taken
+
+    def take(self, records_max: int) -> Taking | Loss:
+        """What the next `records_max` records are, without those taken before; nothing changes until `took`."""
+        pieces: list[Piece] = []
+        counters: dict[str, int] = {}
+        position, rest, items, left, gone, size = None, None, 0, records_max, 0, 0
+        for item in self._items:
+            if isinstance(item, Loss):
+                if not items:
+                    return item
+                break
+            if not left:
+                break
+            run, items = item.run, items + 1
+            passed = counters.get(run.publisher) or self.taken.get(run.publisher, 0)
+            first = min(max(item.start, passed - run.counter + 1), item.stop)
+            stop = min(item.stop, first + left)
+            if first < stop:
+                pieces.append(
+                    item if first == item.start and stop == item.stop else item._replace(start=first, stop=stop)
+                )
+                counters[run.publisher] = run.counter + stop - 1
+                left -= stop - first
+            taken = item._replace(stop=stop)
+            position = taken.last if stop > item.start else position
+            gone, size = gone + stop - item.start, size + (taken.size if stop > item.start else 0)
+            if stop < item.stop:
+                rest = item._replace(start=stop)
+                break
+        return Taking(pieces, position, counters, items, rest, gone, size)
+
+    def took(self, taking: Taking) -> None:
+        """The commit of a taking succeeded."""
+        for _ in range(taking.items):
+            self._items.popleft()
+        if taking.rest is not None:
+            self._items.appendleft(taking.rest)
+        self.records -= taking.records
+        self.size -= taking.size
+        if taking.position is not None:
+            self.position = taking.position
+            self.taken.update(taking.counters)
+            self.attempts = 0
+
+    def bury(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
+        """What goes on behind a loss; `buried` follows the commit, and the error is for the user, once."""
+        first, last = format_position(loss.first), format_position(loss.last)
+        error = DataLoss(self.topic, first, last, "the service cannot hand them out any more")
+        letter = Buried(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
+        return [Taken(self.topic, loss.last, {}), letter], error
+
+    def buried(self, loss: Loss) -> None:
+        """The commit of `bury` succeeded."""
+        self._items.popleft()
+        self.position = loss.last
+
+    def give_back(self, pieces: list[Piece], before: Position | None, counters: dict[str, int], handed: int) -> Change:
+        """What takes back all but the first `handed` records of pieces that were taken and not handed out."""
+        rest: list[Piece] = []
+        position, taken = before, dict(counters)
+        for piece in pieces:
+            count = min(handed, piece.stop - piece.start)
+            handed -= count
+            if count:
+                kept = piece._replace(stop=piece.start + count)
+                position, taken[piece.run.publisher] = kept.last, piece.run.counter + kept.stop - 1
+            if piece.start + count < piece.stop:
+                rest.append(piece._replace(start=piece.start + count))
+        for piece in reversed(rest):
+            self._items.appendleft(piece)
+            self.records += piece.stop - piece.start
+            self.size += piece.size
+        self.position = position
+        self.taken.update(taken)
+        assert position is not None
+        return Taken(self.topic, position, taken)
+
+    def synced(self) -> None:
+        """An fsync covered every commit so far."""
+        self.safe = self.open_chunk or self.position
