@@ -1,0 +1,166 @@
+"""Asks every proxy, and through them every server, what it knows, and makes one picture of the answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pubsub.errors import DecodeError, Unavailable
+from pubsub.protocol.codec import decode, encode
+from pubsub.protocol.messages import Outcome, Report, Status
+
+if TYPE_CHECKING:
+    from pubsub.messenger import Messenger
+
+SENDER: Final = "pubsub-status"
+
+Question = tuple[str, str]
+"""(address of a proxy, whom to ask there: "-" or a server's ID)."""
+
+Answer = dict[str, Any] | str
+"""A report, or why there is none."""
+
+
+def gather(proxies: Sequence[str], seconds: float) -> dict[str, Any]:
+    """The state of a cluster.
+
+    Args:
+        proxies: their addresses, clients' side.
+        seconds: patience with the proxies, and once more with the servers.
+
+    Raises:
+        Unavailable: no proxy answered.
+    """
+    from pubsub.messenger import Messenger
+
+    with Messenger() as messenger:
+        heard = ask(messenger, [(address, "-") for address in proxies], seconds)
+        reports = {address: answer for (address, _), answer in heard.items()}
+        if not any(isinstance(answer, dict) for answer in reports.values()):
+            reasons = "; ".join(f"{address}: {answer}" for address, answer in reports.items())
+            raise Unavailable("status", "any proxy", seconds, reasons)
+        answers = ask(messenger, _questions(reports), seconds)
+    servers: dict[str, Answer] = {}
+    for (_, server), answer in answers.items():
+        if server not in servers or isinstance(answer, dict):
+            servers[server] = answer
+    return picture(reports, servers)
+
+
+def ask(messenger: Messenger, questions: Iterable[Question], seconds: float) -> dict[Question, Answer]:
+    """The answers to some questions, asked at once; repeats and lost messages are the Messenger's business."""
+    answers: dict[Question, Answer] = {}
+    asked = list(questions)
+
+    def taker(question: Question) -> Any:
+        def take(_: object, contents: Any, parts: Sequence[Any]) -> None:
+            answers[question] = _read(contents, parts)
+
+        return take
+
+    tokens = []
+    for question in asked:
+        header, _ = encode(Report(SENDER, question[1]))
+        tokens.append(messenger.send(question[0], header, taker(question)))
+    messenger.wait(lambda: len(answers) == len(asked), time.monotonic() + seconds)
+    for token in tokens:
+        messenger.forget(token)
+    return {question: answers.get(question, f"no answer within {seconds:g} s") for question in asked}
+
+
+def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str, Any]:
+    """One picture from the reports: proxies, servers, topics, warnings.
+
+    Args:
+        proxies: address -> its report, or why there is none.
+        servers: ID -> its report, or why there is none.
+
+    Returns:
+        `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
+        owners, whole, records, bytes, subscribers, backlog, held_by) and `warnings`, as JSON can say them.
+    """
+    topics: dict[str, dict[str, Any]] = {}
+    alive: dict[str, bool] = {}
+    warnings: list[str] = []
+    for address, answer in proxies.items():
+        if isinstance(answer, str):
+            warnings.append(f"proxy {address}: {answer}")
+            continue
+        warnings += [f"{answer['proxy']}: {text}" for text in answer["warnings"]]
+        for server in answer["servers"]:
+            alive[server["id"]] = alive.get(server["id"], False) or server["alive"]
+        for entry in answer["topics"]:
+            topic = topics.setdefault(entry["topic"], _blank(entry["topic"]))
+            owners = {holder["server"] for holder in entry["holders"]}
+            topic["owners"] = sorted(set(topic["owners"]) | owners)
+    for server_id, facts in servers.items():
+        if isinstance(facts, str):
+            warnings.append(f"server {server_id}: {facts}")
+            continue
+        if facts.get("full"):
+            warnings.append(f"server {server_id}: its disk is full")
+        for name, held in facts["topics"].items():
+            _add_holding(topics.setdefault(name, _blank(name)), server_id, held)
+    for topic in topics.values():
+        topic["whole"] = len(topic["owners"]) == 1 and not topic["others"]
+        backlog = [(facts["waiting"], name) for name, facts in topic["subscribers"].items()]
+        topic["backlog"], topic["held_by"] = max(backlog, default=(0, None))
+        if not topic["backlog"]:
+            topic["held_by"] = None
+    return {
+        "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
+        "servers": [
+            _part("id", name, servers.get(name, "not heard")) | {"alive": alive.get(name, False)}
+            for name in sorted(alive | dict.fromkeys(servers, True))
+        ],
+        "topics": [topics[name] for name in sorted(topics)],
+        "warnings": warnings,
+    }
+
+
+def _questions(reports: dict[str, Answer]) -> list[Question]:
+    """Each live server is asked through every proxy that hears it: one of them may have just died."""
+    return [
+        (address, server["id"])
+        for address, answer in reports.items()
+        if isinstance(answer, dict)
+        for server in answer["servers"]
+        if server["alive"]
+    ]
+
+
+def _read(contents: Any, parts: Sequence[Any]) -> Answer:
+    try:
+        status = decode(contents, parts[0] if parts else None)
+        if not isinstance(status, Status):
+            return "an answer that is none"
+        if status.outcome is not Outcome.SUCCESS:
+            return status.reason.replace("_", " ") or str(status.outcome)
+        report = json.loads(bytes(status.body))
+    except (DecodeError, ValueError) as error:
+        return f"an answer that cannot be read ({error})"
+    return report if isinstance(report, dict) else "an answer that is no report"
+
+
+def _blank(name: str) -> dict[str, Any]:
+    return {"topic": name, "owners": [], "others": [], "records": 0, "bytes": 0, "subscribers": {}}
+
+
+def _add_holding(topic: dict[str, Any], server: str, held: dict[str, Any]) -> None:
+    """A topic that two servers hold counts what both have; a subscriber waits for what both have for it."""
+    topic["owners"] = sorted({*topic["owners"], server})
+    topic["others"] = sorted({*topic["others"], *held["others"]})
+    topic["records"] += held["records"]
+    topic["bytes"] += held["bytes"]
+    for name, facts in held["subscribers"].items():
+        known = topic["subscribers"].setdefault(name, {"waiting": 0, "polling": False})
+        known["waiting"] += facts["waiting"]
+        known["polling"] = known["polling"] or facts["polling"]
+
+
+def _part(key: str, name: str, answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, str):
+        return {key: name, "answered": False, "reason": answer, "report": None}
+    return {key: name, "answered": True, "reason": "", "report": answer}

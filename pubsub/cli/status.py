@@ -1,0 +1,114 @@
+"""`pubsub status`: the cluster on one page."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from pubsub import console
+from pubsub.config.settings import ClientSettings
+from pubsub.options import read
+
+app = typer.Typer(name="status", rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command()
+def status(
+    proxies: Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")] = None,
+    proxies_file: Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies.")] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
+    wait: Annotated[float, typer.Option(min=0.05, max=600, metavar="SECONDS", help="Patience with each.")] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with each role's own report.")] = False,
+) -> None:
+    """Show proxies, servers, topics, their owners and subscribers, and who holds a backlog.
+
+    A topic is whole where one server holds all of it.
+    """
+    from pubsub.cli.reports import gather
+
+    loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
+    found = gather(loaded.settings.proxies, wait)
+    if as_json:
+        console.print_json(found)
+    else:
+        console.print_table(_proxies(found), _servers(found), _topics(found), _subscribers(found))
+        for text in found["warnings"]:
+            typer.echo(f"warning: {text}")
+
+
+def _proxies(found: dict[str, Any]) -> Any:
+    table = console.table("proxy", "address", "state", "servers", "topics", title="Proxies")
+    for proxy in found["proxies"]:
+        report = proxy["report"]
+        if report is None:
+            table.add_row("?", proxy["address"], proxy["reason"])
+            continue
+        state = f"starting, {report['startup_seconds_left']:.1f} s left" if report["starting"] else "up"
+        heard = sum(server["alive"] for server in report["servers"])
+        table.add_row(
+            report["proxy"],
+            proxy["address"],
+            state,
+            f"{heard} of {len(report['servers'])}",
+            f"{report['topics_total']:,}",
+        )
+    return table
+
+
+def _servers(found: dict[str, Any]) -> Any:
+    table = console.table("server", "state", "topics", "records", "disk", "address", title="Servers")
+    for server in found["servers"]:
+        report = server["report"]
+        if report is None:
+            table.add_row(server["id"], "up, " + server["reason"] if server["alive"] else "not heard")
+            continue
+        records = sum(topic["records"] for topic in report["topics"].values())
+        table.add_row(
+            server["id"],
+            "disk full" if report["full"] else "up",
+            f"{len(report['topics']):,}",
+            f"{records:,}",
+            _size(report["disk"]),
+            report["address"],
+        )
+    return table
+
+
+def _topics(found: dict[str, Any]) -> Any:
+    table = console.table(
+        "topic", "owner", "whole", "records", "bytes", "subscribers", "backlog", "held by", title="Topics"
+    )
+    for topic in found["topics"]:
+        table.add_row(
+            topic["topic"],
+            " ".join(topic["owners"]) or "none yet",
+            "yes" if topic["whole"] else "no",
+            f"{topic['records']:,}",
+            _size(topic["bytes"]),
+            f"{len(topic['subscribers']):,}",
+            f"{topic['backlog']:,}",
+            topic["held_by"] or "",
+        )
+    return table
+
+
+def _subscribers(found: dict[str, Any]) -> Any:
+    table = console.table("subscriber", "topic", "waiting", "", title="Subscribers with a backlog")
+    waiting = [
+        (facts["waiting"], name, topic["topic"], facts["polling"])
+        for topic in found["topics"]
+        for name, facts in topic["subscribers"].items()
+        if facts["waiting"]
+    ]
+    for count, name, topic, polling in sorted(waiting, key=lambda row: (-row[0], row[1:])):
+        table.add_row(name, topic, f"{count:,}", "asking" if polling else "not asking")
+    return table
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
