@@ -1,0 +1,124 @@
+"""What one loop of a server changes on disk: values, applied by the store in one transaction.
+
+The core never writes. It says what is to be different, the shell hands that to the store, and only when the commit is
+through do the answers leave that were computed from it. A simulator can therefore lose, replay or tear a commit
+without the core noticing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pubsub.protocol.batch import Buffer
+from pubsub.protocol.names import Position
+from pubsub.server.legs import Leg
+
+
+@dataclass(slots=True)
+class BatchAppended:
+    """One put batch: one row.
+
+    Attributes:
+        log, offset: where its first record stands; the log by its number in this store.
+        total: bytes of all batches of the log before this one.
+        stamp: microseconds since 1970.
+    """
+
+    log: int
+    offset: int
+    count: int
+    publisher: int
+    counter: int
+    stamp: int
+    checksum: int
+    total: int
+    body: Buffer
+
+
+@dataclass(slots=True)
+class PublisherSeen:
+    """A publisher's name gets a number in this store."""
+
+    publisher: int
+    name: str
+
+
+@dataclass(slots=True)
+class LastMoved:
+    """The highest counter of a publisher on a topic."""
+
+    topic: int
+    publisher: int
+    last: int
+
+
+@dataclass(slots=True)
+class LogOpened:
+    """A log with this number and ID begins."""
+
+    log: int
+    id: str
+    topic: int
+
+
+@dataclass(slots=True)
+class LogTrimmed:
+    """A log's batches below the offset `low` go; `end` and `total` are kept for when none is left."""
+
+    log: int
+    low: int
+    end: int
+    total: int
+
+
+@dataclass(slots=True)
+class TopicChanged:
+    """A topic is new, or its open log or its spine is different."""
+
+    topic: int
+    name: str
+    open_log: int
+    spine: tuple[Leg, ...]
+
+
+@dataclass(slots=True)
+class EntryChanged:
+    """A subscriber's entry is different."""
+
+    topic: int
+    subscriber: str
+    number: int
+    opening: int
+    on: bool
+    since: int
+    acknowledged: Position
+    legs: tuple[Leg, ...]
+
+
+@dataclass(slots=True)
+class BatchQuarantined:
+    """A batch that is not what was written: its bytes are set aside, its place stays."""
+
+    log: int
+    offset: int
+
+
+@dataclass(slots=True)
+class ChangeCounted:
+    """The server's change number and its highest stamp."""
+
+    change: int
+    stamp: int
+
+
+Change = (
+    BatchAppended
+    | PublisherSeen
+    | LastMoved
+    | LogOpened
+    | LogTrimmed
+    | TopicChanged
+    | EntryChanged
+    | BatchQuarantined
+    | ChangeCounted
+)

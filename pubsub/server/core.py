@@ -1,0 +1,474 @@
+"""The server: what it does with each message, without a socket, a file or a clock (DESIGN sections 3 to 5).
+
+The shell feeds it a batch of messages, takes the changes and has them applied, lets it hand out, commits once, and only
+then sends what it answered. So an answer never leaves before what it says is durable, and everything that arrived
+together shares one fsync:
+
+    handle(…) for each message  →  changes()  →  deliver()  →  changes()  →  commit  →  outgoing()
+
+A put, a subscription and an acknowledgement are done in memory at once and marked. Where the commit finds the disk
+full, `reverted` puts back what the store holds and turns the loop's answers into retries. GETs are parked and served
+by `deliver`, which sees what the same loop has put. What needs the topic to be whole waits until every proxy has
+answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from pubsub.clock import MICROSECONDS, Stamps
+from pubsub.config.settings import ServerSettings
+from pubsub.errors import DecodeError
+from pubsub.limits import BATCH_RECORDS_MAX, NUMBER_MAX
+from pubsub.protocol.batch import check_batch
+from pubsub.protocol.codec import split_topics
+from pubsub.protocol.messages import (
+    Get,
+    Heartbeat,
+    Message,
+    Outcome,
+    Put,
+    Report,
+    Status,
+    Subscribe,
+    Unsubscribe,
+)
+from pubsub.server import changes as c
+from pubsub.server.delivery import Answer, BatchReader, collect
+from pubsub.server.legs import Leg
+from pubsub.server.links import Links, Origin, Outgoing
+from pubsub.server.marks import Marks
+from pubsub.server.polls import Poll, Polls
+from pubsub.server.report import report
+from pubsub.server.retention import Retention
+from pubsub.server.topic import Entry, Log, Topic, Verdict, judge
+from pubsub.server.wholeness import Wholeness
+
+_UNCHANGING: Final = frozenset({Outcome.REFUSED, Outcome.UNKNOWN, Outcome.FULL, Outcome.BUSY})
+"""Answers that stay true where the loop's changes were taken back."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a store held when it was opened.
+
+    Attributes:
+        incarnation, change: of this start; the last change number.
+        topics: by name.
+        publishers: names by number; 0 is not used.
+        next_topic, next_log: the first free numbers.
+    """
+
+    store_id: str
+    incarnation: int
+    change: int
+    topics: dict[str, Topic]
+    publishers: list[str]
+    next_topic: int
+    next_log: int
+
+
+class ServerCore:
+    """One server.
+
+    Args:
+        settings: its configuration.
+        loaded: what its store held.
+        reader: reads stored batches, those of the open transaction included.
+        stamps: its clock for stamps.
+        random: for log IDs.
+        now: monotonic seconds.
+    """
+
+    def __init__(
+        self, settings: ServerSettings, loaded: Loaded, reader: BatchReader, stamps: Stamps, random: Random, now: float
+    ) -> None:
+        self.settings, self.stamps, self.reader = settings, stamps, reader
+        self.store_id, self.incarnation, self.change = loaded.store_id, loaded.incarnation, loaded.change
+        self.topics, self.publishers = loaded.topics, loaded.publishers
+        self._publisher_numbers = {name: number for number, name in enumerate(loaded.publishers) if name}
+        self._publishers_stored = len(loaded.publishers)
+        self._next_topic, self._next_log = loaded.next_topic, loaded.next_log
+        self._random, self.started = random, now
+        self.links = Links(settings, loaded.store_id, loaded.incarnation, stamps, now)
+        self.wholeness = Wholeness(self.links)
+        self.polls = Polls()
+        self.marks = Marks(self.topics)
+        self.retention = Retention(settings.retention_hold_seconds, now, self.topics)
+        self.counters: Counter[str] = Counter()
+        self.full = False
+        """Whether the disk is full: puts and subscriptions are answered so."""
+        self.disk: dict[str, int] = {}
+        """Sizes in bytes that the shell knows, for reports."""
+        self._answers: list[tuple[Origin, Status]] = []
+        self._announce: dict[str, str] = {}
+        self._count_change = True
+
+    # What comes in
+
+    def handle(self, origin: Origin, message: Message, now: float) -> None:
+        """A message that a proxy passed on, or one of its own.
+
+        Args:
+            origin: where the answer goes.
+            message: as decoded.
+            now: monotonic seconds.
+        """
+        self.links.heard(origin.proxy, now)
+        if isinstance(message, Put):
+            self._put(origin, message, now)
+        elif isinstance(message, Get):
+            self._get(origin, message, now)
+        elif isinstance(message, Subscribe | Unsubscribe):
+            self._subscribe(origin, message, now)
+        elif isinstance(message, Report):
+            self._answer(origin, Outcome.SUCCESS, body=report(self, now))
+        elif origin.origin or not isinstance(message, Status | Heartbeat):
+            self.refuse(origin, f"{type(message).__name__} is not served here", now)
+        elif isinstance(message, Status):
+            self._status(origin, message, now)
+        else:
+            self._hear(message.stamp, now)
+
+    def refuse(self, origin: Origin, reason: str, now: float) -> None:
+        """Answer a request whose bytes cannot be served.
+
+        Args:
+            reason: a few words for a person.
+        """
+        self.links.heard(origin.proxy, now)
+        self.counters["refused"] += 1
+        if origin.callback:
+            self._answer(origin, Outcome.REFUSED, reason=_words(reason))
+
+    def _hear(self, stamp: int, now: float) -> None:
+        if stamp and not self.stamps.hear(stamp, now):
+            self.counters["stamps too far ahead"] += 1
+
+    def _status(self, origin: Origin, status: Status, now: float) -> None:
+        """A proxy's answer to an announcement, a heartbeat (no callback) or a question."""
+        self._hear(status.stamp, now)
+        if origin.callback:
+            for name, others in self.wholeness.answered(origin.callback, origin.proxy, status, now).items():
+                topic = self.topics.get(name)
+                if topic is not None:
+                    topic.others |= others - {self.settings.id}
+            return
+        self.links.answered(origin.proxy, status, now)
+        if status.outcome is Outcome.SUCCESS:
+            self._contested(origin.proxy, status)
+
+    def _contested(self, proxy: int, status: Status) -> None:
+        """Take note of who else holds our topics, as the proxies see it."""
+        try:
+            contested = split_topics(status.body)
+        except DecodeError:
+            self.counters["answers not understood"] += 1
+            return
+        links = self.links.links
+        before, links[proxy].contested = links[proxy].contested, contested
+        for name in before.keys() | contested.keys():
+            topic = self.topics.get(name)
+            if topic is not None:
+                holders = {holder for link in links for holder in link.contested.get(name, "").split(",") if holder}
+                topic.others = frozenset(holders - {self.settings.id})
+
+    # Puts
+
+    def _put(self, origin: Origin, put: Put, now: float, whole: bool = False) -> None:
+        if not 0 < put.count <= BATCH_RECORDS_MAX or put.counter + put.count > NUMBER_MAX or not put.counter:
+            self.refuse(origin, "counter or count out of range", now)
+            return
+        topic = self.topics.get(put.topic)
+        name = f"{put.sender}/{put.publisher}"
+        number = self._publisher_numbers.get(name)
+        last = topic.last.get(number, 0) if topic and number is not None else 0
+        log = topic.open.id if topic else ""
+        verdict = judge(last, put.counter, put.count, put.previous)
+        if verdict is not Verdict.TAKE:
+            self.counters[verdict.value] += 1
+            outcome = Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP
+            self._answer(origin, outcome, last=last, log=log)
+            return
+        obstacle = self._obstacle(put, topic, number)
+        if obstacle:
+            self._answer(origin, Outcome.FULL, reason=obstacle, last=last, log=log)
+            return
+        if put.whole and not whole:
+            self._ask_for(origin, put)
+            return
+        try:
+            check_batch(put.body, put.count, put.checksum)
+        except DecodeError as error:
+            self.refuse(origin, error.reason, now)
+            return
+        topic = topic or self._create(put.topic)
+        self._append(topic, self._publisher(name) if number is None else number, put, now)
+        self._answer(origin, Outcome.SUCCESS, last=put.counter + put.count - 1, log=topic.open.id)
+
+    def _obstacle(self, put: Put, topic: Topic | None, publisher: int | None) -> str:
+        """Which limit keeps a put from being taken, or "" for none."""
+        settings = self.settings
+        if self.full:
+            return "disk"
+        if topic is None:
+            return "topics_max" if len(self.topics) >= settings.topics_max else ""
+        if (publisher is None or publisher not in topic.last) and len(topic.last) >= settings.publishers_max:
+            return "publishers_max"
+        if topic.open.total - topic.dead_bytes + len(put.body) > settings.backlog_bytes_max:
+            self.measure(topic)
+            if topic.open.total - topic.dead_bytes + len(put.body) > settings.backlog_bytes_max:
+                return "backlog_bytes_max"
+        return ""
+
+    def measure(self, topic: Topic) -> None:
+        """Find out up to where every subscriber of the topic's open log has acknowledged, in bytes."""
+        log = topic.open
+        floor = topic.floors()[log.id]
+        before = log.total if floor >= log.end else self.reader.total_before(log.number, floor)
+        topic.dead_bytes = log.total if before is None else before
+
+    def _ask_for(self, origin: Origin, put: Put) -> None:
+        """A put that is taken only while the topic is whole."""
+
+        def then(whole: bool, now: float) -> None:
+            if whole:
+                self._put(origin, put, now, whole=True)
+            else:
+                self._answer(origin, Outcome.BUSY, reason="topic_is_not_known_to_be_whole")
+
+        if not self.wholeness.ask(put.topic, then):
+            self._answer(origin, Outcome.BUSY, reason="too_many_operations_wait_for_a_whole_topic")
+
+    def _append(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
+        offset, total = topic.append(publisher, put.counter, put.count, len(put.body))
+        stamp = self.stamps.next(now)
+        self.marks.rows.append(
+            c.BatchAppended(
+                topic.open.number, offset, put.count, publisher, put.counter, stamp, put.checksum, total, put.body
+            )
+        )
+        self.marks.last(topic.name, publisher)
+        self.counters["records"] += put.count
+        self.retention.appended(topic.name, now)
+        self.polls.appended(topic.name)
+
+    def _publisher(self, name: str) -> int:
+        number = len(self.publishers)
+        self.publishers.append(name)
+        self._publisher_numbers[name] = number
+        self.marks.rows.append(c.PublisherSeen(number, name))
+        return number
+
+    def _create(self, name: str) -> Topic:
+        log = Log(self._next_log, f"{self._random.getrandbits(64):016x}")
+        topic = Topic(self._next_topic, name, log, {log.id: log}, spine=(Leg(log.id, 1),))
+        self._next_log += 1
+        self._next_topic += 1
+        self.topics[name] = topic
+        self.marks.rows.append(c.LogOpened(log.number, log.id, topic.number))
+        self.marks.topic(name)
+        self._announce[name] = log.id
+        self._count_change = True
+        return topic
+
+    # Subscriptions
+
+    def _subscribe(self, origin: Origin, request: Subscribe | Unsubscribe, now: float) -> None:
+        topic = self.topics.get(request.topic)
+        if not request.number:
+            self.refuse(origin, "number is 0", now)
+            return
+        obstacle = ""
+        if self.full:
+            obstacle = "disk"
+        elif topic is None and len(self.topics) >= self.settings.topics_max:
+            obstacle = "topics_max"
+        elif topic and request.sender not in topic.entries and len(topic.entries) >= self.settings.subscribers_max:
+            obstacle = "subscribers_max"
+        if obstacle:
+            self._answer(origin, Outcome.FULL, reason=obstacle)
+            return
+        topic = topic or self._create(request.topic)
+        since = self.stamps.reading(now) - int(self.settings.skew_seconds * MICROSECONDS)
+        outcome, entry, changed = topic.subscribe(
+            request.sender, request.number, request.opening, isinstance(request, Subscribe), max(0, since)
+        )
+        if changed:
+            self.marks.entry(topic.name, request.sender)
+            poll = self.polls.take(topic.name, request.sender)
+            if poll is not None:  # Whoever waits under an older number is told.
+                self._answer(poll.origin, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening)
+        self._answer(
+            origin,
+            outcome,
+            position=entry.acknowledged,
+            number=entry.number,
+            opening=entry.opening,
+            log=topic.open.id,
+        )
+
+    def _get(self, origin: Origin, get: Get, now: float) -> None:
+        topic = self.topics.get(get.topic)
+        entry = topic.entries.get(get.sender) if topic else None
+        if topic is None or entry is None or get.number > entry.number:
+            self._answer(origin, Outcome.UNKNOWN, reason="topic" if topic is None else "subscription")
+            return
+        if get.number < entry.number or get.opening < entry.opening:
+            self._answer(origin, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening, log=topic.open.id)
+            return
+        if not entry.on:
+            self._answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
+            return
+        if get.opening > entry.opening:
+            entry.opening = get.opening
+            self.marks.entry(topic.name, get.sender)
+        sound, changed = topic.acknowledge(entry, get.last)
+        if not sound:
+            self.counters["positions behind"] += 1
+            self._answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
+            return
+        if changed:
+            self.marks.acknowledged(topic.name, get.sender, now)
+        if get.records_max == 0:
+            self._answer(origin, Outcome.EMPTY, log=topic.open.id)
+            return
+        self.polls.park(Poll(origin, get, now + min(get.wait_ms / 1000, self.settings.wait_seconds_max)))
+
+    def deliver(self, now: float) -> None:
+        """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
+        for name, polls in self.polls.ready():
+            topic = self.topics.get(name)
+            joined: dict[tuple[object, ...], Answer] = {}
+            for poll in polls:
+                entry = topic.entries.get(poll.get.sender) if topic else None
+                if topic is None or entry is None:
+                    self._end(poll, Outcome.UNKNOWN, reason="topic")
+                else:
+                    self._serve(poll, topic, entry, joined, now)
+
+    def _serve(
+        self, poll: Poll, topic: Topic, entry: Entry, joined: dict[tuple[object, ...], Answer], now: float
+    ) -> None:
+        """Answer a poll, if there is something to say.
+
+        Args:
+            joined: answers of this loop for the same legs, so that many who read along are served by one join.
+        """
+        get, settings = poll.get, self.settings
+        legs = topic.reading(entry, get.last if get.after is None else get.after)
+        if legs is None:
+            self._end(poll, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
+            return
+        records = min(get.records_max, settings.answer_records_max)
+        size = min(get.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
+        key = (legs, records, size)
+        answer = joined.get(key)
+        if answer is None:
+            answer = joined[key] = collect(topic, legs, self.reader, self.publishers, records, size)
+            self.marks.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
+            self.counters["damaged batches"] += len(answer.damaged)
+        if answer.outcome is Outcome.EMPTY and poll.expires > now:
+            return
+        self.counters["delivered"] += answer.records
+        self._end(
+            poll,
+            answer.outcome,
+            message=answer.last,
+            first=answer.first,
+            records=answer.records,
+            checksum=answer.checksum,
+            log=topic.open.id,
+            body=answer.body,
+        )
+
+    def _end(self, poll: Poll, outcome: Outcome, **facts: object) -> None:
+        self.polls.take(poll.get.topic, poll.get.sender)
+        self._answer(poll.origin, outcome, **facts)
+
+    # Time
+
+    def tick(self, now: float) -> None:
+        """What is due by now: waits that are over, heartbeats, announcements, retention."""
+        self.polls.tick(now)
+        self.wholeness.tick(now)
+        if now >= self.links.deadline():
+            announcing = any(now >= link.announce_at for link in self.links.links)
+            holdings = {name: topic.open.id for name, topic in self.topics.items()} if announcing else {}
+            self.links.tick(holdings, self.change, now)
+            self._count_change = self._count_change or announcing
+        self.marks.rows += self.retention.tick(self, now)
+
+    def deadline(self) -> float:
+        """When `tick` has something to do (monotonic seconds)."""
+        return min(
+            self.links.deadline(),
+            self.polls.deadline(),
+            self.wholeness.deadline(),
+            self.retention.deadline(),
+            self.marks.deadline(),
+        )
+
+    # What goes out
+
+    def changes(self, now: float) -> list[c.Change]:
+        """What is to be committed: all that was marked since the last call."""
+        self.wholeness.send(now)
+        out = self.marks.take(now)
+        if out and self._count_change:
+            # The first commit after an announcement moves the change number, so that a copy of the store from
+            # before it can be told by that number.
+            self.change += 1
+            self._count_change = False
+            out.append(c.ChangeCounted(self.change, self.stamps.last))
+        return out
+
+    def has_ready(self) -> bool:
+        """Whether `deliver` has something to look at."""
+        return self.polls.has_ready()
+
+    def outgoing(self, now: float) -> list[Outgoing]:
+        """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
+        self.marks.touched.clear()
+        self._publishers_stored = len(self.publishers)
+        if self._announce:
+            self.links.announce(self._announce, self.change, now)
+            self._announce = {}
+        out, self.links.out = self.links.out, []
+        for origin, status in self._answers:
+            self.links.sent(origin.proxy, now)
+            out.append(Outgoing(origin.proxy, origin.origin, origin.callback, 0, status))
+        self._answers = []
+        return out
+
+    def reverted(self, reload: Callable[[str], Topic | None]) -> None:
+        """The commit failed for want of space: go back to what the store holds, answer the loop's requests `full`.
+
+        Args:
+            reload: gives a topic as the store has it, or None where it holds none of that name.
+        """
+        self._announce = {}
+        for name in self.marks.drop():
+            before, topic = self.topics.pop(name, None), reload(name)
+            if topic is not None:
+                topic.others = before.others if before else frozenset()
+                self.topics[name] = topic
+        for name in self.publishers[self._publishers_stored :]:
+            del self._publisher_numbers[name]
+        del self.publishers[self._publishers_stored :]
+        retry = Status(self.settings.id, Outcome.FULL, reason="disk")
+        self._answers = [
+            (origin, status if status.outcome in _UNCHANGING else retry) for origin, status in self._answers
+        ]
+
+    def _answer(self, origin: Origin, outcome: Outcome, **facts: object) -> None:
+        self._answers.append((origin, Status(self.settings.id, outcome, **facts)))  # type: ignore[arg-type]
+
+
+def _words(text: str) -> str:
+    """A text as one word of a header."""
+    return "".join(ch if "!" <= ch <= "~" else "_" for ch in text)[:200]

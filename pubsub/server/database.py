@@ -1,0 +1,74 @@
+"""SQLite as the server uses it: connections, the lock on a directory, what its errors mean here."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+import apsw
+
+from pubsub.errors import ConfigurationError, StorageError, StoreDamaged, StoreFull, StoreInUse
+
+PAGE_BYTES: Final = 16 * 1024
+
+
+def lock_directory(directory: Path) -> IO[str]:
+    """Make a directory, if it is not there, and keep every other process out of it while the result stays open.
+
+    Raises:
+        ConfigurationError: it cannot be made or written.
+        StoreInUse: another process has it.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / "lock").open("a+")
+    except OSError as error:
+        raise ConfigurationError(f"directory {directory} cannot be used: {error.strerror}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        owner = file.read(100).strip() or "unknown"
+        file.close()
+        raise StoreInUse(str(directory), f"process {owner}") from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
+
+
+def open_database(path: Path, pragmas: Sequence[tuple[str, Any]], page_bytes: int = PAGE_BYTES) -> apsw.Connection:
+    """A connection with every pragma set one by one and read back.
+
+    `execute("pragma a; pragma b")` stops, silently, at the first that returns a row; that is why.
+
+    Raises:
+        StoreDamaged: the file is not a database.
+        StorageError: it cannot be opened, or a pragma did not take.
+    """
+    try:
+        db = apsw.Connection(str(path), statementcachesize=200)
+        db.set_busy_timeout(5_000)
+        db.pragma("page_size", page_bytes)
+        for name, value in pragmas:
+            db.pragma(name, value)
+            found = db.pragma(name)
+            if found != value:
+                raise StorageError(str(path), f"pragma {name} is {found!r} where {value!r} was set")
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise StoreDamaged(str(path), f"damaged: {error}") from None
+    except apsw.Error as error:
+        raise StorageError(str(path), f"cannot be opened: {error}") from None
+    return db
+
+
+def translate(error: apsw.Error, path: Path) -> StorageError:
+    """What SQLite said, as one of our errors."""
+    if isinstance(error, apsw.FullError):
+        return StoreFull(str(path), "the disk, or the limit set for this store, is full")
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return StoreDamaged(str(path), f"damaged: {error}")
+    return StorageError(str(path), f"cannot be written or read: {error}")

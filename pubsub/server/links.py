@@ -1,0 +1,193 @@
+"""A server's links to its proxies: heartbeats, announcements, questions (DESIGN sections 4 and 5).
+
+Each proxy is told everything on connect and every few seconds, and at once what changed. Announcements are ordered by
+(incarnation, change). A proxy that is silent for long gets a new socket, with back-off: its side of the old one may be
+half open. A proxy that says our ID or store is taken is asked again until it is not, or until waiting longer makes no
+sense.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from pubsub.clock import Stamps
+from pubsub.config.settings import ServerSettings
+from pubsub.liveness import Liveness
+from pubsub.protocol.messages import Heartbeat, Message, Outcome, Periodic, Status, Whole
+
+RECONNECT_SECONDS_MAX: Final = 30.0
+TAKEN_PATIENCES: Final = 3
+"""Livenesses for which a server waits for its ID to be free before it gives up."""
+
+
+@dataclass(slots=True)
+class Origin:
+    """Where an answer goes.
+
+    Attributes:
+        proxy: index of the proxy.
+        origin: whom it is to pass the answer on to; b"" for itself.
+        callback: the one that the request named; 0 for none.
+    """
+
+    proxy: int
+    origin: bytes
+    callback: int
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message for the shell to send.
+
+    Attributes:
+        proxy: index of the proxy.
+        origin: whom the proxy is to pass it on to; b"" for itself.
+        destination: the callback it answers; 0 for none.
+        source: our callback that is to get the answer; 0 for none.
+    """
+
+    proxy: int
+    origin: bytes
+    destination: int
+    source: int
+    message: Message
+
+
+@dataclass(slots=True)
+class Link:
+    """One proxy, as this server sees it."""
+
+    liveness: Liveness
+    announce_at: float
+    reconnect_at: float
+    backoff: float
+    announced: int | None = None
+    confirmed: int = -1
+    taken_since: float | None = None
+    reason: str = ""
+    contested: dict[str, str] = field(default_factory=dict)
+
+
+class Links:
+    """All proxies of the configuration.
+
+    Args:
+        settings: the server's.
+        store_id, incarnation: of this process's store.
+        stamps: the server's clock for stamps.
+        now: monotonic seconds.
+    """
+
+    def __init__(self, settings: ServerSettings, store_id: str, incarnation: int, stamps: Stamps, now: float) -> None:
+        self._settings, self._store, self._incarnation, self._stamps = settings, store_id, incarnation, stamps
+        self.address = settings.advertise or settings.bind
+        self._proxies = ",".join(sorted(settings.proxies))
+        patience = settings.patience_seconds
+        self.links = [
+            Link(
+                Liveness(settings.heartbeat_seconds, settings.liveness, now),
+                announce_at=now,
+                reconnect_at=now + patience * 2,
+                backoff=patience * 2,
+            )
+            for _ in settings.proxies
+        ]
+        self.out: list[Outgoing] = []
+        self.reconnect: list[int] = []
+
+    def heard(self, proxy: int, now: float) -> None:
+        """Something came from a proxy."""
+        link = self.links[proxy]
+        link.liveness.heard(now)
+        link.backoff = self._settings.patience_seconds * 2
+        link.reconnect_at = now + link.backoff
+
+    def sent(self, proxy: int, now: float) -> None:
+        """Something goes to a proxy."""
+        self.links[proxy].liveness.sent(now)
+
+    def announce(self, changed: dict[str, str], change: int, now: float) -> None:
+        """Tell every proxy, at once, what this server came to hold or no longer holds.
+
+        Args:
+            changed: topic to log ID, "" where it is no longer held.
+            change: the server's change number with it.
+        """
+        for proxy, link in enumerate(self.links):
+            if link.announced is not None:
+                self._send(proxy, self._periodic(change, changed, previous=link.announced), now)
+                link.announced = change
+
+    def tick(self, holdings: dict[str, str], change: int, now: float) -> None:
+        """What is due: full announcements, heartbeats, new sockets."""
+        for proxy, link in enumerate(self.links):
+            if now >= link.reconnect_at:
+                link.backoff = min(link.backoff * 2, RECONNECT_SECONDS_MAX)
+                link.reconnect_at = now + link.backoff
+                self.reconnect.append(proxy)
+                link.announce_at = now
+            if now >= link.announce_at:
+                link.announce_at = now + self._settings.announce_seconds
+                link.announced = change
+                self._send(proxy, self._periodic(change, holdings), now)
+            elif link.liveness.due(now):
+                self._send(proxy, Heartbeat(self._settings.id, self._stamps.last), now)
+
+    def answered(self, proxy: int, status: Status, now: float) -> None:
+        """A proxy's answer to an announcement or a heartbeat."""
+        link = self.links[proxy]
+        link.reason = ""
+        if status.outcome is Outcome.ANNOUNCE:
+            link.announce_at = now
+        elif status.outcome is Outcome.SUCCESS:
+            link.confirmed = max(link.confirmed, status.change)
+            link.taken_since = None
+        elif status.outcome in {Outcome.TAKEN, Outcome.STALE}:
+            link.reason = status.reason or str(status.outcome)
+            link.taken_since = now if link.taken_since is None else link.taken_since
+            link.announce_at = min(link.announce_at, now + self._settings.heartbeat_seconds)
+
+    def taken(self, now: float) -> str:
+        """Why this server cannot be what its configuration says, or "" where it can.
+
+        A proxy that says so for longer than a dead namesake would count as alive is believed.
+        """
+        limit = self._settings.patience_seconds * TAKEN_PATIENCES
+        for link in self.links:
+            if link.taken_since is not None and now - link.taken_since >= limit:
+                return link.reason
+        return ""
+
+    def ask_whole(self, topics: dict[str, str], token: int, now: float) -> list[int]:
+        """Ask every proxy whether another server holds any of these topics; who was asked."""
+        for proxy in range(len(self.links)):
+            self._send(proxy, Whole(self._settings.id, topics), now, source=token)
+        return list(range(len(self.links)))
+
+    def leave(self, now: float) -> None:
+        """Say goodbye, so that nobody waits for our silence."""
+        for proxy in range(len(self.links)):
+            self._send(proxy, Heartbeat(self._settings.id, self._stamps.last, leaving=1), now)
+
+    def deadline(self) -> float:
+        """When `tick` has something to do."""
+        return min(min(link.announce_at, link.reconnect_at, link.liveness.deadline()) for link in self.links)
+
+    def _periodic(self, change: int, topics: dict[str, str], previous: int | None = None) -> Periodic:
+        return Periodic(
+            self._settings.id,
+            self._store,
+            self._incarnation,
+            change,
+            self.address,
+            self._proxies,
+            self._stamps.last,
+            0 if previous is None else 1,
+            topics,
+            previous or 0,
+        )
+
+    def _send(self, proxy: int, message: Message, now: float, source: int = 0) -> None:
+        self.sent(proxy, now)
+        self.out.append(Outgoing(proxy, b"", 0, source, message))

@@ -1,0 +1,108 @@
+"""What a loop changed, marked in memory and made into `Change` values once, however often it moved.
+
+An acknowledgement alone is not worth a commit: it waits a moment for one to ride on, since a client repeats it with
+every GET. Everything else is committed by the loop that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pubsub.server import changes as c
+from pubsub.server.topic import Topic
+
+ACKNOWLEDGE_SECONDS: Final = 0.2
+"""How long an acknowledgement may wait for a commit to ride on."""
+
+
+class Marks:
+    """What is to be committed.
+
+    Args:
+        topics: the server's, by name.
+    """
+
+    def __init__(self, topics: dict[str, Topic]) -> None:
+        self._topics = topics
+        self.rows: list[c.Change] = []
+        """New rows, in order."""
+        self._spines: set[str] = set()
+        self._last: set[tuple[str, int]] = set()
+        self._entries: set[tuple[str, str]] = set()
+        self._acknowledged: set[tuple[str, str]] = set()
+        self._acknowledge_by = float("inf")
+        self.touched: set[str] = set()
+        """Topics of which something is taken and not committed yet."""
+
+    def topic(self, name: str) -> None:
+        """A topic is new, or its spine changed."""
+        self._spines.add(name)
+
+    def last(self, topic: str, publisher: int) -> None:
+        """A publisher's last counter moved."""
+        self._last.add((topic, publisher))
+
+    def entry(self, topic: str, subscriber: str) -> None:
+        """A subscription, or the opening of its client, changed."""
+        self._entries.add((topic, subscriber))
+
+    def acknowledged(self, topic: str, subscriber: str, now: float) -> None:
+        """A subscriber's position moved, and nothing else about it."""
+        self._acknowledged.add((topic, subscriber))
+        self._acknowledge_by = min(self._acknowledge_by, now + ACKNOWLEDGE_SECONDS)
+
+    def deadline(self) -> float:
+        """When acknowledgements are to be committed at the latest."""
+        return self._acknowledge_by
+
+    def take(self, now: float) -> list[c.Change]:
+        """Everything marked, as values, in an order in which they can be applied."""
+        if not (self.rows or self._spines or self._last or self._entries or now >= self._acknowledge_by):
+            return []
+        entries = self._entries | self._acknowledged
+        self._touch(entries)
+        out = self.rows
+        out += [self._topic_changed(self._topics[name]) for name in self._spines]
+        out += [self._last_moved(self._topics[name], publisher) for name, publisher in self._last]
+        out += [self._entry_changed(self._topics[name], subscriber) for name, subscriber in entries]
+        self._clear()
+        return out
+
+    def drop(self) -> set[str]:
+        """Forget all that is marked or taken since the last commit; the topics that it was about."""
+        self._touch(self._entries | self._acknowledged)
+        touched, self.touched = self.touched, set()
+        self._clear()
+        return touched
+
+    def _touch(self, entries: Iterable[tuple[str, str]]) -> None:
+        self.touched |= self._spines
+        self.touched.update(name for name, _ in self._last)
+        self.touched.update(name for name, _ in entries)
+
+    def _clear(self) -> None:
+        self.rows, self._spines, self._last, self._entries = [], set(), set(), set()
+        self._acknowledged, self._acknowledge_by = set(), float("inf")
+
+    @staticmethod
+    def _topic_changed(topic: Topic) -> c.TopicChanged:
+        return c.TopicChanged(topic.number, topic.name, topic.open.number, topic.spine)
+
+    @staticmethod
+    def _last_moved(topic: Topic, publisher: int) -> c.LastMoved:
+        return c.LastMoved(topic.number, publisher, topic.last[publisher])
+
+    @staticmethod
+    def _entry_changed(topic: Topic, subscriber: str) -> c.EntryChanged:
+        entry = topic.entries[subscriber]
+        return c.EntryChanged(
+            topic.number,
+            subscriber,
+            entry.number,
+            entry.opening,
+            entry.on,
+            entry.since,
+            entry.acknowledged,
+            entry.legs,
+        )

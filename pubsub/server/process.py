@@ -1,0 +1,312 @@
+"""The server's process: sockets, the loop, the store. It decides nothing (DESIGN section 2, *Cores and shells*).
+
+One loop: drain what the sockets hold, let the core handle it, commit once, send the answers, sleep until the next
+message or the core's deadline. A commit that finds the disk full is taken back and answered so; any other failure of
+the disk ends the process before it answers, and the next start recovers from what is on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from random import SystemRandom
+from typing import Any, Final
+
+import apsw
+import zmq
+
+from pubsub.clock import Clock, Stamps, SystemClock
+from pubsub.config.settings import ServerSettings
+from pubsub.errors import ConfigurationError, DecodeError, StoreFull
+from pubsub.messenger.framing import pack, unpack
+from pubsub.messenger.sockets import Frames, Wakeup, open_dealer, open_router, receive, send
+from pubsub.protocol.codec import decode, encode
+from pubsub.protocol.names import check_id
+from pubsub.server.checkpoint import Checkpointer, grow_log
+from pubsub.server.core import Loaded, ServerCore
+from pubsub.server.database import translate
+from pubsub.server.links import Origin, Outgoing
+from pubsub.server.store import Store
+
+DRAIN_MAX: Final = 256
+"""Messages taken from one proxy before the loop commits."""
+
+GOODBYE_MS: Final = 200
+"""How long a stopping server's last messages may take to leave."""
+
+FULL_RETRY_SECONDS: Final = 0.5
+"""How often a server whose disk was full looks whether it still is."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ServerProcess:
+    """A server, in this process.
+
+    Args:
+        settings: its configuration.
+        context: the ZeroMQ context, where it is shared (inproc); None: one of its own.
+        clock: where the time comes from.
+    """
+
+    def __init__(
+        self, settings: ServerSettings, *, context: zmq.Context[Any] | None = None, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings
+        self.address = ""
+        self._own_context = context is None
+        self._context: zmq.Context[Any] = zmq.Context() if context is None else context
+        self._clock = clock or SystemClock()
+        self._wakeup = Wakeup()
+        self._stopping = False
+        self._lock = threading.Lock()
+        self._closers: list[Any] = []
+        self._message_id = 0
+        self._full_check_at = 0.0
+        self._failed: BaseException | None = None
+
+    def start(self) -> None:
+        """Open the store and the sockets.
+
+        Raises:
+            ConfigurationError, StorageError: what of the configuration or the directory cannot be used.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        settings = check_settings(self.settings)
+        self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
+        self._closers.append(self._store.close)
+        self._listener, self.address = open_router(self._context, settings.bind)
+        self._closers.append(lambda: self._listener.close(0))
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        with self._translated():
+            incarnation, change, stamp = self._store.start(int(wall * 1000))
+            next_topic, next_log = self._store.next_numbers()
+            loaded = Loaded(
+                self._store.store_id,
+                incarnation,
+                change,
+                {topic.name: topic for topic in self._store.topics()},
+                self._store.publishers(),
+                next_topic,
+                next_log,
+            )
+        self.core = ServerCore(settings, loaded, self._store.reader, Stamps(wall, now, stamp), SystemRandom(), now)
+        self.core.links.address = settings.advertise or self.address
+        self._reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
+        self._reserve = settings.directory / "reserve"
+        self._make_reserve()
+        with self._translated():
+            grow_log(self._store)
+        self._checkpointer = Checkpointer(self._store, self._lock)
+        self._checkpointer.start()
+        self._closers.append(self._checkpointer.stop)
+        self._poller = zmq.Poller()
+        self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
+        self._dealers: list[zmq.Socket[bytes]] = []
+        for proxy in settings.proxies:
+            self._dealers.append(open_dealer(self._context, proxy))
+            self._poller.register(self._dealers[-1], zmq.POLLIN)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as error:
+            raise translate(error, self._store.path) from None
+
+    def run(self) -> None:
+        """Serve until `stop`.
+
+        Raises:
+            StorageError: the disk failed; nothing was answered that is not on it.
+            ConfigurationError: another server has this one's ID.
+        """
+        while not self._stopping:
+            self._turn()
+        now = self._clock.monotonic()
+        self.core.links.leave(now)
+        self._send(self.core.outgoing(now))
+
+    def _turn(self) -> None:
+        core = self.core
+        wait = core.deadline() - self._clock.monotonic()
+        ready = dict(self._poller.poll(max(0, min(1000, int(wait * 1000) + 1)) if wait > 0 else 0))
+        if ready.pop(self._wakeup.fileno(), None):
+            self._wakeup.clear()
+        now = self._clock.monotonic()
+        for proxy, dealer in enumerate(self._dealers):
+            if dealer in ready:
+                self._drain(proxy, dealer, now)
+        core.tick(now)
+        taken = core.links.taken(now)
+        if taken:
+            raise ConfigurationError(f"server {self.settings.id} cannot join: {taken.replace('_', ' ')}")
+        self._cycle(now)
+        self._send(core.outgoing(now))
+        self._reconnect()
+        if core.full and now >= self._full_check_at:
+            self._check_full(now)
+
+    def _drain(self, proxy: int, dealer: zmq.Socket[bytes], now: float) -> None:
+        for _ in range(DRAIN_MAX):
+            frames = receive(dealer)
+            if frames is None:
+                return
+            self._handle(proxy, frames, now)
+
+    def _handle(self, proxy: int, frames: Frames, now: float) -> None:
+        core = self.core
+        if not 2 <= len(frames) <= 3:
+            core.counters["malformed"] += 1
+            return
+        head = bytes(frames[1])
+        try:
+            prefix = unpack(head)
+        except DecodeError:
+            core.counters["malformed"] += 1
+            return
+        origin = Origin(proxy, bytes(frames[0]), prefix.source)
+        try:
+            message = decode(head[prefix.length :], frames[2] if len(frames) == 3 else None)
+        except DecodeError as error:
+            if prefix.source:
+                core.refuse(origin, error.reason, now)
+            else:
+                core.counters["malformed"] += 1
+            return
+        if prefix.destination:
+            origin.callback = prefix.destination
+        core.handle(origin, message, now)
+
+    def _cycle(self, now: float) -> None:
+        """Commit what this loop changed, and hand out."""
+        core, store = self.core, self._store
+        changes = core.changes(now)
+        if not changes and not core.has_ready():
+            return
+        with self._lock:
+            try:
+                if not changes:
+                    with self._translated():
+                        core.deliver(now)
+                    changes = core.changes(now)
+                    if not changes:
+                        return
+                    with store.guarded():
+                        store.apply(changes)
+                    return
+                with store.guarded():
+                    store.apply(changes)
+                    core.deliver(now)
+                    store.apply(core.changes(now))
+            except StoreFull:
+                self._became_full(now)
+
+    def _became_full(self, now: float) -> None:
+        if not self.core.full:
+            _log.error("the disk under %s is full: puts are refused until there is space", self._store.path)
+        self.core.full = True
+        self._full_check_at = now + FULL_RETRY_SECONDS
+        self._reserve.unlink(missing_ok=True)
+        with self._translated():
+            self.core.reverted(lambda name: next(self._store.topics(name), None))
+
+    def _check_full(self, now: float) -> None:
+        self._full_check_at = now + FULL_RETRY_SECONDS
+        if self._store.room_bytes() >= self._reserve_bytes and (
+            self._make_reserve() or self._store.free_bytes() >= 2 * self._reserve_bytes
+        ):
+            self.core.full = False
+            _log.warning("there is space again under %s", self._store.path)
+
+    def _make_reserve(self) -> bool:
+        try:
+            with self._reserve.open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, max(1, self._reserve_bytes))
+        except OSError:
+            self._reserve.unlink(missing_ok=True)
+            return False
+        return True
+
+    def _send(self, messages: list[Outgoing]) -> None:
+        for out in messages:
+            head, body = encode(out.message)
+            self._message_id += 1
+            frames: list[bytes | memoryview] = [
+                out.origin,
+                pack(self._message_id, out.source, out.destination) + head,
+            ]
+            if len(body):
+                frames.append(body)
+            if not send(self._dealers[out.proxy], frames):
+                self.core.counters["dropped at the high-water mark"] += 1
+
+    def _reconnect(self) -> None:
+        for proxy in self.core.links.reconnect:
+            old = self._dealers[proxy]
+            self._poller.unregister(old)
+            old.close(0)
+            self._dealers[proxy] = open_dealer(self._context, self.settings.proxies[proxy])
+            self._poller.register(self._dealers[proxy], zmq.POLLIN)
+        self.core.links.reconnect.clear()
+
+    def stop(self) -> None:
+        """Have `run` return after the current commit; any thread and any signal handler may."""
+        self._stopping = True
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """Release everything; what was not committed is lost."""
+        for dealer in getattr(self, "_dealers", []):
+            dealer.close(GOODBYE_MS)
+        for closer in reversed(self._closers):
+            closer()
+        self._closers.clear()
+        self._wakeup.close()
+        if self._own_context:
+            self._context.term()
+
+
+def check_settings(settings: ServerSettings) -> ServerSettings:
+    """The settings themselves.
+
+    Raises:
+        ConfigurationError, InvalidName: they contradict each other.
+    """
+    check_id("server ID", settings.id)
+    if not settings.proxies:
+        raise ConfigurationError(f"server {settings.id} has no proxy: name one with --proxy")
+    least = 2 * settings.skew_seconds + settings.patience_seconds
+    if settings.retention_hold_seconds < least:
+        raise ConfigurationError(
+            f"retention_hold_seconds = {settings.retention_hold_seconds:g} is less than twice skew_seconds"
+            f" plus one liveness = {least:g}"
+        )
+    return settings
+
+
+def run_server(settings: ServerSettings) -> None:
+    """Run a server until SIGTERM or SIGINT.
+
+    Raises:
+        PubsubError: why it could not start, or had to end.
+    """
+    process = ServerProcess(settings)
+    process.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stop())
+    try:
+        print(f"server {settings.id} ready: {process.address}", flush=True)  # noqa: T201 - it is what it is for
+        process.run()
+    finally:
+        process.close()

@@ -1,0 +1,123 @@
+"""Reading stored batches, with the recent ones kept in memory.
+
+Who reads along gets the batches as they were put, without a look at the disk and without their checksum being taken
+again; who is behind reads ranges of the table.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import apsw
+
+from pubsub.limits import OFFSET_BITS
+from pubsub.protocol.batch import Buffer
+from pubsub.server.delivery import Batch
+
+CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of recent batches kept in memory."""
+
+_OFFSET: Final = (1 << OFFSET_BITS) - 1
+_BATCH: Final = "select key, count, publisher, counter, stamp, checksum, total, body from batch"
+
+
+class Reader:
+    """Reads batches through the writing connection, so that those of the open transaction are seen.
+
+    Args:
+        db: the store's connection.
+    """
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+        self._cache: OrderedDict[int, Batch] = OrderedDict()
+        self._cache_bytes = 0
+
+    def _rows(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
+        return self._db.execute(statement, bind).fetchall()
+
+    def _row(self, statement: str, bind: tuple[Any, ...]) -> Any:
+        rows = self._rows(statement, bind)
+        return rows[0] if rows else None
+
+    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
+        """The batches that hold offsets [offset, high) of a log, in order."""
+        base = log << OFFSET_BITS
+        key = self._holding(base, offset)
+        while key is not None and key & _OFFSET < high:
+            batch = self._cache.get(key)
+            if batch is None:
+                break
+            self._cache.move_to_end(key)
+            yield batch
+            key += batch.count
+            if key & _OFFSET >= high:
+                return
+        yield from self._stored(base | offset if key is None else key, base | high)
+
+    def _stored(self, key: int, high: int) -> Iterator[Batch]:
+        """The batches with keys in [key, high), read in growing pieces: a cursor that stays open would keep the
+        write-ahead log from starting over."""
+        rows = 16
+        while key < high:
+            piece = self._rows(f"{_BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
+            for row in piece:
+                batch = Batch(row[0] & _OFFSET, *row[1:])
+                self.remember(row[0], batch)
+                yield batch
+            if len(piece) < rows:
+                return
+            key, rows = piece[-1][0] + piece[-1][1], min(rows * 4, 1024)
+
+    def _holding(self, base: int, offset: int) -> int | None:
+        """The key of the batch that holds an offset."""
+        if base | offset in self._cache:
+            return base | offset
+        row = self._row(
+            "select key, count from batch where key >= ? and key <= ? order by key desc limit 1", (base, base | offset)
+        )
+        return row[0] if row is not None and row[0] + row[1] > base | offset else None
+
+    def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
+        """(offset, count, stamp, total) of up to `rows` batches from `offset` on."""
+        base = log << OFFSET_BITS
+        return [
+            (key & _OFFSET, count, stamp, total)
+            for key, count, stamp, total in self._rows(
+                "select key, count, stamp, total from batch where key >= ? and key < ? order by key limit ?",
+                (base | offset, base | _OFFSET, rows),
+            )
+        ]
+
+    def total_before(self, log: int, offset: int) -> int | None:
+        """Bytes of the log before the batch that holds `offset`; None where there is no such batch."""
+        key = self._holding(log << OFFSET_BITS, offset)
+        if key is None:
+            return None
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached.total
+        return int(self._row("select total from batch where key = ?", (key,))[0])
+
+    def remember(self, key: int, batch: Batch) -> None:
+        """Keep a batch in memory, at the expense of the oldest."""
+        if batch.body is None:
+            return
+        self.drop(key)
+        self._cache[key] = batch
+        self._cache_bytes += _weight(batch.body)
+        while self._cache_bytes > CACHE_BYTES_MAX:
+            _, oldest = self._cache.popitem(last=False)
+            self._cache_bytes -= _weight(oldest.body)
+
+    def drop(self, key: int) -> None:
+        """Forget a batch that is not, or no longer, stored so."""
+        batch = self._cache.pop(key, None)
+        if batch is not None:
+            self._cache_bytes -= _weight(batch.body)
+
+
+def _weight(body: Buffer | None) -> int:
+    return 300 + (len(body) if body is not None else 0)

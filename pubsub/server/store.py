@@ -1,0 +1,344 @@
+"""The server's store: one SQLite file, one writing connection, one transaction a loop (DESIGN section 6).
+
+Batches are rows as they were put, keyed by log number << 40 | offset, so that a put is one insert at the end of a
+B-tree and a read is one range. Everything else that has to outlive the process is small: topics with their spine,
+logs, the last counter of each publisher, the subscribers' entries.
+
+`synchronous=FULL` with a write-ahead log: a commit that returned is on the disk. The log is copied back into the file
+by `checkpoint.Checkpointer`, on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
+from pubsub.limits import OFFSET_BITS
+from pubsub.server import changes as c
+from pubsub.server.database import lock_directory, open_database, translate
+from pubsub.server.delivery import Batch
+from pubsub.server.legs import Leg
+from pubsub.server.reader import Reader
+from pubsub.server.topic import Entry, Log, Topic
+
+FORMAT: Final = 1
+APPLICATION_ID: Final = 0x50505542
+FILE: Final = "server.db"
+
+_SCHEMA: Final = (
+    "create table meta (name text primary key, value) without rowid",
+    "create table topic (id integer primary key, name text not null unique, open_log integer not null,"
+    " spine text not null)",
+    "create table log (id integer primary key, name text not null unique, topic integer not null,"
+    " low integer not null, end integer not null, total integer not null)",
+    "create table publisher (id integer primary key, name text not null unique)",
+    "create table last (topic integer, publisher integer, last integer not null, primary key (topic, publisher))"
+    " without rowid",
+    "create table entry (topic integer, subscriber text, number integer not null, opening integer not null,"
+    " subscribed integer not null, since integer not null, log text not null, acknowledged integer not null,"
+    " legs text not null, primary key (topic, subscriber)) without rowid",
+    "create table skip (id integer, publisher integer, counter integer not null, primary key (id, publisher))"
+    " without rowid",
+    "create table batch (key integer primary key, count integer not null, publisher integer not null,"
+    " counter integer not null, stamp integer not null, checksum integer not null, total integer not null, body blob)",
+    "create table quarantine (key integer primary key, checksum integer not null, body blob)",
+)
+_OFFSET: Final = (1 << OFFSET_BITS) - 1
+_PRAGMAS: Final = (
+    ("journal_mode", "wal"),
+    ("synchronous", 2),
+    ("wal_autocheckpoint", 0),
+    ("temp_store", 2),
+    ("cache_size", -65536),
+)
+
+
+def write_legs(legs: Iterable[Leg]) -> str:
+    """Legs as the text that a row holds."""
+    return json.dumps([(leg.log, leg.low, leg.high, leg.skip, leg.since) for leg in legs], separators=(",", ":"))
+
+
+def read_legs(text: str) -> tuple[Leg, ...]:
+    """The legs that `write_legs` wrote."""
+    return tuple(Leg(*row) for row in json.loads(text))
+
+
+class Store:
+    """A server's directory, open for one process.
+
+    Args:
+        directory: made if it is not there.
+        bytes_max: size of the file beyond which it counts as full; 0: the disk's limit.
+
+    Raises:
+        StoreInUse: another process has it open.
+        StoreNewer, StoreDamaged, StorageError, ConfigurationError: it cannot be used.
+    """
+
+    def __init__(self, directory: Path, *, bytes_max: int = 0) -> None:
+        self.directory = directory
+        self.path = directory / FILE
+        self._lock_file = lock_directory(directory)
+        try:
+            self.db = open_database(self.path, _PRAGMAS)
+            self._open_format()
+            if bytes_max:
+                self.db.pragma("max_page_count", max(64, bytes_max // self.db.pragma("page_size")))
+            self.store_id = str(self._meta("store"))
+        except BaseException:
+            self._lock_file.close()
+            raise
+        self.reader = Reader(self.db)
+        self._fresh: list[int] = []
+
+    def _open_format(self) -> None:
+        found = self.db.pragma("user_version")
+        if found > FORMAT:
+            raise StoreNewer(str(self.path), found, FORMAT)
+        if found == FORMAT:
+            if self.db.pragma("application_id") != APPLICATION_ID:
+                raise StoreDamaged(str(self.path), "not a server's store")
+            return
+        if self._row("select 1 from sqlite_schema"):
+            raise StoreDamaged(str(self.path), "a database, but not a server's store")
+        try:
+            with self.db:
+                for statement in _SCHEMA:
+                    self.db.execute(statement)
+                self.db.execute("insert into meta values ('store', ?)", (secrets.token_hex(8),))
+                self.db.execute(f"pragma application_id = {APPLICATION_ID}")
+                self.db.execute(f"pragma user_version = {FORMAT}")
+        except apsw.FullError:
+            raise StoreFull(str(self.path), "no space for a new store") from None
+
+    def _rows(self, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
+        return self.db.execute(statement, bind).fetchall()
+
+    def _row(self, statement: str, bind: tuple[Any, ...] = ()) -> Any:
+        """The first row, or None."""
+        rows = self.db.execute(statement, bind).fetchall()
+        return rows[0] if rows else None
+
+    def _meta(self, name: str) -> Any:
+        row = self._row("select value from meta where name = ?", (name,))
+        return row[0] if row else None
+
+    # Loading
+
+    def start(self, wall_ms: int) -> tuple[int, int, int]:
+        """Begin a new incarnation, durably.
+
+        Args:
+            wall_ms: milliseconds since 1970.
+
+        Returns:
+            The incarnation, the change number and the highest stamp (microseconds since 1970).
+        """
+        incarnation = max(wall_ms, int(self._meta("incarnation") or 0) + 1)
+        with self.guarded():
+            self.db.execute("insert or replace into meta values ('incarnation', ?)", (incarnation,))
+        return incarnation, int(self._meta("change") or 0), int(self._meta("stamp") or 0)
+
+    def publishers(self) -> list[str]:
+        """Every publisher's name, by its number."""
+        names = [""]
+        for number, name in self._rows("select id, name from publisher order by id"):
+            names.extend([""] * (number - len(names)))
+            names.append(name)
+        return names
+
+    def topics(self, name: str | None = None) -> Iterator[Topic]:
+        """Every topic, or the one named, as the last commit left it.
+
+        Raises:
+            StoreDamaged: a row refers to what is not there.
+        """
+        every = "select id, name, open_log, spine from topic"
+        for number, title, open_log, spine in (
+            self._rows(every) if name is None else self._rows(f"{every} where name = ?", (name,))
+        ):
+            logs = {log.number: log for log in self._logs(number)}
+            if open_log not in logs:
+                raise StoreDamaged(str(self.path), f"topic {title} has no open log")
+            topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
+            topic.spine = read_legs(spine)
+            topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
+            for row in self._rows(
+                "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry"
+                " where topic = ?",
+                (number,),
+            ):
+                who, own, opening, on, since, log, acknowledged, legs = row
+                topic.entries[who] = Entry(own, opening, bool(on), since, (log, acknowledged), read_legs(legs))
+            yield topic
+
+    def _logs(self, topic: int) -> Iterator[Log]:
+        for number, name, low, end, total in self._rows(
+            "select id, name, low, end, total from log where topic = ?", (topic,)
+        ):
+            newest = self._row(
+                "select key, count, total, length(body) from batch"
+                " where key >= ? and key < ? order by key desc limit 1",
+                (number << OFFSET_BITS, number + 1 << OFFSET_BITS),
+            )
+            log = Log(number, name, low, end, total)
+            if newest is not None:
+                key, count, before, size = newest
+                log.end = max(end, (key & _OFFSET) + count)
+                log.total = max(total, before + (size or 0))
+            yield log
+
+    def next_numbers(self) -> tuple[int, int]:
+        """The first topic number and log number that are free."""
+        topic = self._row("select coalesce(max(id), 0) + 1 from topic")[0]
+        log = self._row("select coalesce(max(id), 0) + 1 from log")[0]
+        return topic, log
+
+    # Writing
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """One transaction; what SQLite says goes wrong in it comes out as our errors, and nothing of it is left."""
+        try:
+            self.begin()
+            yield
+            self.commit()
+        except BaseException as error:
+            self.roll_back()
+            if isinstance(error, apsw.Error):
+                raise translate(error, self.path) from None
+            raise
+
+    def begin(self) -> None:
+        """Open the loop's transaction."""
+        self.db.execute("begin immediate")
+
+    def commit(self) -> None:
+        """Make the loop's transaction durable; it is on the disk when this returns."""
+        self.db.execute("commit")
+        self._fresh.clear()
+
+    def roll_back(self) -> None:
+        """Forget the loop's transaction."""
+        for key in self._fresh:
+            self.reader.drop(key)
+        self._fresh.clear()
+        if self.db.in_transaction:
+            self.db.execute("rollback")
+
+    def apply(self, changes: Sequence[c.Change]) -> None:
+        """Carry out changes within the open transaction, in order."""
+        for change in changes:
+            self._APPLY[type(change)](self, change)
+
+    def _append(self, change: c.BatchAppended) -> None:
+        key = change.log << OFFSET_BITS | change.offset
+        self.db.execute(
+            "insert into batch values (?,?,?,?,?,?,?,?)",
+            (
+                key,
+                change.count,
+                change.publisher,
+                change.counter,
+                change.stamp,
+                change.checksum,
+                change.total,
+                change.body,
+            ),
+        )
+        batch = Batch(
+            change.offset,
+            change.count,
+            change.publisher,
+            change.counter,
+            change.stamp,
+            change.checksum,
+            change.total,
+            change.body,
+            sound=True,
+        )
+        self._fresh.append(key)
+        self.reader.remember(key, batch)
+
+    def _trim(self, change: c.LogTrimmed) -> None:
+        first = change.log << OFFSET_BITS
+        self.db.execute(
+            "update log set low = ?, end = ?, total = ? where id = ?",
+            (change.low, change.end, change.total, change.log),
+        )
+        self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
+
+    def _quarantine(self, change: c.BatchQuarantined) -> None:
+        key = change.log << OFFSET_BITS | change.offset
+        self.db.execute("insert or ignore into quarantine select key, checksum, body from batch where key = ?", (key,))
+        self.db.execute("update batch set body = null where key = ?", (key,))
+        self.reader.drop(key)
+
+    def _topic(self, change: c.TopicChanged) -> None:
+        self.db.execute(
+            "insert or replace into topic values (?,?,?,?)",
+            (change.topic, change.name, change.open_log, write_legs(change.spine)),
+        )
+
+    def _entry(self, change: c.EntryChanged) -> None:
+        log, acknowledged = change.acknowledged
+        self.db.execute(
+            "insert or replace into entry values (?,?,?,?,?,?,?,?,?)",
+            (
+                change.topic,
+                change.subscriber,
+                change.number,
+                change.opening,
+                int(change.on),
+                change.since,
+                log,
+                acknowledged,
+                write_legs(change.legs),
+            ),
+        )
+
+    def _counted(self, change: c.ChangeCounted) -> None:
+        self.db.executemany(
+            "insert or replace into meta values (?,?)", (("change", change.change), ("stamp", change.stamp))
+        )
+
+    _APPLY: Final[dict[type[Any], Callable[[Store, Any], object]]] = {
+        c.BatchAppended: _append,
+        c.PublisherSeen: lambda self, x: self.db.execute("insert into publisher values (?,?)", (x.publisher, x.name)),
+        c.LastMoved: lambda self, x: self.db.execute(
+            "insert or replace into last values (?,?,?)", (x.topic, x.publisher, x.last)
+        ),
+        c.LogOpened: lambda self, x: self.db.execute("insert into log values (?,?,?,1,1,0)", (x.log, x.id, x.topic)),
+        c.LogTrimmed: _trim,
+        c.TopicChanged: _topic,
+        c.EntryChanged: _entry,
+        c.BatchQuarantined: _quarantine,
+        c.ChangeCounted: _counted,
+    }
+
+    # Sizes
+
+    def free_bytes(self) -> int:
+        """Bytes within the file that hold nothing and are used before it grows."""
+        return int(self.db.pragma("freelist_count")) * int(self.db.pragma("page_size"))
+
+    def room_bytes(self) -> int:
+        """Bytes that can still be written before the limit set for this store is reached."""
+        pages = int(self.db.pragma("max_page_count")) - int(self.db.pragma("page_count"))
+        return self.free_bytes() + pages * int(self.db.pragma("page_size"))
+
+    def size_bytes(self) -> int:
+        """Bytes of the file."""
+        return int(self.db.pragma("page_count")) * int(self.db.pragma("page_size"))
+
+    def close(self) -> None:
+        """Close the file and let another process have it."""
+        self.db.close()
+        self._lock_file.close()
