@@ -120,6 +120,7 @@ class StoreNewer(StorageError):
     def __init__(self, path: str, found: int, known: int) -> None:
         self.found, self.known = found, known
         super().__init__(path, f"written in format {found} by a newer release; this one knows up to {known}: upgrade")
+        self.args = path, found, known
 
 
 class StoreInUse(StorageError):
@@ -130,6 +131,7 @@ class StoreInUse(StorageError):
     def __init__(self, path: str, owner: str) -> None:
         self.owner = owner
         super().__init__(path, f"in use by another process ({owner}); one at a time")
+        self.args = path, owner
 
 
 class StateCopied(StorageError):
@@ -140,6 +142,7 @@ class StateCopied(StorageError):
     def __init__(self, client: str, path: str, evidence: str) -> None:
         self.client, self.evidence = client, evidence
         super().__init__(path, evidence)
+        self.args = client, path, evidence
 
     def __str__(self) -> str:
         return (
@@ -176,6 +179,7 @@ class InDoubt(Unavailable):
     def __init__(self, client: str, topic: str, seconds: float, reason: str, unfinished: int) -> None:
         super().__init__("put", topic, seconds, reason)
         self.client, self.unfinished = client, unfinished
+        self.args = client, topic, seconds, reason, unfinished
 
     def __str__(self) -> str:
         return (
