@@ -1,0 +1,98 @@
+"""Every error says in one line what happened to what, and carries its facts and its exit code."""
+
+import inspect
+import pickle
+
+import pytest
+
+from pubsub import errors
+from pubsub.errors import (
+    CallerError,
+    ConfigurationError,
+    DataLoss,
+    DecodeError,
+    InDoubt,
+    InvalidName,
+    NotSubscribed,
+    PeerError,
+    PubsubError,
+    Refused,
+    StateCopied,
+    StorageError,
+    StoreDamaged,
+    StoreFull,
+    StoreInUse,
+    StoreNewer,
+    Superseded,
+    TooLarge,
+    Unavailable,
+)
+
+EXAMPLES = [
+    CallerError("no"),
+    ConfigurationError("address tcp://127.0.0.1:1 is in use"),
+    DataLoss("orders", "a.1", "a.9", "the file is damaged"),
+    DecodeError("no end of the header"),
+    InDoubt("billing", "orders", 30.0, "", 2),
+    InvalidName("topic", "a b", "no spaces"),
+    NotSubscribed("billing", "orders"),
+    PeerError("no"),
+    PubsubError("no"),
+    Refused("PUT", "orders", "the checksum does not match"),
+    StateCopied("billing", "/state", "a higher counter"),
+    StorageError("/data", "is not writable"),
+    StoreDamaged("/data", "checksum"),
+    StoreFull("/data", "no space left"),
+    StoreInUse("/data", "process 12"),
+    StoreNewer("/data", 9, 1),
+    Superseded("billing", "orders"),
+    TooLarge("batch", 20_000_000, 16_777_216, "BATCH_BYTES_MAX"),
+    Unavailable("GET", "orders", 30.0, "no proxy answers"),
+]
+
+
+def test_every_error_of_the_tree_has_an_example_here():
+    tree = {c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, PubsubError)}
+    assert tree == {type(example) for example in EXAMPLES}
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_its_text_is_one_line(error):
+    assert str(error)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_it_survives_a_process_boundary(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_it_ends_a_command_with_a_code_that_is_not_success(error):
+    assert 0 < error.exit_code < 126
+
+
+def test_what_a_script_must_tell_apart_has_different_exit_codes():
+    kinds = [CallerError, Unavailable, InDoubt, NotSubscribed, StorageError, ConfigurationError]
+    assert len({kind.exit_code for kind in kinds}) == len(kinds)
+
+
+def test_a_put_in_doubt_says_what_to_run_next():
+    text = str(InDoubt("billing", "orders", 30.0, "no proxy answers", 2))
+    assert "pubsub client billing flush" in text
+    assert "pubsub client billing discard orders" in text
+
+
+def test_a_name_of_ten_kilobytes_is_shown_in_short():
+    assert len(str(InvalidName("topic", "x" * 10_000, "1-80 characters"))) < 150
+
+
+def test_a_name_with_line_breaks_stays_on_one_line():
+    assert "\n" not in str(InvalidName("topic", "a\r\nb", "1-80 characters"))
+
+
+def test_a_limit_is_named():
+    assert "BATCH_BYTES_MAX = 16,777,216" in str(TooLarge("batch", 20_000_000, 16_777_216, "BATCH_BYTES_MAX"))
