@@ -32,6 +32,8 @@ STOP_SECONDS: Final = 5.0
 
 COUNT_MAX: Final = 64
 
+ANY_PORT: Final = ProxyAddress("tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
+
 app = typer.Typer(name="up", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -188,9 +190,7 @@ def up(
             f"--proxies {proxies}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
         )
     with Cluster() as cluster:
-        found = _start_proxies(
-            cluster, directory, before or [ProxyAddress("tcp://127.0.0.1:0", "tcp://127.0.0.1:0")] * proxies
-        )
+        found = _start_proxies(cluster, directory, before or [ANY_PORT] * proxies)
         if not before and len(found) == proxies:
             write_proxies(listing, found)
         for number in range(1, servers + 1 if found else 1):
@@ -208,7 +208,7 @@ def _start_proxies(cluster: Cluster, directory: Path, addresses: Sequence[ProxyA
     fresh = not (directory / "proxies").exists()
     for number, address in enumerate(addresses, 1):
         options = ["--bind", address.clients, "--data", str(directory / f"p{number}")]
-        if address.servers != address.clients or fresh:
+        if address.servers != address.clients:
             options += ["--servers", address.servers]
         if fresh:
             options += ["--startup-wait-seconds", "0"]

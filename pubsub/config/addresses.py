@@ -115,8 +115,9 @@ def write_proxies(path: Path, proxies: Iterable[ProxyAddress]) -> None:
     Raises:
         ConfigurationError: it cannot be written.
     """
-    lines = ["# one proxy a line: the address for clients, the address for servers"]
-    lines += [f"{proxy.clients} {proxy.servers}" for proxy in proxies]
+    lines = ["# one proxy a line; where there are two addresses, the first is for clients and the second for servers"]
+    for proxy in proxies:
+        lines.append(proxy.clients if proxy.clients == proxy.servers else f"{proxy.clients} {proxy.servers}")
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:

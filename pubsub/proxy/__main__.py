@@ -2,7 +2,7 @@
 
 import sys
 
-if __name__ == "__main__":
-    from pubsub.cli import main
+from pubsub.proxy.commands import main
 
-    main(["proxy", *sys.argv[1:]])
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
