@@ -93,7 +93,7 @@ class RoutesStore:
         """
         assert self._db is not None
         with self._translated():
-            stores = [StoreRow(*row[:5], bool(row[5])) for row in self._db.execute("select * from stores")]
+            stores = [StoreRow(a, b, c, d, e, bool(f)) for a, b, c, d, e, f in self._db.execute("select * from stores")]
             holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
         known = {row.store for row in stores}
         sound = all(_sound(row) for row in stores) and all(
