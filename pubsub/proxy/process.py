@@ -24,7 +24,8 @@ from pubsub.config.settings import ProxySettings
 from pubsub.errors import PubsubError, StoreFull
 from pubsub.messenger.sockets import FRAMES_MAX, Wakeup, open_router
 from pubsub.protocol.batch import Buffer
-from pubsub.proxy.core import ORIGIN_MARK, ProxyCore, Send
+from pubsub.proxy.core import ProxyCore
+from pubsub.proxy.outbox import ORIGIN_MARK, Send
 from pubsub.proxy.routes import RoutesStore
 
 DRAIN_MAX: Final = 256
@@ -119,21 +120,23 @@ class ProxyProcess:
         while not self._stopping:
             wait = max(0, ceil((core.deadline - clock()) * 1000))
             ready = [source for source, _ in poller.poll(wait)]
+            now = clock()
+            if now >= core.deadline:
+                core.tick(now)
             for source in ready:
                 if source is self._clients or source is self._servers:
                     self._drain(source)
                 else:
                     self._wakeup.clear()
             now = clock()
-            if now >= core.deadline:
-                core.tick(now)
             if core.suspended and now >= self._retry_at:
                 self._retry(now)
             self._settle(now)
             for line in core.notices.take() if core.notices.lines else ():
                 log.warning("%s", line)
-        core.leave()
-        self._settle(clock())
+        now = clock()
+        core.leave(now)
+        self._settle(now)
 
     def stop(self) -> None:
         """End `run` soon; any thread and any signal handler may."""
@@ -262,9 +265,8 @@ class ProxyProcess:
         core = self.core
         if core.table.changes and not core.suspended:
             self._commit(now)
-        while core.outbox:
-            waiting, core.outbox = core.outbox, []
-            for send in waiting:
+        while core.outbox.sends:
+            for send in core.outbox.take():
                 self._deliver(send, now)
 
     def _commit(self, now: float) -> None:
