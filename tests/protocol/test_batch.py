@@ -1,0 +1,106 @@
+"""The put batch: round trip, damage, forged counts, limits."""
+
+import struct
+import tracemalloc
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub.errors import DecodeError, TooLarge
+from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.protocol import batch_ends, batch_size, check_batch, decode_batch, encode_batch
+
+records = st.lists(st.binary(max_size=30), min_size=1, max_size=30)
+
+
+@given(records)
+def test_a_batch_round_trips(bodies):
+    batch = encode_batch(bodies)
+    check_batch(batch, len(bodies), crc32(batch))
+    check_batch(memoryview(batch), len(bodies), crc32(batch))
+    assert decode_batch(batch) == decode_batch(memoryview(batch)) == bodies
+    assert len(batch) == batch_size(len(bodies), sum(map(len, bodies)))
+    assert batch_ends(batch)[-1] == sum(map(len, bodies))
+
+
+@given(records, st.data())
+def test_a_damaged_batch_is_refused_with_decode_error_and_nothing_else(bodies, data):
+    batch = bytearray(encode_batch(bodies))
+    checksum = crc32(batch)
+    place = data.draw(st.integers(0, len(batch) - 1))
+    flip = data.draw(st.integers(1, 255))
+    batch[place] ^= flip
+    with pytest.raises(DecodeError):
+        check_batch(bytes(batch), len(bodies), checksum)
+
+
+@given(records, st.data())
+def test_a_forged_batch_whose_checksum_is_right_is_refused_or_sound(bodies, data):
+    batch = bytearray(encode_batch(bodies))
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    raw = bytes(batch[: data.draw(st.integers(0, len(batch)))]) + data.draw(st.binary(max_size=4))
+    try:
+        check_batch(raw, len(bodies), crc32(raw))
+    except DecodeError:
+        return
+    assert len(decode_batch(raw)) == len(bodies)
+    assert sum(map(len, decode_batch(raw))) == len(raw) - batch_size(len(bodies), 0)
+
+
+@given(st.binary(max_size=100), st.integers(0, 2**63 - 1))
+def test_arbitrary_bytes_are_refused_with_decode_error_and_nothing_else(raw, count):
+    try:
+        check_batch(raw, count, crc32(raw))
+    except DecodeError:
+        return
+    assert len(decode_batch(raw)) == count
+
+
+@pytest.mark.parametrize("count", [BATCH_RECORDS_MAX, BATCH_RECORDS_MAX + 1, 2**31, 2**32 - 1])
+def test_a_forged_huge_count_allocates_nothing(count):
+    raw = struct.pack("<BBHI", 1, 0, 0, count) + b"x" * 100
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError):
+            check_batch(raw, count, crc32(raw))
+        assert tracemalloc.get_traced_memory()[1] < 50_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("place", "value"), [(0, 2), (1, 1), (2, 1), (3, 1)])
+def test_a_format_or_a_flag_that_is_not_known_refuses_the_batch(place, value):
+    batch = bytearray(encode_batch([b"a", b"b"]))
+    batch[place] = value
+    with pytest.raises(DecodeError, match="not known"):
+        check_batch(bytes(batch), 2, crc32(batch))
+
+
+def test_a_batch_of_none_is_refused_on_both_sides():
+    with pytest.raises(TooLarge):
+        encode_batch([])
+    raw = struct.pack("<BBHI", 1, 0, 0, 0)
+    with pytest.raises(DecodeError):
+        check_batch(raw, 0, crc32(raw))
+
+
+def test_too_many_records_or_bytes_are_refused_with_the_limit_named():
+    with pytest.raises(TooLarge, match="BATCH_RECORDS_MAX"):
+        encode_batch([b""] * (BATCH_RECORDS_MAX + 1))
+    with pytest.raises(TooLarge, match="BATCH_BYTES_MAX"):
+        encode_batch([bytes(BATCH_BYTES_MAX)])
+
+
+def test_the_largest_batches_go_through():
+    for bodies in ([b""] * BATCH_RECORDS_MAX, [bytes(BATCH_BYTES_MAX - batch_size(1, 0))]):
+        batch = encode_batch(bodies)
+        check_batch(batch, len(bodies), crc32(batch))
+
+
+def test_a_batch_above_the_limit_is_refused_by_the_server_too():
+    raw = memoryview(bytearray(BATCH_BYTES_MAX + 1))
+    with pytest.raises(DecodeError, match="above"):
+        check_batch(raw, 1, 0)

@@ -1,0 +1,318 @@
+"""Every message round-trips; of anything else, whatever it is, `decode` says DecodeError and nothing more."""
+
+import contextlib
+import tracemalloc
+from typing import get_args
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pubsub.errors import DecodeError
+from pubsub.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
+from pubsub.protocol import decode, encode, join_topics, request_route, split_topics
+from pubsub.protocol.messages import (
+    Get,
+    Heartbeat,
+    Merge,
+    Message,
+    Outcome,
+    Periodic,
+    Put,
+    Report,
+    Status,
+    Subscribe,
+    Transfer,
+    Unsubscribe,
+    Whole,
+)
+
+PRINTABLE = "".join(map(chr, range(33, 127)))
+ids = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True).filter(lambda s: s not in {".", ".."})
+topics = st.text(PRINTABLE, min_size=1, max_size=TOPIC_LENGTH_MAX)
+hexes = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
+words = st.text(PRINTABLE, max_size=40)
+numbers = st.integers(0, NUMBER_MAX)
+flags = st.integers(0, 1)
+positions = st.none() | st.tuples(hexes, numbers)
+bodies = st.binary(max_size=200)
+holders = st.lists(ids, max_size=3).map(",".join)
+topic_maps = st.dictionaries(topics, hexes | holders, max_size=8)
+history = {"log": st.just("") | hexes, "avoid": st.just("") | hexes}
+subscription = {"sender": ids, "topic": topics, "number": numbers, "opening": numbers, **history}
+
+STRATEGIES: dict[type, st.SearchStrategy] = {
+    Subscribe: st.builds(Subscribe, **subscription),
+    Unsubscribe: st.builds(Unsubscribe, **subscription),
+    Get: st.builds(
+        Get, **subscription, last=positions, after=positions, records_max=numbers, bytes_max=numbers, wait_ms=numbers
+    ),
+    Put: st.builds(
+        Put,
+        sender=ids,
+        topic=topics,
+        counter=numbers,
+        publisher=hexes,
+        count=numbers,
+        previous=numbers,
+        checksum=numbers,
+        whole=flags,
+        body=bodies,
+        **history,
+    ),
+    Periodic: st.builds(
+        Periodic,
+        sender=ids,
+        store=hexes,
+        incarnation=numbers,
+        change=numbers,
+        address=words,
+        proxies=words,
+        stamp=numbers,
+        partial=flags,
+        topics=topic_maps,
+        previous=numbers,
+    ),
+    Heartbeat: st.builds(Heartbeat, sender=ids, stamp=numbers, leaving=flags),
+    Whole: st.builds(Whole, sender=ids, topics=topic_maps),
+    Merge: st.builds(Merge, sender=ids, topic=topics, address=words.filter(bool), log=st.just("") | hexes),
+    Transfer: st.builds(
+        Transfer,
+        sender=ids,
+        topic=topics,
+        step=words,
+        transfer=st.just("") | hexes,
+        chunk=numbers,
+        absorbed=words,
+        body=bodies,
+    ),
+    Report: st.builds(Report, sender=ids, target=ids | st.just("-")),
+    Status: st.builds(
+        Status,
+        sender=ids,
+        outcome=st.sampled_from(Outcome),
+        message=positions,
+        reason=words,
+        last=st.just(-1) | numbers,
+        position=positions,
+        first=positions,
+        number=numbers,
+        opening=numbers,
+        log=st.just("") | hexes,
+        records=numbers,
+        checksum=numbers,
+        change=numbers,
+        stamp=numbers,
+        server=st.just("") | ids,
+        body=bodies,
+    ),
+}
+messages = st.one_of(*STRATEGIES.values())
+
+HEAD = b"PUT billing orders 7 publisher=0123456789abcdef count=1 previous=0 crc=1 !v=1\r\n\r\n"
+
+
+def test_every_message_and_every_field_of_it_is_tried_here():
+    assert set(STRATEGIES) == set(get_args(Message))
+
+
+@given(messages)
+def test_every_message_round_trips(message):
+    head, body = encode(message)
+    assert decode(head, body) == message
+    assert len(head) <= HEADER_LENGTH_MAX
+
+
+@given(messages)
+def test_a_message_in_one_piece_is_the_same_as_with_its_body_in_a_frame_of_its_own(message):
+    head, body = encode(message)
+    joined = decode(memoryview(head + bytes(body)))
+    assert joined == message
+
+
+@given(messages)
+def test_a_header_is_one_line_of_ascii_that_says_its_version(message):
+    head, _ = encode(message)
+    assert head.endswith(b" !v=1\r\n\r\n")
+    assert head[:-4].isascii()
+    assert b"\r" not in head[:-4]
+    assert b"\n" not in head[:-4]
+    assert b"  " not in head
+
+
+def decodes_or_says_so(contents, body=None):
+    try:
+        message = decode(contents, body)
+    except DecodeError as error:
+        text = str(error)
+    else:
+        text = ""
+        assert isinstance(message, get_args(Message))
+    assert "\n" not in text
+    assert len(text) < 2000
+
+
+@given(st.binary(max_size=400), st.none() | bodies)
+@example(b"", None)
+@example(b"\r\n\r\n", None)
+@example(b"STATUS s1 success -1 -1 !v=1\r\n\r\n", None)
+def test_arbitrary_bytes_raise_decode_error_and_nothing_else(contents, body):
+    decodes_or_says_so(contents, body)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "PUT",
+                "GET",
+                "STATUS",
+                "PERIODIC",
+                "a",
+                "orders",
+                "7",
+                "-1",
+                "!v=1",
+                "log=",
+                "=",
+                "",
+                "count=1",
+                "log=0123456789abcdef",
+                "!x=1",
+                "success",
+                "topics=1",
+                "body=1",
+            ]
+        ),
+        max_size=12,
+    )
+)
+def test_words_in_any_order_raise_decode_error_and_nothing_else(parts):
+    decodes_or_says_so(" ".join(parts).encode() + b"\r\n\r\n")
+
+
+@given(messages, st.data())
+def test_mutated_bytes_raise_decode_error_and_nothing_else(message, data):
+    head, body = encode(message)
+    raw = bytearray(head + bytes(body))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, max(len(raw) - 1, 0)))
+        match data.draw(st.sampled_from(["flip", "cut", "insert", "delete"])):
+            case "flip" if raw:
+                raw[place] = data.draw(st.integers(0, 255))
+            case "cut":
+                del raw[place:]
+            case "insert":
+                raw[place:place] = data.draw(st.binary(min_size=1, max_size=5))
+            case _:
+                del raw[place : place + 3]
+    decodes_or_says_so(bytes(raw))
+
+
+BAD = ["../x", "", " ", "a b", "a\r\nb", "a\0b", "x" * 10_240, "ä"]
+
+
+@pytest.mark.parametrize("name", BAD, ids=lambda n: repr(n)[:12])
+@pytest.mark.parametrize("field", ["sender", "topic"])
+def test_a_client_that_does_not_check_its_names_is_refused_here(field, name):
+    words = {"sender": b"billing", "topic": b"orders", field: name.encode()}
+    head = b"PUT %(sender)b %(topic)b 7 publisher=0123456789abcdef count=1 previous=0 crc=1 !v=1\r\n\r\n"
+    raw = head % {key.encode(): value for key, value in words.items()}
+    if (field, name) == ("topic", "../x"):
+        assert decode(raw).topic == "../x"  # It is a topic; `file_name` makes a harmless name of it.
+        return
+    with pytest.raises(DecodeError):
+        decode(raw)
+
+
+def test_an_unknown_field_is_ignored_so_that_a_newer_peer_may_say_more():
+    assert decode(HEAD.replace(b" !v=1", b" colour=blue !v=1")) == decode(HEAD)
+
+
+def test_a_field_that_is_insisted_on_and_not_known_refuses_the_message():
+    with pytest.raises(DecodeError, match="insists on '!colour=blue'"):
+        decode(HEAD.replace(b" !v=1", b" !colour=blue !v=1"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (HEAD.replace(b" !v=1", b""), "without !v=1"),
+        (HEAD.replace(b"!v=1", b"!v=2"), "insists on '!v=2'"),
+        (HEAD.replace(b" count=1", b""), "without count"),
+        (HEAD.replace(b"count=1", b"count=1 count=1"), "count twice"),
+        (HEAD.replace(b"count=1", b"count"), "a field that has no value"),
+        (HEAD.replace(b"count=1", b"count=-1"), "not a number"),
+        (HEAD.replace(b"count=1", b"count=9223372036854775808"), "not a number"),
+        (HEAD.replace(b" orders 7", b""), "PUT"),
+        (HEAD.replace(b"PUT ", b"PUT  "), "not an ID"),
+        (HEAD.replace(b"PUT", b"SHOUT"), "no message is named 'SHOUT'"),
+        (HEAD.replace(b"PUT", b"put"), "no message is named"),
+        (HEAD.replace(b"\r\n\r\n", b"\n\n"), "no end of the header"),
+        (b"REPORT a - !v=1\r\n\r\nbody", "with a body"),
+        (b"PUT " + b"a=1 " * HEADER_FIELDS_MAX + b"!v=1\r\n\r\n", "fields, above"),
+        (b"PUT " + b"x" * HEADER_LENGTH_MAX + b"\r\n\r\n", "no end of the header within"),
+        (b"STATUS s1 fine !v=1\r\n\r\n", "not a status"),
+        (b"HEARTBEAT s1 leaving=2 !v=1\r\n\r\n", "not 0 or 1"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_the_reason_says_which_rule_is_broken(raw, reason):
+    with pytest.raises(DecodeError) as caught:
+        decode(raw)
+    assert reason in str(caught.value)
+
+
+def test_bytes_between_the_header_and_a_separate_body_are_refused():
+    with pytest.raises(DecodeError, match="between"):
+        decode(HEAD + b"x", b"body")
+
+
+def test_a_body_above_the_limit_is_refused_before_it_is_looked_at():
+    huge = memoryview(bytearray(BODY_BYTES_MAX + 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="body of"):
+            decode(HEAD, huge)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_body_is_handed_on_uncopied():
+    body = memoryview(bytearray(1_000_000))
+    assert decode(HEAD, body).body is body
+    message = decode(HEAD, body)
+    assert encode(message)[1] is body
+
+
+@given(topic_maps)
+def test_topics_with_their_values_round_trip(held):
+    assert split_topics(join_topics(held)) == held
+
+
+@given(st.binary(max_size=200))
+def test_topics_from_arbitrary_bytes_raise_decode_error_and_nothing_else(raw):
+    with contextlib.suppress(DecodeError):
+        split_topics(raw)
+
+
+@pytest.mark.parametrize("raw", [b"a", b"=x", b"a=b c", b"a=b  c=d", b"a=../x", b"a=,", b"\xff=a", b"a=b=c d\0=e"])
+def test_what_is_not_a_list_of_topics_is_refused(raw):
+    with pytest.raises(DecodeError):
+        split_topics(raw)
+
+
+@given(messages)
+def test_the_route_of_a_request_is_read_without_decoding_the_rest(message):
+    head, _ = encode(message)
+    if isinstance(message, Subscribe | Unsubscribe | Get | Put):
+        assert request_route(head) == (head.split(b" ")[0].decode(), message.sender, message.topic)
+    elif isinstance(message, Report):
+        assert request_route(head) == ("REPORT", message.sender, message.target)
+
+
+@given(st.binary(max_size=400))
+def test_the_route_of_arbitrary_bytes_is_none_or_three_words(raw):
+    route = request_route(raw)
+    assert route is None or all(isinstance(word, str) for word in route)

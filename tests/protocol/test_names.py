@@ -1,0 +1,126 @@
+"""Names are checked before anything is built from them, above all paths."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub.errors import InvalidName
+from pubsub.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
+from pubsub.protocol.names import (
+    check_id,
+    check_topic,
+    file_name,
+    format_position,
+    is_hex,
+    is_id,
+    is_topic,
+    parse_number,
+    parse_position,
+    topic_of,
+)
+
+PRINTABLE = "".join(map(chr, range(33, 127)))
+TOPICS = st.text(PRINTABLE, min_size=1, max_size=TOPIC_LENGTH_MAX)
+
+NEVER = [
+    "",
+    " ",
+    "a b",
+    " a",
+    "a ",
+    "a\r\nb",
+    "a\n",
+    "\r\n",
+    "a\0b",
+    "\0",
+    "a\tb",
+    "ä",
+    "x" * 10_240,
+    "\x7f",
+    None,
+    7,
+    b"a",
+]
+NEVER_AN_ID = ["../x", "..", ".", "a/b", "/", "a=b", "a,b", "!v", "a:b", "x" * (NAME_LENGTH_MAX + 1), *NEVER]
+NEVER_A_TOPIC = ["x" * (TOPIC_LENGTH_MAX + 1), *NEVER]
+
+
+@pytest.mark.parametrize("name", NEVER_AN_ID, ids=lambda n: repr(n)[:20])
+@pytest.mark.parametrize("kind", ["client ID", "server ID"])
+def test_an_id_that_must_not_travel_is_refused_with_its_rule(kind, name):
+    with pytest.raises(InvalidName, match=f"^{kind} .* is not allowed: 1-64 of ") as caught:
+        check_id(kind, name)
+    assert len(str(caught.value)) < 200
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", NEVER_A_TOPIC, ids=lambda n: repr(n)[:20])
+def test_a_topic_that_must_not_travel_is_refused_with_its_rule(name):
+    with pytest.raises(InvalidName, match=r"^topic .* is not allowed: 1-80 printable"):
+        check_topic(name)
+
+
+@pytest.mark.parametrize("name", ["a", "billing", "A-1_b.c", "...", "x" * NAME_LENGTH_MAX])
+def test_an_allowed_id_is_itself(name):
+    assert check_id("client ID", name) == name
+
+
+@pytest.mark.parametrize("topic", ["orders", "zeromq/pyzmq", "a=b", "../x", ".", "..", "!", "x" * TOPIC_LENGTH_MAX])
+def test_an_allowed_topic_is_itself(topic):
+    assert check_topic(topic) == topic
+
+
+@given(st.text(max_size=100))
+def test_nothing_but_the_listed_characters_is_an_id(text):
+    allowed = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+    assert is_id(text) == (0 < len(text) <= 64 and set(text) <= allowed and text not in {".", ".."})
+    assert is_topic(text) == (0 < len(text) <= 80 and set(text) <= set(PRINTABLE))
+
+
+@given(TOPICS)
+def test_a_topics_file_name_is_safe_and_leads_back(topic):
+    name = file_name(topic)
+    assert topic_of(name) == topic
+    assert "/" not in name
+    assert "\0" not in name
+    assert name not in {"", ".", ".."}
+    assert len(name) <= 255
+
+
+@given(TOPICS, TOPICS)
+def test_two_topics_never_share_a_file_name(one, other):
+    assert (file_name(one) == file_name(other)) == (one == other)
+
+
+@given(st.integers(0, NUMBER_MAX))
+def test_a_number_has_one_spelling(number):
+    assert parse_number(str(number)) == number
+    for text in (f"0{number}", f"+{number}", f" {number}", f"{number} ", f"{number}\n", f"-{number}", f"{number}_0"):
+        with pytest.raises(ValueError, match="not a number"):
+            parse_number(text)
+
+
+@pytest.mark.parametrize("text", ["", "9223372036854775808", "9" * 19, "9" * 10_000, "1e3", "0x1", "\u0661", "1.0"])
+def test_what_is_not_a_number_of_63_bits_is_refused(text):
+    with pytest.raises(ValueError, match="not a number") as caught:
+        parse_number(text)
+    assert len(str(caught.value)) < 100
+
+
+@given(st.none() | st.tuples(st.from_regex(r"[0-9a-f]{16}", fullmatch=True), st.integers(0, NUMBER_MAX)))
+def test_a_position_round_trips(position):
+    assert parse_position(format_position(position)) == position
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-2", "0", ".1", "0123456789abcdef", "0123456789abcdef.", "0123456789ABCDEF.1", "x.1"]
+)
+def test_what_is_not_a_position_is_refused(text):
+    with pytest.raises(ValueError, match="not a"):
+        parse_position(text)
+
+
+@pytest.mark.parametrize("text", ["", "0123", "0123456789abcdeg", "0123456789ABCDEF", "0123456789abcdef\n", "0" * 17])
+def test_what_is_not_64_bits_in_hex_is_refused(text):
+    assert not is_hex(text)
+    assert is_hex("0123456789abcdef")

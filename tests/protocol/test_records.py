@@ -1,0 +1,139 @@
+"""The body of an answer: parts of stored batches joined, and taken apart again."""
+
+import contextlib
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub.errors import DecodeError
+from pubsub.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX
+from pubsub.protocol import Records, RecordsBuilder, encode_batch
+from pubsub.protocol.records import check_publisher
+
+LOGS = ["0123456789abcdef", "fedcba9876543210"]
+PUBLISHERS = ["billing/0123456789abcdef", "shop/00000000000000ff"]
+
+
+@st.composite
+def parts(draw):
+    bodies = draw(st.lists(st.binary(max_size=20), min_size=1, max_size=12))
+    first = draw(st.integers(0, len(bodies) - 1))
+    stop = draw(st.integers(first + 1, len(bodies)))
+    place = draw(st.integers(0, 2**40)), draw(st.integers(1, 2**62)), draw(st.integers(0, 2**62))
+    return draw(st.sampled_from(LOGS)), draw(st.sampled_from(PUBLISHERS)), *place, bodies, first, stop
+
+
+answers = st.lists(parts(), min_size=1, max_size=8)
+
+
+def build(answer) -> bytes:
+    builder = RecordsBuilder()
+    for log, publisher, offset, counter, stamp, bodies, first, stop in answer:
+        builder.add(log, offset, publisher, counter, stamp, encode_batch(bodies), first, stop)
+    return builder.build()
+
+
+@given(answers)
+def test_parts_of_batches_come_out_as_they_were_put_in(answer):
+    records = Records(build(answer))
+    assert records.count == sum(part[-1] - part[-2] for part in answer)
+    assert list(records.bodies()) == [body for *_, bodies, first, stop in answer for body in bodies[first:stop]]
+    assert len(records.runs) == len(answer)
+    for run, (log, publisher, offset, counter, stamp, _, first, stop) in zip(records.runs, answer, strict=True):
+        assert (run.log, run.offset, run.publisher, run.counter, run.stamp) == (log, offset, publisher, counter, stamp)
+        assert run.last == (log, offset + stop - first - 1)
+
+
+@given(answers)
+def test_the_builder_knows_how_much_it_holds(answer):
+    builder = RecordsBuilder()
+    for log, publisher, offset, counter, stamp, bodies, first, stop in answer:
+        builder.add(log, offset, publisher, counter, stamp, memoryview(encode_batch(bodies)), first, stop)
+    records = Records(builder.build())
+    assert builder.records == records.count
+    assert builder.data_bytes == len(records.data)
+
+
+@given(answers, st.data())
+def test_a_mutated_body_raises_decode_error_and_nothing_else(answer, data):
+    raw = bytearray(build(answer))
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    mutated = bytes(raw[: data.draw(st.integers(0, len(raw)))]) if data.draw(st.booleans()) else bytes(raw)
+    try:
+        records = Records(mutated)
+    except DecodeError:
+        return
+    assert sum(map(len, records.bodies())) == len(records.data)
+    assert len(list(records.bodies())) == records.count
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_raise_decode_error_and_nothing_else(raw):
+    with pytest.raises(DecodeError):
+        Records(b"\x00" + raw)
+    with contextlib.suppress(DecodeError):
+        Records(raw)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=5, max_size=5), st.binary(max_size=60))
+def test_forged_counts_raise_decode_error_and_nothing_else(counts, rest):
+    with pytest.raises(DecodeError):
+        Records(struct.pack("<BBHIIIII", 2, 0, 0, *counts) + rest)
+
+
+@pytest.mark.parametrize("count", [BATCH_RECORDS_MAX, 2**32 - 1])
+@pytest.mark.parametrize("place", range(5))
+def test_a_forged_huge_count_allocates_nothing(place, count):
+    counts = [1, 1, 1, 1, 41]
+    counts[place] = count
+    if place == 0:
+        counts[1] = count
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError):
+            Records(struct.pack("<BBHIIIII", 2, 0, 0, *counts) + bytes(200))
+        assert tracemalloc.get_traced_memory()[1] < 50_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_body_above_the_limit_is_refused():
+    with pytest.raises(DecodeError):
+        Records(bytes(BODY_BYTES_MAX + 1))
+
+
+def test_ten_thousand_small_puts_become_one_body():
+    builder = RecordsBuilder()
+    batch = encode_batch([b"x" * 10])
+    for offset in range(1, 10_001):
+        builder.add(LOGS[0], offset, PUBLISHERS[0], offset, offset, batch, 0, 1)
+    records = Records(builder.build())
+    assert records.count == 10_000
+    assert records.runs[-1].last == (LOGS[0], 10_000)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/",
+        "billing",
+        "billing/",
+        "a b/0123456789abcdef",
+        "../0123456789abcdef",
+        "billing/0123456789abcdeg",
+        "x/y/0123456789abcdef",
+        "billing/0123456789abcdef/x",
+    ],
+)
+def test_what_is_not_a_publisher_is_refused(name):
+    with pytest.raises(DecodeError):
+        check_publisher(name)
+
+
+def test_a_publisher_is_a_client_and_its_store():
+    assert check_publisher(PUBLISHERS[0]) == PUBLISHERS[0]
