@@ -1,0 +1,273 @@
+"""`pubsub client ID …`: one operation of a client, from a shell.
+
+Each command opens the client's durable state, does one thing, and closes it; so a script of them is one client, with
+everything that a program's client promises.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from pubsub import console
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import CallerError
+from pubsub.options import takes_settings
+
+if TYPE_CHECKING:
+    from pubsub.client import Client
+    from pubsub.client.message import Message
+
+
+class ClientGroup(TyperGroup):
+    """Takes `pubsub client ID --help` for a call for help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments, with a --help behind the ID brought to the front."""
+        return super().parse_args(ctx, ["--help"] if args[1:2] == ["--help"] else args)
+
+
+app = typer.Typer(
+    name="client", cls=ClientGroup, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
+)
+
+Settings = Loaded[ClientSettings]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def client(
+    ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="ID", help="The client: 1-64 of A-Z a-z 0-9 . _ -")]
+) -> None:
+    """Do one thing as the client ID: subscribe, put, get …"""
+    ctx.obj = name
+
+
+@contextmanager
+def _opened(ctx: typer.Context, loaded: Settings) -> Iterator[Client]:
+    from pubsub.client import Client
+
+    with Client(ctx.obj, settings=loaded.settings) as opened:
+        yield opened
+
+
+@app.command()
+@takes_settings(ClientSettings)
+def subscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
+    """Receive what is put to TOPIC from now on. Where the client is subscribed already, nothing changes."""
+    with _opened(ctx, loaded) as opened:
+        opened.subscribe(topic)
+    console.report(as_json, {"client": ctx.obj, "subscribed": topic}, f"{ctx.obj} is subscribed to {topic}")
+
+
+@app.command()
+@takes_settings(ClientSettings)
+def unsubscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
+    """Receive nothing more of TOPIC; what waits is given up."""
+    with _opened(ctx, loaded) as opened:
+        opened.unsubscribe(topic)
+    console.report(as_json, {"client": ctx.obj, "unsubscribed": topic}, f"{ctx.obj} is not subscribed to {topic}")
+
+
+@app.command()
+@takes_settings(ClientSettings)
+def get(
+    loaded: Settings,
+    ctx: typer.Context,
+    topic: Topic,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Messages to take at most.")] = 1,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Patience with a topic that is empty.")] = 1.0,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write there, not to stdout.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take messages of TOPIC; exit code 3 where there is none.
+
+    A single message is written as it is. Of several, each that does not end a line gets an end of line. With --json
+    each is one line: id, topic, publisher, counter, stamp, and body, or body_base64 where the body is not UTF-8.
+    """
+    with _target(out) as stream, _opened(ctx, loaded) as opened:
+        taken = 0
+        deadline = time.monotonic() + wait
+        while taken < count:
+            batch = opened.get_many(topic, count - taken, timeout=max(0.0, deadline - time.monotonic()))
+            if not batch:
+                break
+            for message in batch:
+                stream.write(_written(message, as_json, alone=count == 1))
+            stream.flush()
+            taken += len(batch)
+    if not taken:
+        console.complain(f"{topic} has no message for {ctx.obj} within {wait:g} s")
+        raise typer.Exit(console.EXIT_NO_MESSAGE)
+
+
+@app.command()
+@takes_settings(ClientSettings)
+def put(
+    loaded: Settings,
+    ctx: typer.Context,
+    topic: Topic,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The message's file; - is standard input.")],
+    lines: Annotated[bool, typer.Option("--lines", help="Each line is a message, without its end of line.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a file's content to TOPIC as one message; done when it is on the server's disk.
+
+    Exit code 5: in doubt; it is kept and goes out, once, with the next put or `flush`.
+    """
+    if lines:
+        with _source(path) as stream, _opened(ctx, loaded) as opened:
+            done, seconds = _put_lines(opened, topic, stream, path)
+        facts = {"client": ctx.obj, "topic": topic, "put": done, "seconds": round(seconds, 3)}
+        console.report(as_json, facts, f"put {done:,} messages to {topic} in {seconds:.2f} s")
+        return
+    with _source(path) as stream:
+        body = stream.read()
+    with _opened(ctx, loaded) as opened:
+        counter = opened.put(topic, body)
+    if as_json:
+        console.print_json({"client": ctx.obj, "topic": topic, "put": 1, "counter": counter})
+
+
+@app.command()
+@takes_settings(ClientSettings)
+def flush(loaded: Settings, ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Finish the puts that are in doubt, in order, each once."""
+    with _opened(ctx, loaded) as opened:
+        opened.flush()
+    console.report(as_json, {"client": ctx.obj, "flushed": True}, f"{ctx.obj} has no unfinished put")
+
+
+@app.command()
+@takes_settings(ClientSettings)
+def discard(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
+    """Give up the unfinished puts on TOPIC. Each of them may have been taken, or not."""
+    with _opened(ctx, loaded) as opened:
+        count = opened.discard(topic)
+    console.report(
+        as_json,
+        {"client": ctx.obj, "topic": topic, "discarded": count},
+        f"discarded {count:,} unfinished puts on {topic}",
+    )
+
+
+@app.command()
+@takes_settings(ClientSettings)
+def renew(
+    loaded: Settings,
+    ctx: typer.Context,
+    keep: Annotated[
+        bool, typer.Option("--keep/--discard", help="Put the unfinished puts again, or give them up.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a copied state directory a publisher of its own.
+
+    An unfinished put may have been taken already, from the other copy: with --keep it may arrive twice.
+    """
+    with _opened(ctx, loaded) as opened:
+        opened.renew(keep=keep)
+    console.report(as_json, {"client": ctx.obj, "renewed": True, "kept": keep}, f"{ctx.obj} is a new publisher")
+
+
+@app.command()
+@takes_settings(ClientSettings)
+def export(
+    loaded: Settings,
+    ctx: typer.Context,
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to write to.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the client's state as a directory tree: client_ID/TOPIC/last_get_id, last_put_counter."""
+    with _opened(ctx, loaded) as opened:
+        opened.export(target)
+    console.report(as_json, {"client": ctx.obj, "exported": str(target)}, f"exported to {target}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m client ARGV…` from a checkout."""
+    return console.run(app, "python -m client", argv)
+
+
+@contextmanager
+def _source(path: Path) -> Iterator[IO[bytes]]:
+    if str(path) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise CallerError(f"{path}: {error.strerror}") from None
+    with stream:
+        yield stream
+
+
+@contextmanager
+def _target(path: Path | None) -> Iterator[IO[bytes]]:
+    if path is None or str(path) == "-":
+        yield sys.stdout.buffer
+        return
+    try:
+        stream = path.open("wb")
+    except OSError as error:
+        raise CallerError(f"{path}: {error.strerror}") from None
+    with stream:
+        yield stream
+
+
+def _written(message: Message, as_json: bool, *, alone: bool) -> bytes:
+    if not as_json:
+        return message.body if alone or message.body.endswith(b"\n") else message.body + b"\n"
+    import json
+
+    facts: dict[str, object] = {
+        "id": message.id,
+        "topic": message.topic,
+        "publisher": message.publisher,
+        "counter": message.counter,
+        "stamp": message.stamp,
+    }
+    try:
+        facts["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        import base64
+
+        facts["body_base64"] = base64.b64encode(message.body).decode()
+    return json.dumps(facts).encode() + b"\n"
+
+
+def _put_lines(opened: Client, topic: str, stream: IO[bytes], path: Path) -> tuple[int, float]:
+    """Puts each line; a bar on stderr shows how far it is, if that is a terminal."""
+    started = time.monotonic()
+    done = 0
+    with _progress(path) as advance, opened.publisher() as publisher:
+        for line in stream:
+            publisher.put(topic, line[:-1] if line.endswith(b"\n") else line)
+            done += 1
+            advance(len(line))
+        publisher.flush()
+    return done, time.monotonic() - started
+
+
+@contextmanager
+def _progress(path: Path) -> Iterator[Any]:
+    if not sys.stderr.isatty():
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    size = path.stat().st_size if path.is_file() else None
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("put", total=size)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,352 @@
+"""The main job, on real input, while its processes are being killed; and the proof of what came of it.
+
+Two proxies, two servers, a publisher and two subscribers, each a process of its own. While the records flow, one of
+each role is ended by SIGKILL and started again. The next death waits until the last is overcome, by what was put and
+delivered, never by time: so each falls into traffic, however long the input is. At the end every process has ended, and
+what the subscribers recorded is counted against the input itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from demo_check import Verdict, check
+from demo_input import Item, from_file, from_history, save
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+STUCK_SECONDS: Final = 90.0
+"""Without any progress for so long the demo gives up."""
+
+STOP_SECONDS: Final = 10.0
+SUBSCRIBERS: Final = ("first", "second")
+SCRIPTS: Final = Path(__file__).resolve().parent
+
+
+class Failed(Exception):
+    """The demo cannot go on; the text says why."""
+
+
+class Actor:
+    """One process of the demo: started, told, heard, killed, started again. Use only its own methods on it."""
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name, self.command, self.log = name, command, log
+        self.lines: list[str] = []
+        self.kills = 0
+        self._rest = b""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it, or starts it again."""
+        self._rest = b""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        os.set_blocking(self.output.fileno(), False)
+
+    @property
+    def output(self) -> IO[bytes]:
+        """What it says."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def tell(self, text: str) -> None:
+        """One line to its stdin."""
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def heard(self) -> tuple[list[str], bool]:
+        """The lines that came since, and whether it has ended."""
+        chunk = self.output.read(1 << 16)
+        *lines, self._rest = (self._rest + (chunk or b"")).split(b"\n")
+        return [line.decode() for line in lines], chunk == b""
+
+    def kill(self) -> None:
+        """SIGKILL, by its own process ID."""
+        assert self.process is not None
+        self.process.kill()
+        self._reap()
+        self.kills += 1
+
+    def stop(self) -> None:
+        """SIGTERM; SIGKILL if it does not heed it."""
+        if self.process is None or self.process.stdout is None or self.process.stdout.closed:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._reap()
+
+    def _reap(self) -> None:
+        assert self.process is not None
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    continue
+
+
+@dataclass(slots=True)
+class Death:
+    """A process that is to be killed once so many records were put."""
+
+    role: str
+    at: int
+    report: str = ""
+
+
+class Demo:
+    """The run: who is there, how far everything is, and what happens next."""
+
+    def __init__(self, items: list[Item], directory: Path, show: Progress) -> None:
+        self.items, self.directory, self.show = items, directory, show
+        self.put = 0
+        self.took = dict.fromkeys(SUBSCRIBERS, 0)
+        self.actors: dict[str, Actor] = {}
+        self.said: dict[str, set[str]] = {}
+        self.moved = time.monotonic()
+        self._selector = selectors.DefaultSelector()
+        self._bars: dict[str, TaskID] = {}
+        self._granted = 0
+        total = len(items)
+        self.deaths = [
+            Death(role, max(1, total * place // 6))
+            for place, role in enumerate(("p1", "s1", "publisher", "first"), 1)
+        ]  # fmt: skip
+
+    def run(self) -> Verdict:
+        """The whole demo.
+
+        Raises:
+            Failed: a process ended by itself, or nothing moves any more.
+        """
+        save(self.items, self.directory / "input")
+        with ExitStack() as stack:
+            stack.callback(self._stop_all)
+            self._start_service()
+            for name in SUBSCRIBERS:
+                self._start_client("subscriber", name)
+            self._until(lambda: all("subscribed" in self.said[name] for name in SUBSCRIBERS), "nobody subscribed")
+            for name in ("put", *SUBSCRIBERS):
+                title = "put" if name == "put" else f"delivered to {name}"
+                self._bars[name] = self.show.add_task(title, total=len(self.items))
+            self._start_client("publisher", "publisher")
+            for number, death in enumerate(self.deaths):
+                before = self.deaths[number - 1].at if number else 0
+                self._grant(self.deaths[number + 1].at if number + 1 < len(self.deaths) else death.at + self._margin())
+                self._until(lambda b=before, d=death: self._least() >= b and self.put >= d.at, f"before {death.role}")  # type: ignore[misc]
+                self._strike(death)
+            self._grant(len(self.items))
+            self._until(lambda: "flushed" in self.said["publisher"] and self.put == len(self.items), "not all was put")
+            self._until(lambda: self._least() >= len(self.items), "not all was delivered", give_up=False)
+            for name in SUBSCRIBERS:
+                self.actors[name].tell("finish")
+            self._until(lambda: all("ended" in self.said[name] for name in SUBSCRIBERS), "a subscriber does not end")
+        paths = {name: _database(self.directory / name) for name in SUBSCRIBERS}
+        return check(self.items, _database(self.directory / "publisher"), paths)
+
+    def _margin(self) -> int:
+        return max(1, len(self.items) // 6)
+
+    def _least(self) -> int:
+        return min(self.took.values())
+
+    def _grant(self, limit: int) -> None:
+        self._granted = min(limit, len(self.items))
+        self.said["publisher"].discard("flushed")
+        self.actors["publisher"].tell(str(self._granted))
+
+    def _strike(self, death: Death) -> None:
+        actor = self.actors[death.role]
+        assert actor.process is not None
+        delivered = " and ".join(f"{count:,}" for count in self.took.values())
+        death.report = f"{self.put:,} put, {delivered} delivered"
+        self._selector.unregister(actor.output)
+        pid = actor.process.pid
+        actor.kill()
+        self.show.console.print(f"SIGKILL {death.role} (pid {pid}) at {death.report}; started again")
+        self._start(actor)
+        if death.role == "publisher":
+            self.actors["publisher"].tell(str(self._granted))
+
+    def _start_service(self) -> None:
+        proxies = {}
+        for name in ("p1", "p2"):
+            options = ["--bind", "tcp://127.0.0.1:0", "--startup-wait-seconds", "0"]
+            self._start_pubsub("proxy", name, options)
+            self._until(lambda n=name: "ready" in self.said[n], f"{name} is not ready")  # type: ignore[misc]
+            ready = self.actors[name].lines[-1].replace(",", " ").split()
+            proxies[name] = next(word for word in ready if "://" in word)
+            # The proxies of a cluster are fixed: when it starts again, it listens where it listened.
+            options = ["--bind", proxies[name]]
+            self.actors[name].command = self._pubsub("proxy", name, options)
+        self.proxies = list(proxies.values())
+        for name in ("s1", "s2"):
+            self._start_pubsub("server", name, [word for proxy in self.proxies for word in ("--proxy", proxy)])
+        self._until(lambda: all("ready" in self.said[name] for name in ("s1", "s2")), "the servers are not ready")
+
+    def _pubsub(self, role: str, name: str, options: list[str]) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "pubsub",
+            role,
+            "start",
+            "--id",
+            name,
+            "--data",
+            str(self.directory / name),
+            *options,
+        ]
+
+    def _start_pubsub(self, role: str, name: str, options: list[str]) -> None:
+        self._add(name, self._pubsub(role, name, options))
+
+    def _start_client(self, role: str, name: str) -> None:
+        places = [str(self.directory / "input"), str(self.directory / name)]
+        self._add(name, [sys.executable, str(SCRIPTS / "demo_roles.py"), role, *places, *self.proxies])
+
+    def _add(self, name: str, command: list[str]) -> None:
+        self.actors[name] = Actor(name, command, self.directory / f"{name}.log")
+        self._start(self.actors[name])
+
+    def _start(self, actor: Actor) -> None:
+        self.said[actor.name] = set()
+        actor.start()
+        self._selector.register(actor.output, selectors.EVENT_READ, actor)
+
+    def _until(self, done: Callable[[], bool], what: str, *, give_up: bool = True) -> None:
+        """Listens until `done`; after a long silence it raises, or just returns where the count itself will tell."""
+        self.moved = time.monotonic()
+        while not done():
+            if time.monotonic() - self.moved > STUCK_SECONDS:
+                if not give_up:
+                    return
+                raise Failed(f"{what}: nothing moved for {STUCK_SECONDS:g} s")
+            for key, _ in self._selector.select(1.0):
+                self._listen(key.data)
+
+    def _listen(self, actor: Actor) -> None:
+        lines, ended = actor.heard()
+        for line in lines:
+            self._note(actor, line)
+        if ended:
+            self._selector.unregister(actor.output)
+            if not self._may_end(actor.name):
+                last = actor.log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+                raise Failed(f"{actor.name} ended by itself: {last[0]}")
+
+    def _may_end(self, name: str) -> bool:
+        if name == "publisher":
+            return self.put == len(self.items)
+        return "ended" in self.said[name]
+
+    def _note(self, actor: Actor, line: str) -> None:
+        self.moved = time.monotonic()
+        actor.lines.append(line)
+        word, _, number = line.partition(" ")
+        if " ready: " in line:
+            word = "ready"
+        self.said[actor.name].add(word)
+        if word == "put":
+            self.put = max(self.put, int(number))
+        elif word == "took":
+            self.took[actor.name] = int(number)
+        for name, bar in self._bars.items():
+            self.show.update(bar, completed=self.put if name == "put" else self.took[name])
+
+    def _stop_all(self) -> None:
+        for name in ("publisher", *SUBSCRIBERS, "s1", "s2", "p1", "p2"):
+            if name in self.actors:
+                self.actors[name].stop()
+        self._selector.close()
+
+
+def _database(directory: Path) -> Path:
+    """The one SQLite file of a client's state directory."""
+    (path,) = [path for path in directory.iterdir() if path.read_bytes()[:15] == b"SQLite format 3"]
+    return path
+
+
+def _tables(verdict: Verdict, demo: Demo) -> list[Table]:
+    deaths = Table("killed", "when", title="Killed by SIGKILL and started again", title_justify="left")
+    for death in demo.deaths:
+        deaths.add_row(death.role, death.report)
+    table = Table(title="What the subscribers recorded, against the input", title_justify="left")
+    for column in (
+        "topic",
+        "put",
+        *(f"to {name}" for name in SUBSCRIBERS),
+        "lost",
+        "duplicated",
+        "misordered",
+        "foreign",
+    ):
+        table.add_column(column, justify="left" if column == "topic" else "right")
+    wrong = ("lost", "duplicated", "misordered", "foreign")
+    for topic, counts in sorted(verdict.topics.items()):
+        put = next(iter(counts.values())).put
+        delivered = [counts[name].delivered for name in SUBSCRIBERS]
+        bad = [sum(getattr(count, what) for count in counts.values()) for what in wrong]
+        table.add_row(topic, *(f"{number:,}" for number in (put, *delivered, *bad)))
+    delivered = [sum(counts[name].delivered for counts in verdict.topics.values()) for name in SUBSCRIBERS]
+    totals = [verdict.put, *delivered, *(verdict.total(what) for what in wrong)]
+    table.add_section()
+    table.add_row("all", *(f"{number:,}" for number in totals), style="bold")
+    return [deaths, table]
+
+
+def main() -> int:
+    """Runs the demo; 0 if every record was delivered once to each subscriber, in order."""
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "file", nargs="?", type=Path, help="publish its lines (.gz too) instead of this repository's history"
+    )
+    parser.add_argument("--topic", default="lines", help="of lines that are not JSON with a `repository` [%(default)s]")
+    arguments = parser.parse_args()
+    console = Console()
+    try:
+        items = from_file(arguments.file, arguments.topic) if arguments.file else from_history(SCRIPTS.parent)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
+    if not items:
+        print("demo: there is nothing to publish: the input is empty", file=sys.stderr)
+        return 2
+    started = time.monotonic()
+    columns = (TextColumn("{task.description:22}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with tempfile.TemporaryDirectory(prefix="pubsub-demo-") as directory:
+        try:
+            with Progress(*columns, console=console) as show:
+                demo = Demo(items, Path(directory), show)
+                verdict = demo.run()
+        except Failed as error:
+            console.print(f"demo: {error}", style="bold")
+            return 1
+    console.print(*_tables(verdict, demo), sep="\n")
+    outcome = "every record was delivered once to each subscriber, in order" if verdict.right else "NOT exactly once"
+    console.print(f"{verdict.expected:,} records, {time.monotonic() - started:.1f} s: {outcome}")
+    return 0 if verdict.right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
