@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from pubsub.cli import main
+from pubsub.cli.app import LAZY
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False, **options
+    )  # type: ignore[call-overload,no-any-return]
+
+
+def test_help_names_every_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in LAZY)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"pubsub {version('pirate-pubsub')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["bogus"], "No such command 'bogus'"),
+        (["proxy"], "Missing command"),
+        (["proxy", "bogus"], "No such command 'bogus'"),
+        (["proxy", "start", "--id"], "requires an argument"),
+        (["proxy", "start", "--bogus", "1"], "No such option"),
+        (["client"], "Missing argument"),
+        (["client", "c", "put", "t"], "Missing argument 'PATH'"),
+        (["client", "c", "get", "t", "--count", "0"], "Invalid value for '--count'"),
+        (["up"], "Missing option '--dir'"),
+        (["up", "--dir", "d", "--proxies", "0"], "Invalid value for '--proxies'"),
+        (["config", "show", "bogus"], "'bogus' is no role"),
+        (["server", "export", "there"], "Missing option '--data'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert complaint in captured.err
+    assert captured.err.startswith("pubsub: error: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["proxy", "start", "--id", "p1"], "proxy bind is not set"),
+        (["proxy", "start", "--id", "p1", "--bind", "nowhere"], "proxy bind = 'nowhere' (from --bind)"),
+        (["server", "start", "--id", "s1", "--proxy", "h:1"], "server directory is not set"),
+        (["server", "start", "--id", "../x", "--proxy", "h:1", "--data", "d"], "server id = '../x' (from --id)"),
+        (["server", "start", "--id", "s", "--proxies-file", "/none/x", "--data", "d"], "No such file"),
+        (["client", "c", "flush", "--tries", "0"], "client tries = '0' (from --tries)"),
+        (["client", "c", "flush", "--config", "/none/x"], "configuration file /none/x: No such file"),
+        (["status", "--proxy", "nowhere"], "client proxies = ('nowhere',) (from --proxy)"),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_exit_code_8(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 8
+    captured = capsys.readouterr()
+    assert complaint in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_help_of_a_client_can_be_asked_for_behind_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["client", "billing", "--help"]) == 0
+    assert "unsubscribe" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", ["pubsub", "proxy", "server", "client"])
+def test_the_rooms_run_as_modules_from_a_checkout(module: str) -> None:
+    done = run("-m", module, "--help", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: " in done.stdout
+
+
+def test_a_command_loads_neither_tables_nor_the_other_roles() -> None:
+    """What `pubsub client … put` costs before it does anything is imports."""
+    program = (
+        "import sys; from pubsub.cli import main; main(['client', 'c', 'put', '--help']);"
+        "print([m for m in sys.modules if m in ('rich', 'platformdirs', 'asyncio', 'pubsub.server', 'pubsub.proxy')])"
+    )
+    done = run("-c", program)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_completion_offers_the_commands() -> None:
+    environment = {"_PUBSUB_COMPLETE": "complete_bash", "COMP_WORDS": "pubsub ", "COMP_CWORD": "1"}
+    done = run("-m", "pubsub", env=environment)
+    assert set(LAZY) <= set(done.stdout.split())
+
+
+def test_config_show_says_where_each_value_came_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text("[client]\nwindow = 3\n")
+    monkeypatch.setenv("PUBSUB_CLIENT_TRIES", "7")
+    monkeypatch.setenv("PUBSUB_CLIENT_TIRES", "7")
+    assert main(["config", "show", "--config", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    client = found["settings"]["client"]
+    assert client["tries"] == {"value": 7, "origin": "PUBSUB_CLIENT_TRIES"}
+    assert client["window"] == {"value": 3, "origin": f"{file} [client]"}
+    assert client["timeout_seconds"] == {"value": 30.0, "origin": "default"}
+    assert found["settings"]["server"]["id"] == {"value": None, "origin": "not set"}
+    assert found["unknown_variables"] == ["PUBSUB_CLIENT_TIRES"]
+    assert main(["config", "show", "client", "--config", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "PUBSUB_CLIENT_TRIES" in shown
+    assert "without effect: PUBSUB_CLIENT_TIRES" in shown
+    assert "server" not in shown

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pubsub import console
+from pubsub.cli.reports import gather, picture
+from pubsub.cli.status import _proxies, _servers, _subscribers, _topics
+from pubsub.errors import Unavailable
+from pubsub.messenger import Messenger, Request
+from pubsub.protocol import Outcome, Report, Status, decode, encode
+
+
+def proxy_report(name: str, **servers: bool) -> dict[str, Any]:
+    return {
+        "proxy": name,
+        "starting": False,
+        "startup_seconds_left": 0.0,
+        "topics_total": 1,
+        "servers": [{"id": server, "alive": alive} for server, alive in servers.items()],
+        "topics": [
+            {"topic": "a", "contested": False, "holders": [{"server": server, "alive": True} for server in servers]}
+        ],
+        "warnings": [],
+    }
+
+
+def server_report(waiting: dict[str, int], others: tuple[str, ...] = (), full: bool = False) -> dict[str, Any]:
+    return {
+        "role": "server",
+        "address": "tcp://127.0.0.1:1",
+        "full": full,
+        "disk": {"database": 2048},
+        "topics": {
+            "a": {
+                "records": 10,
+                "bytes": 100,
+                "others": list(others),
+                "subscribers": {name: {"waiting": count, "polling": False} for name, count in waiting.items()},
+            }
+        },
+    }
+
+
+def test_a_topic_of_one_server_is_whole_and_the_slowest_subscriber_holds_the_backlog() -> None:
+    found = picture({"tcp://h:1": proxy_report("p1", s1=True)}, {"s1": server_report({"fast": 0, "slow": 7})})
+    (topic,) = found["topics"]
+    assert (topic["owners"], topic["whole"], topic["backlog"], topic["held_by"]) == (["s1"], True, 7, "slow")
+    assert found["warnings"] == []
+
+
+def test_nobody_holds_a_backlog_that_is_none() -> None:
+    (topic,) = picture({"x": proxy_report("p1", s1=True)}, {"s1": server_report({"fast": 0})})["topics"]
+    assert (topic["backlog"], topic["held_by"]) == (0, None)
+
+
+def test_a_topic_of_two_servers_is_not_whole_and_counts_both() -> None:
+    reports = {"s1": server_report({"c": 1}, ("s2",)), "s2": server_report({"c": 2}, ("s1",))}
+    (topic,) = picture({"x": proxy_report("p1", s1=True, s2=True)}, reports)["topics"]
+    assert (topic["owners"], topic["whole"], topic["records"], topic["backlog"]) == (["s1", "s2"], False, 20, 3)
+
+
+def test_who_is_not_heard_is_shown_and_warned_of() -> None:
+    found = picture({"x": proxy_report("p1", s1=False), "y": "no answer within 2 s"}, {})
+    assert [proxy["answered"] for proxy in found["proxies"]] == [True, False]
+    (server,) = found["servers"]
+    assert (server["id"], server["alive"], server["answered"]) == ("s1", False, False)
+    assert "proxy y: no answer within 2 s" in found["warnings"]
+
+
+def test_a_full_disk_is_warned_of() -> None:
+    found = picture({"x": proxy_report("p1", s1=True)}, {"s1": server_report({}, full=True)})
+    assert found["warnings"] == ["server s1: its disk is full"]
+
+
+def test_the_tables_say_it_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    found = picture(
+        {"tcp://h:1": proxy_report("p1", s1=True, s2=False), "tcp://h:2": "no answer"},
+        {"s1": server_report({"slow": 1234})},
+    )
+    console.print_table(_proxies(found), _servers(found), _topics(found), _subscribers(found))
+    shown = capsys.readouterr().out
+    for text in ("tcp://h:1", "1 of 2", "no answer", "not heard", "2.0 KiB", "1,234", "slow", "not asking"):
+        assert text in shown
+
+
+@pytest.fixture
+def answering() -> Iterator[str]:
+    """A stand-in for a proxy: it answers for itself and for s1, and says that it cannot for others."""
+
+    def serve(request: Request) -> None:
+        question = decode(request.contents, request.frames[0] if request.frames else None)
+        assert isinstance(question, Report)
+        reports = {"-": proxy_report("p1", s1=True, s3=True), "s1": server_report({})}
+        if question.target in reports:
+            body = json.dumps(reports[question.target]).encode()
+            header, body = encode(Status("p1", Outcome.SUCCESS, body=body))
+            request.reply((header, body))
+        else:
+            request.reply(encode(Status("p1", Outcome.UNAVAILABLE, reason="not_heard"))[0])
+
+    with Messenger() as messenger:
+        yield messenger.listen("tcp://127.0.0.1:0", serve, idempotent=True)
+
+
+def test_proxies_are_asked_and_through_them_the_servers(answering: str) -> None:
+    found = gather([answering, "tcp://127.0.0.1:9"], 1.0)
+    assert [proxy["answered"] for proxy in found["proxies"]] == [True, False]
+    assert {server["id"]: server["answered"] for server in found["servers"]} == {"s1": True, "s3": False}
+    assert "server s3: not heard" in found["warnings"]
+
+
+def test_without_any_proxy_there_is_no_picture() -> None:
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match="no answer within"):
+        gather(["tcp://127.0.0.1:9"], 0.2)
+    assert time.monotonic() - started < 10
