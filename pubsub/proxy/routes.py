@@ -64,21 +64,20 @@ class RoutesStore:
             raise
 
     def _open(self, db: apsw.Connection) -> None:
+        if (version := db.pragma("user_version")) > FORMAT:
+            raise StoreNewer(self.path, version, FORMAT)
         for name, wanted in _PRAGMAS:
             # One at a time and read back: several in one execute stop at the first that returns a row.
             db.pragma(name, wanted)
             if (found := db.pragma(name)) != wanted:
                 raise StorageError(self.path, f"{name} is {found}, not {wanted}")
         db.execute("begin immediate")  # Takes the lock, and keeps it.
-        version = db.pragma("user_version")
-        if version == 0 and db.execute("select count(*) from sqlite_schema").get == 0:
+        if db.pragma("user_version") == 0 and db.execute("select count(*) from sqlite_schema").get == 0:
             for statement in _SCHEMA:
                 db.execute(statement)
             db.pragma("application_id", _APPLICATION)
             db.pragma("user_version", FORMAT)
         db.execute("commit")
-        if version > FORMAT:
-            raise StoreNewer(self.path, version, FORMAT)
         if db.pragma("application_id") != _APPLICATION or db.pragma("user_version") != FORMAT:
             raise StoreDamaged(self.path, f"not a routes file; {_REMEDY}")
         if (verdict := db.pragma("quick_check")) != "ok":

@@ -1,0 +1,144 @@
+"""A ProxyCore with named peers: what the tests say to it, and what it says back, as messages instead of bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pubsub.config.settings import ProxySettings
+from pubsub.messenger.framing import pack, unpack
+from pubsub.protocol import Get, Heartbeat, Message, Periodic, Put, Status, Subscribe, Whole, decode, encode
+from pubsub.proxy.core import ProxyCore
+from pubsub.proxy.routing import Remembered
+
+PROXIES = "tcp://p1,tcp://p2"
+
+
+def log_id(name: str) -> str:
+    """A log or store ID that can be told from others."""
+    return name.encode().hex().rjust(16, "0")[-16:]
+
+
+def settings(**changed: Any) -> ProxySettings:
+    return ProxySettings(**{"id": "p1", "bind": "inproc://p1", "directory": Path("unused"), **changed})
+
+
+class Said(NamedTuple):
+    """A message that the proxy sends: to a client or a server, with the client's origin where it is forwarded."""
+
+    to_server: bool
+    link: bytes
+    origin: bytes
+    destination: int
+    message: Message
+
+
+class Stage:
+    """A proxy whose start-up wait is over unless `starting`; time moves only by `sleep`."""
+
+    def __init__(self, *, starting: bool = False, remembered: Remembered | None = None, **changed: Any) -> None:
+        self.now = 1000.0
+        if not starting:
+            changed.setdefault("startup_wait_seconds", 0.0)
+        self.core = ProxyCore(settings(**changed), self.now, 1_700_000_000.0, remembered)
+
+    # What peers say
+
+    def announce(
+        self,
+        server: str,
+        topics: dict[str, str] | None = None,
+        *,
+        store: str = "",
+        incarnation: int = 1,
+        change: int = 1,
+        link: bytes = b"",
+        partial: int = 0,
+        previous: int = 0,
+        proxies: str = PROXIES,
+        stamp: int = 0,
+    ) -> Status | None:
+        """PERIODIC; returns the answer. The store and the link are named after the server unless given."""
+        said = Periodic(
+            server, log_id(store or server), incarnation, change, f"tcp://{server}", proxies, stamp, partial,
+            {topic: log and log_id(log) for topic, log in (topics or {}).items()}, previous,
+        )  # fmt: skip
+        return self._answer(link or server.encode(), said)
+
+    def heartbeat(self, server: str, *, link: bytes = b"", leaving: int = 0, stamp: int = 0) -> Status | None:
+        return self._answer(link or server.encode(), Heartbeat(server, stamp, leaving))
+
+    def whole(self, server: str, *topics: str) -> Status:
+        answer = self._answer(server.encode(), Whole(server, dict.fromkeys(topics, "")))
+        assert answer is not None
+        return answer
+
+    def _answer(self, link: bytes, message: Message) -> Status | None:
+        self.from_server(link, b"", message)
+        answers = [s for s in self.said() if s.to_server and s.link == link and isinstance(s.message, Status)]
+        assert len(answers) <= 1
+        return answers[0].message if answers else None  # type: ignore[return-value]
+
+    def from_server(self, link: bytes, origin: bytes, message: Message, destination: int = 0) -> None:
+        header, body = encode(message)
+        frames = (origin, pack(1, 17, destination) + header, *((body,) if len(body) else ()))
+        self.core.server_message(link, frames, self.now)
+
+    def request(self, message: Message, client: bytes = b"C", source: int = 40) -> list[Said]:
+        """A client's request; what the proxy sends on it. The short way is tried first, as the shell does."""
+        header, body = encode(message)
+        frames = (pack(7, source, 0) + header, *((body,) if len(body) else ()))
+        short = self.core.route(frames[0], self.now)
+        self.core.client_message(client, frames, self.now)
+        said = self.said()
+        if short is not None:
+            assert [s.link for s in said if s.to_server] == [short], "the two ways disagree"
+        return said
+
+    def subscribe(self, topic: str, **named: str) -> str:
+        return self.outcome(Subscribe("ann", topic, 1, 1, **named))
+
+    def put(self, topic: str, **named: str) -> str:
+        return self.outcome(Put("ann", topic, 1, "0" * 16, 1, 0, 0, **named))
+
+    def get(self, topic: str, **named: str) -> str:
+        return self.outcome(Get("ann", topic, None, 1, 1, **named))
+
+    def outcome(self, message: Message) -> str:
+        """`-> s1` where the request went to a server (by its link), else the outcome and the reason."""
+        (said,) = self.request(message)
+        if said.to_server:
+            assert said.origin == b"cC"
+            assert said.message == message
+            return f"-> {said.link.decode()}"
+        assert isinstance(said.message, Status)
+        assert (said.link, said.destination) == (b"C", 40)
+        return f"{said.message.outcome.value} {said.message.reason}"
+
+    # What the proxy says
+
+    def said(self) -> list[Said]:
+        """What it sends now."""
+        out = []
+        for to_server, link, frames in self.core.outbox.take():
+            origin = bytes(frames[0]) if to_server else b""
+            head, *body = frames[1:] if to_server else frames
+            prefix = unpack(bytes(head))
+            message = decode(bytes(head)[prefix.length :], body[0] if body else b"")
+            out.append(Said(to_server, link, origin, prefix.destination, message))
+        return out
+
+    def sleep(self, seconds: float, *beating: str) -> list[Said]:
+        """Let time pass, ticking as the shell does; these servers (by link) go on sending heartbeats."""
+        out = []
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + 0.5)
+            self.core.tick(self.now)
+            for link in beating:
+                self.from_server(link.encode(), b"", Heartbeat(link))
+            out += self.said()
+        return out
+
+    def log(self) -> str:
+        return "\n".join(self.core.notices.take())

@@ -1,0 +1,97 @@
+"""Arbitrary and mutated bytes from either side: nothing escapes, nothing grows, others keep their service."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pubsub.messenger.framing import pack
+from pubsub.protocol import Get, Heartbeat, Outcome, Periodic, Put, Report, Status, Subscribe, Whole, encode
+from tests.proxy.stage import Stage, log_id
+
+MESSAGES = (
+    Subscribe("ann", "t", 1, 1, log=log_id("x"), avoid=log_id("y")),
+    Get("ann", "t", None, 1, 1),
+    Put("ann", "new", 1, "0" * 16, 1, 0, 0),
+    Report("ann", "-"),
+    Periodic("s2", log_id("s2"), 3, 4, "tcp://s2", "p", 5, 0, {"t": log_id("z"), "u": ""}),
+    Heartbeat("s1", 7),
+    Whole("s1", {"t": ""}),
+    Status("s1", Outcome.SUCCESS),
+)
+NUMBERS = st.sampled_from([b"0", b"1", b"2", b"9223372036854775807", b"9223372036854775808", b"-1", b"1" * 30])
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> tuple[bytes, ...]:
+    """Frames of a real message of which something was changed."""
+    header, body = encode(draw(st.sampled_from(MESSAGES)))
+    head = pack(1, draw(st.sampled_from([0, 40])), 0) + header
+    words = head.split(b" ")
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(words) - 1))
+        name, equals, _ = words[place].partition(b"=")
+        change = draw(st.sampled_from(["drop", "twice", "number", "bytes", "name"]))
+        if change == "drop" and len(words) > 1:
+            del words[place]
+        elif change == "twice":
+            words.insert(place, words[place])
+        elif change == "number":
+            words[place] = name + equals + draw(NUMBERS)
+        elif change == "bytes":
+            words[place] = name + equals + draw(st.binary(max_size=20))
+        else:
+            words[place] = draw(st.sampled_from([b"..", b"s1", b"t", b"!x=1", b"PERIODIC", b"\r\n\r\n"]))
+    frames = [b" ".join(words)]
+    if len(body) or draw(st.booleans()):
+        cut = draw(st.integers(0, len(body)))
+        frames.append(bytes(body[:cut]) + draw(st.binary(max_size=5)))
+    return tuple(frames)
+
+
+FRAMES = st.one_of(mutated(), st.lists(st.binary(max_size=40), min_size=1, max_size=4).map(tuple))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([b"s1", b"new", b""]), FRAMES), max_size=12))
+def test_no_bytes_stop_a_proxy_and_well_behaved_clients_keep_their_service(
+    messages: list[tuple[bool, bytes, tuple[bytes, ...]]],
+) -> None:
+    stage = Stage(topics_max=20, servers_max=4)
+    stage.announce("s1", {"kept": "x"}, incarnation=5, change=5)
+    for from_server, link, frames in messages:
+        if from_server:
+            stage.core.server_message(link, (b"", *frames), stage.now)
+            stage.core.server_message(link, frames, stage.now)
+        else:
+            stage.core.route(frames[0], stage.now)
+            stage.core.client_message(link, frames, stage.now)
+        stage.core.tick(stage.now)
+        stage.core.outbox.take()
+    table = stage.core.table
+    assert len(table) + len(table.tentative) <= 20 + len(table.tentative)
+    assert len(table.servers) <= 4
+    assert len(stage.core.notices.lines) <= 60
+    leaving = any(b"leaving" in frame for _, _, frames in messages for frame in frames)
+    if "kept" in table.single and not leaving:
+        assert stage.get("kept") == "-> s1"
+
+
+def test_a_flood_of_bad_messages_fills_neither_log_nor_counters() -> None:
+    stage = Stage()
+    for k in range(5_000):
+        stage.core.client_message(b"C", (b"%d-40-0-NONSENSE a b c\r\n\r\n" % k,), stage.now)
+        stage.core.server_message(b"%d" % k, (b"", b"1-0-0-" + encode(Heartbeat(f"s{k}"))[0]), stage.now)
+        stage.said()
+        stage.announce(f"s{k}", {}, link=b"%d" % k, partial=1)
+    assert len(stage.core.counters) < 30
+    assert len(stage.core.notices.lines) <= 60
+    assert len(stage.core.table.servers) == 0
+
+
+def test_a_flood_of_new_topics_stops_at_the_limit() -> None:
+    stage = Stage(topics_max=100)
+    stage.announce("s1")
+    answers = [stage.subscribe(f"t{k}") for k in range(200)]
+    assert answers.count("-> s1") == 100
+    assert answers[-1] == "full topics_max_is_reached"
