@@ -91,8 +91,8 @@ class Cluster:
         self._stopping = True
 
     def start(self, role: str, name: str, *options: str) -> Child:
-        """Starts a process; the commands are this very program's."""
-        command = [sys.executable, "-m", "pubsub", role, "start", "--id", name, *options]
+        """Starts a process."""
+        command = _command(role, name, *options)
         child = Child(role, name, command, _spawn(command))
         self.children.append(child)
         self._selector.register(child.output, selectors.EVENT_READ, child)
@@ -205,18 +205,28 @@ def up(
 
 def _start_proxies(cluster: Cluster, directory: Path, addresses: Sequence[ProxyAddress]) -> list[ProxyAddress]:
     """Where they listen; [] if somebody asked to stop meanwhile."""
-    fresh = not (directory / "proxies").exists()
+    fresh = ["--startup-wait-seconds", "0"] if not (directory / "proxies").exists() else []
     for number, address in enumerate(addresses, 1):
-        options = ["--bind", address.clients, "--data", str(directory / f"p{number}")]
-        if address.servers != address.clients:
-            options += ["--servers", address.servers]
-        if fresh:
-            options += ["--startup-wait-seconds", "0"]
-        cluster.start("proxy", f"p{number}", *options)
+        cluster.start("proxy", f"p{number}", *_proxy_options(directory / f"p{number}", address), *fresh)
     cluster.wait_ready()
     if not all(child.ready for child in cluster.children):
         return []
-    return [_listening(child) for child in cluster.children]
+    found = []
+    for child in cluster.children:
+        found.append(_listening(child))
+        # One that is started again listens where it listened, and waits for the owners of its topics like any other.
+        child.command = _command("proxy", child.id, *_proxy_options(directory / child.id, found[-1]))
+    return found
+
+
+def _proxy_options(directory: Path, address: ProxyAddress) -> list[str]:
+    options = ["--bind", address.clients, "--data", str(directory)]
+    return options if address.servers == address.clients else [*options, "--servers", address.servers]
+
+
+def _command(role: str, name: str, *options: str) -> list[str]:
+    """A command of this very program."""
+    return [sys.executable, "-m", "pubsub", role, "start", "--id", name, *options]
 
 
 def _listening(child: Child) -> ProxyAddress:
