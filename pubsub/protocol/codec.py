@@ -231,7 +231,7 @@ _CODECS: Final = (
             ("step", "step", _WORD),
             ("transfer", "transfer", _HEX),
             ("chunk", "chunk", _NUMBER),
-            ("absorbed", "absorbed", _WORD),
+            ("log", "log", _HEX),
         ),
         body="bytes",
     ),

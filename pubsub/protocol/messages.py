@@ -189,7 +189,7 @@ class Transfer:
         step: offer, accepted, chunk, commit or done.
         transfer: the ID of this transfer, 64 bits in hex.
         chunk: number of the chunk, from 0.
-        absorbed: log IDs that travel with it, separated by commas.
+        log: the open log of the topic that is given.
     """
 
     sender: str
@@ -197,7 +197,7 @@ class Transfer:
     step: str = "offer"
     transfer: str = ""
     chunk: int = 0
-    absorbed: str = ""
+    log: str = ""
     body: Buffer = b""
 
 

@@ -15,6 +15,7 @@ Position = tuple[str, int]
 _ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 _TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
 _HEX: Final = re.compile(r"[0-9a-f]{16}")
+_ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:]{1,255}:[0-9]{1,5}|(ipc|inproc)://[!-~]{1,100}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -31,6 +32,11 @@ def is_topic(text: str) -> bool:
 def is_hex(text: str) -> bool:
     """Whether `text` is a log ID or a store ID: 64 bits as 16 lower-case hex digits."""
     return _HEX.fullmatch(text) is not None
+
+
+def is_endpoint(text: str) -> bool:
+    """Whether `text` may be an address that sockets connect to: tcp with a port, ipc or inproc."""
+    return _ENDPOINT.fullmatch(text) is not None
 
 
 def check_id(kind: str, text: str) -> str:

@@ -22,6 +22,7 @@ class BatchAppended:
         log, offset: where its first record stands; the log by its number in this store.
         total: bytes of all batches of the log before this one.
         stamp: microseconds since 1970.
+        sound: whether the checksum was compared with the body.
     """
 
     log: int
@@ -32,7 +33,8 @@ class BatchAppended:
     stamp: int
     checksum: int
     total: int
-    body: Buffer
+    body: Buffer | None
+    sound: bool = True
 
 
 @dataclass(slots=True)
@@ -54,11 +56,70 @@ class LastMoved:
 
 @dataclass(slots=True)
 class LogOpened:
-    """A log with this number and ID begins."""
+    """A log with this number and ID begins.
+
+    Attributes:
+        state: "held"; "incoming" while it is being received; "absorbed" where only its ID is to be known.
+    """
 
     log: int
     id: str
     topic: int
+    state: str = "held"
+
+
+@dataclass(slots=True)
+class LogJoined:
+    """A log that was incoming is the topic's now."""
+
+    log: int
+    topic: int
+    low: int
+    end: int
+    total: int
+
+
+@dataclass(slots=True)
+class LogUsedUp:
+    """A closed log of which nothing is held any more; that it was here stays known."""
+
+    log: int
+
+
+@dataclass(slots=True)
+class BatchesDiscarded:
+    """Batches below the offset `low` of a log that is nobody's go.
+
+    Attributes:
+        last: whether these were all; then a log that was only incoming is forgotten.
+    """
+
+    log: int
+    low: int
+    last: bool
+
+
+@dataclass(slots=True)
+class TopicGiven:
+    """A topic went to another server: everything of it goes, but where its logs went stays known."""
+
+    topic: int
+    receiver: str
+
+
+@dataclass(slots=True)
+class SkipStored:
+    """A copy of `last` that legs refer to."""
+
+    skip: int
+    counters: dict[int, int]
+
+
+@dataclass(slots=True)
+class SkipDropped:
+    """No leg refers to it any more."""
+
+    skip: int
 
 
 @dataclass(slots=True)
@@ -73,12 +134,13 @@ class LogTrimmed:
 
 @dataclass(slots=True)
 class TopicChanged:
-    """A topic is new, or its open log or its spine is different."""
+    """A topic is new, or its open log, its spine, or whom it is frozen for is different."""
 
     topic: int
     name: str
     open_log: int
     spine: tuple[Leg, ...]
+    frozen: str
 
 
 @dataclass(slots=True)
@@ -116,7 +178,13 @@ Change = (
     | PublisherSeen
     | LastMoved
     | LogOpened
+    | LogJoined
     | LogTrimmed
+    | LogUsedUp
+    | BatchesDiscarded
+    | TopicGiven
+    | SkipStored
+    | SkipDropped
     | TopicChanged
     | EntryChanged
     | BatchQuarantined

@@ -29,19 +29,22 @@ from pubsub.protocol.codec import split_topics
 from pubsub.protocol.messages import (
     Get,
     Heartbeat,
+    Merge,
     Message,
     Outcome,
     Put,
     Report,
     Status,
     Subscribe,
+    Transfer,
     Unsubscribe,
 )
 from pubsub.server import changes as c
 from pubsub.server.delivery import Answer, BatchReader, collect
 from pubsub.server.legs import Leg
-from pubsub.server.links import Links, Origin, Outgoing
+from pubsub.server.links import LISTENER, Links, Origin, Outgoing
 from pubsub.server.marks import Marks
+from pubsub.server.moves import Moves
 from pubsub.server.polls import Poll, Polls
 from pubsub.server.report import report
 from pubsub.server.retention import Retention
@@ -60,7 +63,8 @@ class Loaded:
         incarnation, change: of this start; the last change number.
         topics: by name.
         publishers: names by number; 0 is not used.
-        next_topic, next_log: the first free numbers.
+        next_topic, next_log, next_skip: the first free numbers.
+        discarded: numbers of logs that are nobody's and have batches yet.
     """
 
     store_id: str
@@ -70,6 +74,8 @@ class Loaded:
     publishers: list[str]
     next_topic: int
     next_log: int
+    next_skip: int = 1
+    discarded: tuple[int, ...] = ()
 
 
 class ServerCore:
@@ -92,21 +98,23 @@ class ServerCore:
         self.topics, self.publishers = loaded.topics, loaded.publishers
         self._publisher_numbers = {name: number for number, name in enumerate(loaded.publishers) if name}
         self._publishers_stored = len(loaded.publishers)
-        self._next_topic, self._next_log = loaded.next_topic, loaded.next_log
+        self._next_topic, self._next_log, self.next_skip = loaded.next_topic, loaded.next_log, loaded.next_skip
         self._random, self.started = random, now
         self.links = Links(settings, loaded.store_id, loaded.incarnation, stamps, now)
         self.wholeness = Wholeness(self.links)
         self.polls = Polls()
         self.marks = Marks(self.topics)
         self.retention = Retention(settings.retention_hold_seconds, now, self.topics)
+        self.retention.discard(list(loaded.discarded))
         self.counters: Counter[str] = Counter()
         self.full = False
         """Whether the disk is full: puts and subscriptions are answered so."""
         self.disk: dict[str, int] = {}
         """Sizes in bytes that the shell knows, for reports."""
-        self._answers: list[tuple[Origin, Status]] = []
+        self._answers: list[tuple[Origin, Status | Transfer]] = []
         self._announce: dict[str, str] = {}
         self._count_change = True
+        self.moves = Moves(self, random, now)
 
     # What comes in
 
@@ -118,8 +126,10 @@ class ServerCore:
             message: as decoded.
             now: monotonic seconds.
         """
-        self.links.heard(origin.proxy, now)
-        if isinstance(message, Put):
+        self.links.heard(origin.link, now)
+        if isinstance(origin.link, str) or origin.link == LISTENER:
+            self._from_server(origin, message, now)
+        elif isinstance(message, Put):
             self._put(origin, message, now)
         elif isinstance(message, Get):
             self._get(origin, message, now)
@@ -127,6 +137,8 @@ class ServerCore:
             self._subscribe(origin, message, now)
         elif isinstance(message, Report):
             self._answer(origin, Outcome.SUCCESS, body=report(self, now))
+        elif isinstance(message, Merge) and not origin.origin:
+            self.moves.merge(message, now)
         elif origin.origin or not isinstance(message, Status | Heartbeat):
             self.refuse(origin, f"{type(message).__name__} is not served here", now)
         elif isinstance(message, Status):
@@ -134,13 +146,22 @@ class ServerCore:
         else:
             self._hear(message.stamp, now)
 
+    def _from_server(self, origin: Origin, message: Message, now: float) -> None:
+        """What came to our own address, or from another server's."""
+        if isinstance(message, Transfer):
+            self.moves.transfer(origin, message, now)
+        elif isinstance(message, Status) and origin.link != LISTENER:
+            self.moves.refused(origin, message, now)
+        else:
+            self.refuse(origin, f"{type(message).__name__} is not served here", now)
+
     def refuse(self, origin: Origin, reason: str, now: float) -> None:
         """Answer a request whose bytes cannot be served.
 
         Args:
             reason: a few words for a person.
         """
-        self.links.heard(origin.proxy, now)
+        self.links.heard(origin.link, now)
         self.counters["refused"] += 1
         if origin.callback:
             self._answer(origin, Outcome.REFUSED, reason=_words(reason))
@@ -152,15 +173,16 @@ class ServerCore:
     def _status(self, origin: Origin, status: Status, now: float) -> None:
         """A proxy's answer to an announcement, a heartbeat (no callback) or a question."""
         self._hear(status.stamp, now)
+        proxy = int(origin.link)
         if origin.callback:
-            for name, others in self.wholeness.answered(origin.callback, origin.proxy, status, now).items():
+            for name, others in self.wholeness.answered(origin.callback, proxy, status, now).items():
                 topic = self.topics.get(name)
                 if topic is not None:
                     topic.others |= others - {self.settings.id}
             return
-        self.links.answered(origin.proxy, status, now)
+        self.links.answered(proxy, status, now)
         if status.outcome is Outcome.SUCCESS:
-            self._contested(origin.proxy, status)
+            self._contested(proxy, status)
 
     def _contested(self, proxy: int, status: Status) -> None:
         """Take note of who else holds our topics, as the proxies see it."""
@@ -184,6 +206,9 @@ class ServerCore:
             self.refuse(origin, "counter or count out of range", now)
             return
         topic = self.topics.get(put.topic)
+        if topic is not None and topic.frozen:
+            self._answer(origin, Outcome.MOVED)
+            return
         name = f"{put.sender}/{put.publisher}"
         number = self._publisher_numbers.get(name)
         last = topic.last.get(number, 0) if topic and number is not None else 0
@@ -206,8 +231,8 @@ class ServerCore:
         except DecodeError as error:
             self.refuse(origin, error.reason, now)
             return
-        topic = topic or self._create(put.topic)
-        self._append(topic, self._publisher(name) if number is None else number, put, now)
+        topic = topic or self.create(put.topic)
+        self._append(topic, self.publisher_number(name), put, now)
         self._answer(origin, Outcome.SUCCESS, last=put.counter + put.count - 1, log=topic.open.id)
 
     def _obstacle(self, put: Put, topic: Topic | None, publisher: int | None) -> str:
@@ -219,18 +244,19 @@ class ServerCore:
             return "topics_max" if len(self.topics) >= settings.topics_max else ""
         if (publisher is None or publisher not in topic.last) and len(topic.last) >= settings.publishers_max:
             return "publishers_max"
-        if topic.open.total - topic.dead_bytes + len(put.body) > settings.backlog_bytes_max:
+        if topic.backlog_bytes + len(put.body) > settings.backlog_bytes_max:
             self.measure(topic)
-            if topic.open.total - topic.dead_bytes + len(put.body) > settings.backlog_bytes_max:
+            if topic.backlog_bytes + len(put.body) > settings.backlog_bytes_max:
                 return "backlog_bytes_max"
         return ""
 
     def measure(self, topic: Topic) -> None:
-        """Find out up to where every subscriber of the topic's open log has acknowledged, in bytes."""
-        log = topic.open
-        floor = topic.floors()[log.id]
-        before = log.total if floor >= log.end else self.reader.total_before(log.number, floor)
-        topic.dead_bytes = log.total if before is None else before
+        """Find out how many bytes some subscriber has not acknowledged."""
+        topic.waiting_bytes, topic.measured_total = 0, topic.open.total
+        for log_id, floor in topic.floors().items():
+            log = topic.logs[log_id]
+            before = None if floor >= log.end else self.reader.total_before(log.number, floor)
+            topic.waiting_bytes += 0 if before is None else log.total - before
 
     def _ask_for(self, origin: Origin, put: Put) -> None:
         """A put that is taken only while the topic is whole."""
@@ -257,29 +283,45 @@ class ServerCore:
         self.retention.appended(topic.name, now)
         self.polls.appended(topic.name)
 
-    def _publisher(self, name: str) -> int:
+    def publisher_number(self, name: str) -> int:
+        """A publisher's number in this store, given now if it has none."""
+        number = self._publisher_numbers.get(name)
+        if number is not None:
+            return number
         number = len(self.publishers)
         self.publishers.append(name)
         self._publisher_numbers[name] = number
         self.marks.rows.append(c.PublisherSeen(number, name))
         return number
 
-    def _create(self, name: str) -> Topic:
-        log = Log(self._next_log, f"{self._random.getrandbits(64):016x}")
-        topic = Topic(self._next_topic, name, log, {log.id: log}, spine=(Leg(log.id, 1),))
+    def new_log_number(self) -> int:
+        """A log number that was never used."""
         self._next_log += 1
+        return self._next_log - 1
+
+    def announce(self, topic: str, log: str) -> None:
+        """Have every proxy told that a topic is held, with its open log, or no longer ("")."""
+        self._announce[topic] = log
+        self._count_change = True
+
+    def create(self, name: str) -> Topic:
+        """A new topic."""
+        log = Log(self.new_log_number(), f"{self._random.getrandbits(64):016x}")
+        topic = Topic(self._next_topic, name, log, {log.id: log}, spine=(Leg(log.id, 1),))
         self._next_topic += 1
         self.topics[name] = topic
         self.marks.rows.append(c.LogOpened(log.number, log.id, topic.number))
         self.marks.topic(name)
-        self._announce[name] = log.id
-        self._count_change = True
+        self.announce(name, log.id)
         return topic
 
     # Subscriptions
 
     def _subscribe(self, origin: Origin, request: Subscribe | Unsubscribe, now: float) -> None:
         topic = self.topics.get(request.topic)
+        if topic is not None and topic.frozen:
+            self._answer(origin, Outcome.MOVED)
+            return
         if not request.number:
             self.refuse(origin, "number is 0", now)
             return
@@ -293,7 +335,7 @@ class ServerCore:
         if obstacle:
             self._answer(origin, Outcome.FULL, reason=obstacle)
             return
-        topic = topic or self._create(request.topic)
+        topic = topic or self.create(request.topic)
         since = self.stamps.reading(now) - int(self.settings.skew_seconds * MICROSECONDS)
         outcome, entry, changed = topic.subscribe(
             request.sender, request.number, request.opening, isinstance(request, Subscribe), max(0, since)
@@ -314,6 +356,9 @@ class ServerCore:
 
     def _get(self, origin: Origin, get: Get, now: float) -> None:
         topic = self.topics.get(get.topic)
+        if topic is not None and topic.frozen:
+            self._answer(origin, Outcome.MOVED)
+            return
         entry = topic.entries.get(get.sender) if topic else None
         if topic is None or entry is None or get.number > entry.number:
             self._answer(origin, Outcome.UNKNOWN, reason="topic" if topic is None else "subscription")
@@ -386,6 +431,19 @@ class ServerCore:
             body=answer.body,
         )
 
+    def end_polls(self, topic: str, outcome: Outcome) -> None:
+        """Answer all that wait on a topic."""
+        for poll in self.polls.waiting(topic):
+            self._end(poll, outcome)
+
+    def end_outdated_poll(self, topic: str, subscriber: str) -> None:
+        """Answer a subscriber that waits under a number or an opening that is not the entry's any more."""
+        entry = self.topics[topic].entries[subscriber]
+        for poll in self.polls.waiting(topic):
+            get = poll.get
+            if get.sender == subscriber and (get.number < entry.number or get.opening < entry.opening):
+                self._end(poll, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening)
+
     def _end(self, poll: Poll, outcome: Outcome, **facts: object) -> None:
         self.polls.take(poll.get.topic, poll.get.sender)
         self._answer(poll.origin, outcome, **facts)
@@ -396,6 +454,7 @@ class ServerCore:
         """What is due by now: waits that are over, heartbeats, announcements, retention."""
         self.polls.tick(now)
         self.wholeness.tick(now)
+        self.moves.tick(now)
         if now >= self.links.deadline():
             announcing = any(now >= link.announce_at for link in self.links.links)
             holdings = {name: topic.open.id for name, topic in self.topics.items()} if announcing else {}
@@ -411,6 +470,7 @@ class ServerCore:
             self.wholeness.deadline(),
             self.retention.deadline(),
             self.marks.deadline(),
+            self.moves.deadline(),
         )
 
     # What goes out
@@ -440,12 +500,13 @@ class ServerCore:
             self._announce = {}
         out, self.links.out = self.links.out, []
         for origin, status in self._answers:
-            self.links.sent(origin.proxy, now)
-            out.append(Outgoing(origin.proxy, origin.origin, origin.callback, 0, status))
+            self.links.sent(origin.link, now)
+            out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, status))
         self._answers = []
+        out += self.moves.outgoing()
         return out
 
-    def reverted(self, reload: Callable[[str], Topic | None]) -> None:
+    def reverted(self, reload: Callable[[str], Topic | None], now: float) -> None:
         """The commit failed for want of space: go back to what the store holds, answer the loop's requests `full`.
 
         Args:
@@ -460,10 +521,16 @@ class ServerCore:
         for name in self.publishers[self._publishers_stored :]:
             del self._publisher_numbers[name]
         del self.publishers[self._publishers_stored :]
+        self.moves.reverted(now)
         retry = Status(self.settings.id, Outcome.FULL, reason="disk")
         self._answers = [
-            (origin, status if status.outcome in _UNCHANGING else retry) for origin, status in self._answers
+            (origin, answer if isinstance(answer, Status) and answer.outcome in _UNCHANGING else retry)
+            for origin, answer in self._answers
         ]
+
+    def reply(self, origin: Origin, message: Status | Transfer) -> None:
+        """Answer another server."""
+        self._answers.append((origin, message))
 
     def _answer(self, origin: Origin, outcome: Outcome, **facts: object) -> None:
         self._answers.append((origin, Status(self.settings.id, outcome, **facts)))  # type: ignore[arg-type]

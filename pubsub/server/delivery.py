@@ -57,6 +57,9 @@ class BatchReader(Protocol):
     def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
         """(offset, count, stamp, total) of up to `rows` batches from `offset` on."""
 
+    def log_state(self, log: str) -> str:
+        """What is known of a log by its ID: "held", "incoming", "absorbed", "given" or "" for nothing."""
+
     def total_before(self, log: int, offset: int) -> int | None:
         """Bytes of the log before the batch that holds `offset`; None where there is no such batch."""
 

@@ -21,17 +21,21 @@ TAKEN_PATIENCES: Final = 3
 """Livenesses for which a server waits for its ID to be free before it gives up."""
 
 
+LISTENER: Final = -1
+"""The link that other servers use to reach this one."""
+
+
 @dataclass(slots=True)
 class Origin:
     """Where an answer goes.
 
     Attributes:
-        proxy: index of the proxy.
-        origin: whom it is to pass the answer on to; b"" for itself.
+        link: index of the proxy, LISTENER for our own address, or the address of another server.
+        origin: whom it is to be passed on to there; b"" for nobody else.
         callback: the one that the request named; 0 for none.
     """
 
-    proxy: int
+    link: int | str
     origin: bytes
     callback: int
 
@@ -41,13 +45,13 @@ class Outgoing:
     """A message for the shell to send.
 
     Attributes:
-        proxy: index of the proxy.
-        origin: whom the proxy is to pass it on to; b"" for itself.
+        link: index of the proxy, LISTENER for our own address, or the address of another server.
+        origin: whom it is to be passed on to there; b"" for nobody else.
         destination: the callback it answers; 0 for none.
         source: our callback that is to get the answer; 0 for none.
     """
 
-    proxy: int
+    link: int | str
     origin: bytes
     destination: int
     source: int
@@ -96,16 +100,19 @@ class Links:
         self.out: list[Outgoing] = []
         self.reconnect: list[int] = []
 
-    def heard(self, proxy: int, now: float) -> None:
-        """Something came from a proxy."""
+    def heard(self, proxy: int | str, now: float) -> None:
+        """Something came over a link; those to proxies are watched."""
+        if not isinstance(proxy, int) or proxy < 0:
+            return
         link = self.links[proxy]
         link.liveness.heard(now)
         link.backoff = self._settings.patience_seconds * 2
         link.reconnect_at = now + link.backoff
 
-    def sent(self, proxy: int, now: float) -> None:
-        """Something goes to a proxy."""
-        self.links[proxy].liveness.sent(now)
+    def sent(self, proxy: int | str, now: float) -> None:
+        """Something goes over a link."""
+        if isinstance(proxy, int) and proxy >= 0:
+            self.links[proxy].liveness.sent(now)
 
     def announce(self, changed: dict[str, str], change: int, now: float) -> None:
         """Tell every proxy, at once, what this server came to hold or no longer holds.

@@ -52,6 +52,14 @@ class Marks:
         self._acknowledged.add((topic, subscriber))
         self._acknowledge_by = min(self._acknowledge_by, now + ACKNOWLEDGE_SECONDS)
 
+    def gone(self, topic: str) -> None:
+        """A topic is no longer held: nothing that was marked of it matters."""
+        self.touched.add(topic)
+        self._spines.discard(topic)
+        self._last = {mark for mark in self._last if mark[0] != topic}
+        self._entries = {mark for mark in self._entries if mark[0] != topic}
+        self._acknowledged = {mark for mark in self._acknowledged if mark[0] != topic}
+
     def deadline(self) -> float:
         """When acknowledgements are to be committed at the latest."""
         return self._acknowledge_by
@@ -87,7 +95,7 @@ class Marks:
 
     @staticmethod
     def _topic_changed(topic: Topic) -> c.TopicChanged:
-        return c.TopicChanged(topic.number, topic.name, topic.open.number, topic.spine)
+        return c.TopicChanged(topic.number, topic.name, topic.open.number, topic.spine, topic.frozen)
 
     @staticmethod
     def _last_moved(topic: Topic, publisher: int) -> c.LastMoved:

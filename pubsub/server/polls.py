@@ -59,6 +59,10 @@ class Polls:
             del self._waiting[topic]
         return poll
 
+    def waiting(self, topic: str) -> list[Poll]:
+        """All that wait on a topic."""
+        return list(self._waiting.get(topic, {}).values())
+
     def waits(self, topic: str, subscriber: str) -> bool:
         """Whether a subscriber waits."""
         return subscriber in self._waiting.get(topic, {})

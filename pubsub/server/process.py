@@ -29,11 +29,17 @@ from pubsub.protocol.names import check_id
 from pubsub.server.checkpoint import Checkpointer, grow_log
 from pubsub.server.core import Loaded, ServerCore
 from pubsub.server.database import translate
-from pubsub.server.links import Origin, Outgoing
+from pubsub.server.links import LISTENER, Origin, Outgoing
 from pubsub.server.store import Store
 
 DRAIN_MAX: Final = 256
 """Messages taken from one proxy before the loop commits."""
+
+TRANSFER_DRAIN_MAX: Final = 8
+"""Messages taken from other servers before the loop commits: chunks are large, and clients wait."""
+
+PEER_SECONDS: Final = 10.0
+"""Silence of another server after which the link to it is made anew."""
 
 GOODBYE_MS: Final = 200
 """How long a stopping server's last messages may take to leave."""
@@ -90,7 +96,7 @@ class ServerProcess:
         now, wall = self._clock.monotonic(), self._clock.wall()
         with self._translated():
             incarnation, change, stamp = self._store.start(int(wall * 1000))
-            next_topic, next_log = self._store.next_numbers()
+            next_topic, next_log, next_skip = self._store.next_numbers()
             loaded = Loaded(
                 self._store.store_id,
                 incarnation,
@@ -99,6 +105,8 @@ class ServerProcess:
                 self._store.publishers(),
                 next_topic,
                 next_log,
+                next_skip,
+                tuple(self._store.discarded()),
             )
         self.core = ServerCore(settings, loaded, self._store.reader, Stamps(wall, now, stamp), SystemRandom(), now)
         self.core.links.address = settings.advertise or self.address
@@ -112,6 +120,8 @@ class ServerProcess:
         self._closers.append(self._checkpointer.stop)
         self._poller = zmq.Poller()
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
+        self._poller.register(self._listener, zmq.POLLIN)
+        self._servers: dict[str, tuple[zmq.Socket[bytes], float]] = {}
         self._dealers: list[zmq.Socket[bytes]] = []
         for proxy in settings.proxies:
             self._dealers.append(open_dealer(self._context, proxy))
@@ -147,6 +157,12 @@ class ServerProcess:
         for proxy, dealer in enumerate(self._dealers):
             if dealer in ready:
                 self._drain(proxy, dealer, now)
+        if self._listener in ready:
+            self._drain(LISTENER, self._listener, now)
+        for address, (peer, _) in list(self._servers.items()):
+            if peer in ready:
+                self._servers[address] = (peer, now)
+                self._drain(address, peer, now)
         core.tick(now)
         taken = core.links.taken(now)
         if taken:
@@ -157,14 +173,14 @@ class ServerProcess:
         if core.full and now >= self._full_check_at:
             self._check_full(now)
 
-    def _drain(self, proxy: int, dealer: zmq.Socket[bytes], now: float) -> None:
-        for _ in range(DRAIN_MAX):
-            frames = receive(dealer)
+    def _drain(self, link: int | str, sock: zmq.Socket[bytes], now: float) -> None:
+        for _ in range(DRAIN_MAX if link != LISTENER else TRANSFER_DRAIN_MAX):
+            frames = receive(sock)
             if frames is None:
                 return
-            self._handle(proxy, frames, now)
+            self._handle(link, frames if link == LISTENER or isinstance(link, int) else [b"", *frames], now)
 
-    def _handle(self, proxy: int, frames: Frames, now: float) -> None:
+    def _handle(self, link: int | str, frames: Frames, now: float) -> None:
         core = self.core
         if not 2 <= len(frames) <= 3:
             core.counters["malformed"] += 1
@@ -175,7 +191,7 @@ class ServerProcess:
         except DecodeError:
             core.counters["malformed"] += 1
             return
-        origin = Origin(proxy, bytes(frames[0]), prefix.source)
+        origin = Origin(link, bytes(frames[0]), prefix.source)
         try:
             message = decode(head[prefix.length :], frames[2] if len(frames) == 3 else None)
         except DecodeError as error:
@@ -219,7 +235,7 @@ class ServerProcess:
         self._full_check_at = now + FULL_RETRY_SECONDS
         self._reserve.unlink(missing_ok=True)
         with self._translated():
-            self.core.reverted(lambda name: next(self._store.topics(name), None))
+            self.core.reverted(lambda name: next(self._store.topics(name), None), now)
 
     def _check_full(self, now: float) -> None:
         self._full_check_at = now + FULL_RETRY_SECONDS
@@ -248,8 +264,27 @@ class ServerProcess:
             ]
             if len(body):
                 frames.append(body)
-            if not send(self._dealers[out.proxy], frames):
-                self.core.counters["dropped at the high-water mark"] += 1
+            if not send(self._socket(out.link), frames[1:] if isinstance(out.link, str) else frames):
+                self.core.counters["not sent"] += 1
+
+    def _socket(self, link: int | str) -> zmq.Socket[bytes]:
+        if isinstance(link, str):
+            return self._server(link)
+        return self._listener if link == LISTENER else self._dealers[link]
+
+    def _server(self, address: str) -> zmq.Socket[bytes]:
+        """The socket to another server; a new one where the old one has been silent for long."""
+        now = self._clock.monotonic()
+        known = self._servers.get(address)
+        if known is not None and now - known[1] < PEER_SECONDS:
+            return known[0]
+        if known is not None:
+            self._poller.unregister(known[0])
+            known[0].close(0)
+        peer = open_dealer(self._context, address)
+        self._servers[address] = (peer, now)
+        self._poller.register(peer, zmq.POLLIN)
+        return peer
 
     def _reconnect(self) -> None:
         for proxy in self.core.links.reconnect:
@@ -269,6 +304,8 @@ class ServerProcess:
         """Release everything; what was not committed is lost."""
         for dealer in getattr(self, "_dealers", []):
             dealer.close(GOODBYE_MS)
+        for peer, _ in getattr(self, "_servers", {}).values():
+            peer.close(0)
         for closer in reversed(self._closers):
             closer()
         self._closers.clear()

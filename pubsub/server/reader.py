@@ -91,6 +91,11 @@ class Reader:
             )
         ]
 
+    def log_state(self, log: str) -> str:
+        """What is known of a log by its ID: "held", "incoming", "absorbed", "given" or "" for nothing."""
+        row = self._row("select state from log where name = ? order by state = 'incoming' limit 1", (log,))
+        return str(row[0]) if row else ""
+
     def total_before(self, log: int, offset: int) -> int | None:
         """Bytes of the log before the batch that holds `offset`; None where there is no such batch."""
         key = self._holding(log << OFFSET_BITS, offset)

@@ -56,9 +56,10 @@ def _topic(core: ServerCore, topic: Topic) -> dict[str, Any]:
         "log": topic.open.id,
         "logs": len(topic.logs),
         "records": sum(log.end - log.low for log in topic.logs.values()),
-        "bytes": topic.open.total - topic.dead_bytes,
+        "bytes": topic.waiting_bytes,
         "publishers": len(topic.last),
         "others": sorted(topic.others),
+        "frozen": topic.frozen,
         "backlog": max((facts["waiting"] for facts in subscribers.values()), default=0),
         "subscribers": subscribers,
     }

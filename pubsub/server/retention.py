@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from pubsub.clock import MICROSECONDS
-from pubsub.server.changes import LogTrimmed
+from pubsub.server.changes import BatchesDiscarded, Change, LogTrimmed, LogUsedUp, SkipDropped
+from pubsub.server.join import drop_unused_skips
 from pubsub.server.topic import Log, Topic
 
 if TYPE_CHECKING:
@@ -46,11 +47,27 @@ class Retention:
         heapq.heapify(self._due)
         self._queued = {name for _, name in self._due}
         self._allowed: deque[tuple[str, str, int]] = deque()
+        self._discarded: deque[int] = deque()
+        self._generation: dict[str, int] = {}
 
     def appended(self, name: str, now: float) -> None:
         """A topic has a new batch."""
         if name not in self._queued:
             self._push(name, now + self._hold)
+
+    def look_at(self, name: str) -> None:
+        """A topic came to hold more than it did."""
+        if name not in self._queued:
+            self._push(name, float("-inf"))
+
+    def forget(self, name: str) -> None:
+        """What was found to be deletable of a topic may be needed now."""
+        self._allowed = deque(item for item in self._allowed if item[0] != name)
+        self._generation[name] = self._generation.get(name, 0) + 1
+
+    def discard(self, logs: list[int]) -> None:
+        """Delete the batches of logs that are nobody's, by their numbers."""
+        self._discarded.extend(logs)
 
     def _push(self, name: str, at: float) -> None:
         self._queued.add(name)
@@ -58,11 +75,11 @@ class Retention:
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
-        if self._allowed:
+        if self._allowed or self._discarded:
             return float("-inf")
         return self._due[0][0] if self._due else float("inf")
 
-    def tick(self, core: ServerCore, now: float) -> list[LogTrimmed]:
+    def tick(self, core: ServerCore, now: float) -> list[Change]:
         """Look at the topics that are due, and delete a piece of what may go."""
         for _ in range(TOPICS_MAX):
             if not self._due or self._due[0][0] > now:
@@ -70,9 +87,23 @@ class Retention:
             _, name = heapq.heappop(self._due)
             self._queued.discard(name)
             topic = core.topics.get(name)
-            if topic is not None:
+            if topic is not None and not topic.frozen:
                 self._examine(core, topic, now)
-        return self._trim(core) if self._allowed else []
+        out: list[Change] = self._discard(core) if self._discarded else []
+        return out + self._trim(core) if self._allowed else out
+
+    def _discard(self, core: ServerCore) -> list[Change]:
+        log = self._discarded[0]
+        rows = core.reader.stamps(log, 0, SCAN_BATCHES_MAX)
+        low = 0
+        for offset, count, _, total in rows:
+            if total - rows[0][3] > PIECE_BYTES_MAX and low:
+                break
+            low = offset + count
+        last = len(rows) < SCAN_BATCHES_MAX and (not rows or low == rows[-1][0] + rows[-1][1])
+        if last:
+            self._discarded.popleft()
+        return [BatchesDiscarded(log, low, last)]
 
     def _examine(self, core: ServerCore, topic: Topic, now: float) -> None:
         old = core.stamps.reading(now) - int(self._hold * MICROSECONDS)
@@ -97,31 +128,35 @@ class Retention:
             if place > log.low:
                 cuts[log.id] = place
         if cuts:
-            if not core.wholeness.ask(topic.name, lambda whole, at: self._answered(topic.name, cuts, whole, at)):
+            asked = self._generation.get(topic.name, 0)
+            if not core.wholeness.ask(topic.name, lambda whole, at: self._answered(topic.name, asked, cuts, whole, at)):
                 self._push(topic.name, now + ROUND_SECONDS)
         elif again:
             self._push(topic.name, min(again))
 
-    def _answered(self, name: str, cuts: dict[str, int], whole: bool, now: float) -> None:
-        if whole:
+    def _answered(self, name: str, generation: int, cuts: dict[str, int], whole: bool, now: float) -> None:
+        if whole and generation == self._generation.get(name, 0):
             self._allowed.extend((name, log, cut) for log, cut in cuts.items())
         elif name not in self._queued:
             self._push(name, now + ROUND_SECONDS)
 
-    def _trim(self, core: ServerCore) -> list[LogTrimmed]:
+    def _trim(self, core: ServerCore) -> list[Change]:
         name, log_id, cut = self._allowed.popleft()
         topic = core.topics.get(name)
         log = topic.logs.get(log_id) if topic else None
         if topic is None or log is None or log.low >= cut:
             return []
         low = self._piece(core, log, cut)
-        topic.trim(log, low)
+        out: list[Change] = [LogTrimmed(log.number, low, log.end, log.total)]
+        if topic.trim(log, low):
+            out.append(LogUsedUp(log.number))
+        out += [SkipDropped(skip) for skip in drop_unused_skips(topic)] if topic.skips else []
         core.marks.topic(name)
         if low < cut:
             self._allowed.append((name, log_id, cut))
         elif name not in self._queued:
             self._push(name, float("-inf"))
-        return [LogTrimmed(log.number, low, log.end, log.total)]
+        return out
 
     @staticmethod
     def _piece(core: ServerCore, log: Log, cut: int) -> int:

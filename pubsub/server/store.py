@@ -35,9 +35,11 @@ FILE: Final = "server.db"
 _SCHEMA: Final = (
     "create table meta (name text primary key, value) without rowid",
     "create table topic (id integer primary key, name text not null unique, open_log integer not null,"
-    " spine text not null)",
-    "create table log (id integer primary key, name text not null unique, topic integer not null,"
-    " low integer not null, end integer not null, total integer not null)",
+    " spine text not null, frozen text not null)",
+    "create table log (id integer primary key, name text not null, topic integer not null, state text not null,"
+    " low integer not null, end integer not null, total integer not null, receiver text not null default '')",
+    "create index log_name on log (name)",
+    "create index log_topic on log (topic)",
     "create table publisher (id integer primary key, name text not null unique)",
     "create table last (topic integer, publisher integer, last integer not null, primary key (topic, publisher))"
     " without rowid",
@@ -160,15 +162,18 @@ class Store:
         Raises:
             StoreDamaged: a row refers to what is not there.
         """
-        every = "select id, name, open_log, spine from topic"
-        for number, title, open_log, spine in (
+        every = "select id, name, open_log, spine, frozen from topic"
+        for number, title, open_log, spine, frozen in (
             self._rows(every) if name is None else self._rows(f"{every} where name = ?", (name,))
         ):
             logs = {log.number: log for log in self._logs(number)}
             if open_log not in logs:
                 raise StoreDamaged(str(self.path), f"topic {title} has no open log")
             topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
-            topic.spine = read_legs(spine)
+            topic.spine, topic.frozen = read_legs(spine), frozen
+            topic.absorbed = {
+                name for (name,) in self._rows("select name from log where topic = ? and state = 'absorbed'", (number,))
+            }
             topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
             for row in self._rows(
                 "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry"
@@ -177,11 +182,28 @@ class Store:
             ):
                 who, own, opening, on, since, log, acknowledged, legs = row
                 topic.entries[who] = Entry(own, opening, bool(on), since, (log, acknowledged), read_legs(legs))
+            self._load_skips(topic)
             yield topic
+
+    def _load_skips(self, topic: Topic) -> None:
+        legs = (*topic.spine, *(leg for entry in topic.entries.values() for leg in entry.legs))
+        for number in {leg.skip for leg in legs} - {0}:
+            topic.skips[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))
+
+    def discarded(self) -> list[int]:
+        """Numbers of logs that are nobody's and have batches yet."""
+        return [
+            number
+            for (number,) in self._rows(
+                "select id from log where state in ('incoming', 'given') and (state = 'incoming' or exists"
+                " (select 1 from batch where key >= log.id << ? and key < (log.id + 1) << ?))",
+                (OFFSET_BITS, OFFSET_BITS),
+            )
+        ]
 
     def _logs(self, topic: int) -> Iterator[Log]:
         for number, name, low, end, total in self._rows(
-            "select id, name, low, end, total from log where topic = ?", (topic,)
+            "select id, name, low, end, total from log where topic = ? and state = 'held'", (topic,)
         ):
             newest = self._row(
                 "select key, count, total, length(body) from batch"
@@ -195,11 +217,12 @@ class Store:
                 log.total = max(total, before + (size or 0))
             yield log
 
-    def next_numbers(self) -> tuple[int, int]:
-        """The first topic number and log number that are free."""
+    def next_numbers(self) -> tuple[int, int, int]:
+        """The first numbers of a topic, a log and a copy of `last` that are free."""
         topic = self._row("select coalesce(max(id), 0) + 1 from topic")[0]
         log = self._row("select coalesce(max(id), 0) + 1 from log")[0]
-        return topic, log
+        skip = self._row("select coalesce(max(id), 0) + 1 from skip")[0]
+        return topic, log, skip
 
     # Writing
 
@@ -262,7 +285,7 @@ class Store:
             change.checksum,
             change.total,
             change.body,
-            sound=True,
+            change.sound,
         )
         self._fresh.append(key)
         self.reader.remember(key, batch)
@@ -275,6 +298,19 @@ class Store:
         )
         self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
 
+    def _discard(self, change: c.BatchesDiscarded) -> None:
+        first = change.log << OFFSET_BITS
+        self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
+        if change.last:
+            self.db.execute("delete from log where id = ? and state = 'incoming'", (change.log,))
+
+    def _given(self, change: c.TopicGiven) -> None:
+        self.db.execute(
+            "update log set state = 'given', receiver = ?, topic = 0 where topic = ?", (change.receiver, change.topic)
+        )
+        for table, column in (("topic", "id"), ("last", "topic"), ("entry", "topic")):
+            self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
+
     def _quarantine(self, change: c.BatchQuarantined) -> None:
         key = change.log << OFFSET_BITS | change.offset
         self.db.execute("insert or ignore into quarantine select key, checksum, body from batch where key = ?", (key,))
@@ -283,8 +319,8 @@ class Store:
 
     def _topic(self, change: c.TopicChanged) -> None:
         self.db.execute(
-            "insert or replace into topic values (?,?,?,?)",
-            (change.topic, change.name, change.open_log, write_legs(change.spine)),
+            "insert or replace into topic values (?,?,?,?,?)",
+            (change.topic, change.name, change.open_log, write_legs(change.spine), change.frozen),
         )
 
     def _entry(self, change: c.EntryChanged) -> None:
@@ -315,7 +351,20 @@ class Store:
         c.LastMoved: lambda self, x: self.db.execute(
             "insert or replace into last values (?,?,?)", (x.topic, x.publisher, x.last)
         ),
-        c.LogOpened: lambda self, x: self.db.execute("insert into log values (?,?,?,1,1,0)", (x.log, x.id, x.topic)),
+        c.LogOpened: lambda self, x: self.db.execute(
+            "insert into log values (?,?,?,?,1,1,0,'')", (x.log, x.id, x.topic, x.state)
+        ),
+        c.LogJoined: lambda self, x: self.db.execute(
+            "update log set topic = ?, state = 'held', low = ?, end = ?, total = ? where id = ?",
+            (x.topic, x.low, x.end, x.total, x.log),
+        ),
+        c.LogUsedUp: lambda self, x: self.db.execute("update log set state = 'absorbed' where id = ?", (x.log,)),
+        c.BatchesDiscarded: _discard,
+        c.TopicGiven: _given,
+        c.SkipStored: lambda self, x: self.db.executemany(
+            "insert into skip values (?,?,?)", [(x.skip, *item) for item in x.counters.items()]
+        ),
+        c.SkipDropped: lambda self, x: self.db.execute("delete from skip where id = ?", (x.skip,)),
         c.LogTrimmed: _trim,
         c.TopicChanged: _topic,
         c.EntryChanged: _entry,

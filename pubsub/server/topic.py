@@ -99,8 +99,11 @@ class Topic:
         entries: by subscriber.
         spine: legs over everything that is held.
         skips: stored copies of `last` that legs refer to, by their number.
+        absorbed: IDs of logs that were joined into this topic, those that are used up included.
+        frozen: address of the server that it is being given to; "" where it is not.
         others: servers that proxies named as holders of this topic too.
-        dead_bytes: bytes of the open log up to where every subscriber has acknowledged, as last measured.
+        waiting_bytes: bytes that some subscriber has not acknowledged, as last measured.
+        measured_total: the open log's total at that time.
     """
 
     number: int
@@ -111,8 +114,16 @@ class Topic:
     entries: dict[str, Entry] = field(default_factory=dict)
     spine: tuple[Leg, ...] = ()
     skips: dict[int, dict[int, int]] = field(default_factory=dict)
+    absorbed: set[str] = field(default_factory=set)
+    frozen: str = ""
     others: frozenset[str] = frozenset()
-    dead_bytes: int = 0
+    waiting_bytes: int = 0
+    measured_total: int = 0
+
+    @property
+    def backlog_bytes(self) -> int:
+        """At most so many bytes wait for some subscriber; exact right after a measurement."""
+        return self.waiting_bytes + self.open.total - self.measured_total
 
     def append(self, publisher: int, counter: int, count: int, size: int) -> tuple[int, int]:
         """Take a batch that was judged so.
@@ -186,11 +197,16 @@ class Topic:
             (entry.legs for entry in self.entries.values()), {log.id: log.end for log in self.logs.values()}
         )
 
-    def trim(self, log: Log, low: int) -> None:
-        """Drop offsets below `low` of a log from the spine."""
+    def trim(self, log: Log, low: int) -> bool:
+        """Drop offsets below `low` of a log from the spine; whether the log is used up by that."""
         log.low = max(log.low, low)
         self.spine = tuple(
             leg.from_offset(max(leg.low, low)) if leg.log == log.id else leg
             for leg in self.spine
             if leg.log != log.id or leg.high is None or leg.high > low
         )
+        if log is self.open or log.low < log.end:
+            return False
+        del self.logs[log.id]
+        self.absorbed.add(log.id)
+        return True

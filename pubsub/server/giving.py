@@ -1,0 +1,230 @@
+"""Giving a topic to another server: offer, freeze, chunks, commit, delete (DESIGN section 5, *Merge*).
+
+A table, state by what arrives:
+
+    OFFERED   accepted → freeze, durably, and send chunks    done → it was joined before: delete
+              moved to X → offer to X                        busy or silence → offer again
+    SENDING   chunk n acknowledged → send on                 all acknowledged → commit
+              done → delete, leaving a tombstone             moved to X, unknown → offer again (to X)
+
+Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which
+the receiver answers with `done` where it has joined the log already. A topic that is frozen stays so until some server
+says it has joined it, or the one it was meant for says it never will.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Final
+
+from pubsub.protocol.batch import Buffer
+from pubsub.protocol.messages import Outcome, Status, Transfer
+
+WINDOW: Final = 4
+"""Chunks on the way at once, which is what a transfer costs in memory on either side."""
+
+RETRY_SECONDS: Final = 0.5
+RETRY_SECONDS_MAX: Final = 5.0
+OFFER_TRIES_MAX: Final = 8
+"""Offers without an answer after which a topic that is not frozen is kept; a proxy asks again."""
+
+GIFTS_MAX: Final = 4
+"""Topics that are given at the same time; others wait."""
+
+
+class State(Enum):
+    """How far a gift is."""
+
+    OFFERED = "offered"
+    SENDING = "sending"
+
+
+@dataclass(slots=True)
+class Gift:
+    """A topic on its way.
+
+    Attributes:
+        address: of the server it is for.
+        server: its ID, once it was heard.
+        transfer: the ID of this attempt.
+        acknowledged: chunks that the receiver has; all before it.
+        unacknowledged: those on the way.
+        total: how many there are, once all were made.
+    """
+
+    topic: str
+    address: str
+    transfer: str
+    log: str
+    server: str = ""
+    state: State = State.OFFERED
+    frozen: bool = False
+    acknowledged: int = 0
+    unacknowledged: deque[bytes] = field(default_factory=deque)
+    source: Iterator[bytes] | None = None
+    total: int | None = None
+    tries: int = 0
+    retry_at: float = 0.0
+    wait: float = RETRY_SECONDS
+
+
+class Giving:
+    """All topics that this server is giving away.
+
+    Args:
+        sender: this server's ID.
+        random: for the IDs of transfers.
+        freeze: makes a topic frozen, durably, for the server at an address.
+        thaw: makes it an ordinary one again.
+        chunks: gives the chunks of a frozen topic.
+        given: deletes a topic that the server so named, at an address, has joined.
+    """
+
+    def __init__(
+        self,
+        sender: str,
+        random: Random,
+        *,
+        freeze: Callable[[str, str], None],
+        thaw: Callable[[str], None],
+        chunks: Callable[[str], Iterator[bytes]],
+        given: Callable[[str, str, str], None],
+    ) -> None:
+        self._sender, self._random = sender, random
+        self._freeze, self._thaw, self._chunks, self._given = freeze, thaw, chunks, given
+        self.gifts: dict[str, Gift] = {}
+        self.out: list[tuple[str, Transfer]] = []
+        """Address and message, to be sent."""
+
+    def offer(self, topic: str, log: str, address: str, now: float, *, frozen: bool = False) -> bool:
+        """Begin to give a topic.
+
+        Args:
+            log: its open log.
+            frozen: it was frozen in an earlier life.
+
+        Returns:
+            False where it is being given already, or too many are.
+        """
+        if topic in self.gifts or (len(self.gifts) >= GIFTS_MAX and not frozen):
+            return False
+        self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, frozen=frozen)
+        self._send_offer(gift, now)
+        return True
+
+    def cancel(self, topic: str) -> bool:
+        """Withdraw an offer that was not accepted yet; False where the topic is frozen."""
+        gift = self.gifts.get(topic)
+        if gift is not None and gift.frozen:
+            return False
+        self.gifts.pop(topic, None)
+        return True
+
+    def _new_id(self) -> str:
+        return f"{self._random.getrandbits(64):016x}"
+
+    def _send_offer(self, gift: Gift, now: float) -> None:
+        gift.state, gift.source, gift.total, gift.acknowledged = State.OFFERED, None, None, 0
+        gift.unacknowledged.clear()
+        gift.tries += 1
+        gift.retry_at = now + gift.wait
+        self._send(gift, "offer")
+
+    def _send(self, gift: Gift, step: str, chunk: int = 0, body: Buffer = b"") -> None:
+        # Every step names the log, so that a receiver that has joined it can say so whatever it is doing now.
+        message = Transfer(self._sender, gift.topic, step, gift.transfer, chunk, gift.log, body)
+        self.out.append((gift.address, message))
+
+    # Answers
+
+    def answered(self, message: Transfer, now: float) -> None:
+        """The receiver's next step."""
+        gift = self.gifts.get(message.topic)
+        if gift is None or gift.transfer != message.transfer:
+            return
+        gift.tries, gift.wait, gift.server = 0, RETRY_SECONDS, message.sender
+        if message.step == "done":
+            del self.gifts[gift.topic]
+            self._given(gift.topic, message.sender, gift.address)
+        elif message.step == "accepted" and gift.state is State.OFFERED:
+            if not gift.frozen:
+                self._freeze(gift.topic, gift.address)
+                gift.frozen = True
+            gift.state, gift.source = State.SENDING, self._chunks(gift.topic)
+            self._pump(gift, now)
+        elif message.step == "chunk" and gift.state is State.SENDING:
+            while gift.acknowledged < message.chunk and gift.unacknowledged:
+                gift.unacknowledged.popleft()
+                gift.acknowledged += 1
+            self._pump(gift, now)
+
+    def refused(self, topic: str, transfer: str, status: Status, now: float) -> None:
+        """The receiver's answer where it is not the next step.
+
+        MOVED: it is giving the topic away itself, to the server named; the log was not joined and will not be.
+        UNKNOWN: it does not know this transfer (any more). Anything else: later.
+        """
+        gift = self.gifts.get(topic)
+        if gift is None or gift.transfer != transfer:
+            return
+        if status.outcome is Outcome.MOVED and status.reason:
+            gift.transfer = self._new_id()
+            if status.server == self._sender:
+                # Each of the two waits for the other. The one with the lower ID takes the topic back, and then accepts.
+                if self._sender < status.sender:
+                    del self.gifts[topic]
+                    if gift.frozen:
+                        self._thaw(topic)
+                return
+            gift.address, gift.server = status.reason, status.server
+            self._send_offer(gift, now)
+        elif status.outcome is Outcome.UNKNOWN and gift.state is State.SENDING:
+            gift.transfer = self._new_id()
+            self._send_offer(gift, now)
+
+    def _pump(self, gift: Gift, now: float) -> None:
+        """Send chunks up to the window, and the commit behind the last one."""
+        while gift.source is not None and gift.total is None and len(gift.unacknowledged) < WINDOW:
+            chunk = next(gift.source, None)
+            number = gift.acknowledged + len(gift.unacknowledged)
+            if chunk is None:
+                gift.total = number
+            else:
+                gift.unacknowledged.append(chunk)
+                self._send(gift, "chunk", number, chunk)
+        if gift.total is not None and not gift.unacknowledged:
+            self._send(gift, "commit", gift.total)
+        gift.retry_at = now + gift.wait
+
+    # Time
+
+    def tick(self, now: float) -> None:
+        """Repeat what was not answered."""
+        for gift in list(self.gifts.values()):
+            if now < gift.retry_at:
+                continue
+            gift.wait = min(gift.wait * 2, RETRY_SECONDS_MAX)
+            if gift.state is State.OFFERED:
+                if not gift.frozen and gift.tries >= OFFER_TRIES_MAX:
+                    del self.gifts[gift.topic]
+                else:
+                    self._send_offer(gift, now)
+                continue
+            gift.tries += 1
+            gift.retry_at = now + gift.wait
+            if gift.tries > OFFER_TRIES_MAX:  # Its link may be gone for good, or its address is another's now.
+                gift.transfer = self._new_id()
+                self._send_offer(gift, now)
+            elif gift.unacknowledged:
+                for index, chunk in enumerate(gift.unacknowledged):
+                    self._send(gift, "chunk", gift.acknowledged + index, chunk)
+            elif gift.total is not None:
+                self._send(gift, "commit", gift.total)
+
+    def deadline(self) -> float:
+        """When `tick` has something to do."""
+        return min((gift.retry_at for gift in self.gifts.values()), default=float("inf"))

@@ -1,0 +1,274 @@
+"""Topics that come and go: what a server does with MERGE and TRANSFER.
+
+This is where the two halves of a transfer meet the server's own state: freezing and deleting on the giving side,
+storing and joining on the receiving one. A server that gives a topic away receives none of it meanwhile; a server that
+does not hold a topic it is offered opens an empty log for it, so an operator's move is the same thing as a merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from pubsub.messenger.framing import FIRST_CALLBACK
+from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
+from pubsub.protocol.names import is_endpoint
+from pubsub.server import changes as c
+from pubsub.server.giving import Giving
+from pubsub.server.join import absorb
+from pubsub.server.legs import Leg
+from pubsub.server.links import LISTENER, Origin, Outgoing
+from pubsub.server.receiving import Incoming, Receiving
+from pubsub.server.topic import Entry, Topic
+from pubsub.server.transfer import Piece, chunks
+
+if TYPE_CHECKING:
+    from pubsub.server.core import ServerCore
+
+_HERE: Final = frozenset({"held", "absorbed", "given"})
+"""States of a log of which we know that it was joined, or begun, here."""
+
+
+class Moves:
+    """The moves of one server's topics.
+
+    Args:
+        core: the server.
+        random: for the IDs of transfers.
+        now: monotonic seconds.
+    """
+
+    def __init__(self, core: ServerCore, random: Random, now: float) -> None:
+        self._core = core
+        self.giving = Giving(
+            core.settings.id,
+            random,
+            freeze=self._freeze,
+            thaw=self._thaw,
+            chunks=self._chunks,
+            given=self._given,
+        )
+        self.receiving = Receiving(
+            core.settings.id,
+            number=core.new_log_number,
+            store=self._store,
+            discard=core.retention.discard,
+            join=self._join,
+        )
+        self._tokens: dict[str, tuple[str, int]] = {}
+        self._last_token = FIRST_CALLBACK
+        self._resume(now)
+
+    def _resume(self, now: float) -> None:
+        for topic in self._core.topics.values():
+            if topic.frozen:
+                self.giving.offer(topic.name, topic.open.id, topic.frozen, now, frozen=True)
+
+    # Messages
+
+    def merge(self, message: Merge, now: float) -> None:
+        """MERGE, from a proxy or an operator: offer the topic to the server at the address.
+
+        One that is out of date does nothing: the topic is not held, is on its way, or the other's log is joined.
+        """
+        core = self._core
+        topic = core.topics.get(message.topic)
+        if topic is None or topic.frozen or message.address == core.links.address:
+            return
+        if not is_endpoint(message.address):
+            core.counters["malformed"] += 1
+            return
+        if message.log and (message.log in topic.absorbed or message.log in topic.logs):
+            return
+        if self.giving.offer(topic.name, topic.open.id, message.address, now):
+            core.counters["offers"] += 1
+
+    def transfer(self, origin: Origin, message: Transfer, now: float) -> None:
+        """TRANSFER: a step of a giver, or a receiver's answer."""
+        if origin.link != LISTENER:
+            self.giving.answered(message, now)
+            return
+        reply = self._step(message, now)
+        if isinstance(reply, Transfer | Status):
+            self._core.reply(origin, reply)
+        else:
+            outcome, reason = reply
+            self._core.reply(origin, Status(self._core.settings.id, outcome, reason=reason))
+
+    def _step(self, message: Transfer, now: float) -> Transfer | Status | tuple[Outcome, str]:
+        core = self._core
+        topic = core.topics.get(message.topic)
+        if message.sender == core.settings.id:
+            return Outcome.REFUSED, "from_myself"
+        if self._joined(topic, message.log):
+            return Transfer(core.settings.id, message.topic, "done", message.transfer)
+        if core.full:
+            return Outcome.FULL, "disk"
+        if topic is not None and topic.frozen:
+            gift = self.giving.gifts.get(topic.name)
+            server = "" if gift is None else gift.server
+            address = topic.frozen if gift is None else gift.address
+            return Status(core.settings.id, Outcome.MOVED, reason=address, server=server)
+        if message.step == "offer":
+            own = self.giving.gifts.get(message.topic)
+            if own is not None and core.settings.id > message.sender and own.server in {"", message.sender}:
+                return Outcome.BUSY, "offered_to_you"  # Crossing offers: the lower server ID receives.
+            if own is not None:
+                self.giving.cancel(message.topic)
+            return self.receiving.offered(message, now)
+        if message.step == "chunk":
+            return self.receiving.chunk(message, now)
+        if message.step == "commit":
+            return self.receiving.commit(message, now)
+        return Outcome.REFUSED, "unknown_step"
+
+    def _joined(self, topic: Topic | None, log: str) -> bool:
+        if topic is not None and (log in topic.logs or log in topic.absorbed):
+            return True
+        return bool(log) and self._core.reader.log_state(log) in _HERE
+
+    # The giving side
+
+    def _freeze(self, name: str, address: str) -> None:
+        core = self._core
+        topic = core.topics[name]
+        topic.frozen = address
+        core.marks.topic(name)
+        core.retention.forget(name)
+        core.end_polls(name, Outcome.MOVED)
+        self.receiving.drop(name)
+
+    def _thaw(self, name: str) -> None:
+        topic = self._core.topics[name]
+        topic.frozen = ""
+        self._core.marks.topic(name)
+        self._core.retention.look_at(name)
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        return chunks(self._core.topics[name], self._core.reader, self._core.publishers)
+
+    def _given(self, name: str, server: str, address: str) -> None:
+        core = self._core
+        topic = core.topics.pop(name)
+        core.marks.gone(name)
+        core.marks.rows.append(c.TopicGiven(topic.number, f"{server} {address}"))
+        core.retention.discard([log.number for log in topic.logs.values()])
+        core.announce(name, "")
+        self._tokens.pop(name, None)
+        core.counters["topics given"] += 1
+
+    # The receiving side
+
+    def _store(self, incoming: Incoming, piece: Piece, now: float) -> None:
+        core = self._core
+        log = incoming.moving.logs[piece.log]
+        if incoming.next == 1 or log.number not in incoming.opened:
+            incoming.opened.add(log.number)
+            core.marks.rows.append(c.LogOpened(log.number, log.id, 0, "incoming"))
+        for batch, publisher in piece.batches:
+            core.marks.rows.append(
+                c.BatchAppended(
+                    log.number,
+                    batch.offset,
+                    batch.count,
+                    core.publisher_number(publisher),
+                    batch.counter,
+                    batch.stamp,
+                    batch.checksum,
+                    batch.total,
+                    batch.body,
+                    sound=False,
+                )
+            )
+
+    def _join(self, incoming: Incoming, now: float) -> None:
+        core, moving = self._core, incoming.moving
+        name = incoming.topic
+        topic = core.topics.get(name) or core.create(name)
+        known = topic.absorbed | topic.logs.keys()
+        other = self._arrived(incoming)
+        made, core.next_skip = absorb(topic, other, core.next_skip)
+        rows = core.marks.rows
+        rows += [c.SkipStored(number, dict(topic.skips[number])) for number in made]
+        for log in other.logs.values():
+            if log.id in known:
+                core.retention.discard([log.number])
+                continue
+            if log.number not in incoming.opened:
+                rows.append(c.LogOpened(log.number, log.id, topic.number, "held"))
+            rows.append(c.LogJoined(log.number, topic.number, log.low, log.end, log.total))
+        for absorbed in other.absorbed - known - other.logs.keys():
+            rows.append(c.LogOpened(core.new_log_number(), absorbed, topic.number, "absorbed"))
+        core.marks.topic(name)
+        for publisher in other.last:
+            core.marks.last(name, publisher)
+        for subscriber in topic.entries:
+            core.marks.entry(name, subscriber)
+        topic.others -= {incoming.giver}
+        core.retention.forget(name)
+        core.retention.look_at(name)
+        for subscriber in moving.entries:
+            core.end_outdated_poll(name, subscriber)
+        core.polls.appended(name)
+        core.counters["topics joined"] += 1
+
+    def _arrived(self, incoming: Incoming) -> Topic:
+        """What arrived, with this store's numbers of publishers and copies of `last`."""
+        core, moving = self._core, incoming.moving
+        skips: dict[int, int] = {0: 0}
+        topic = Topic(0, incoming.topic, moving.logs[moving.open], dict(moving.logs))
+        for number, counters in moving.skips.items():
+            skips[number], core.next_skip = core.next_skip, core.next_skip + 1
+            topic.skips[skips[number]] = {core.publisher_number(p): counter for p, counter in counters.items()}
+
+        def renumbered(legs: tuple[Leg, ...]) -> tuple[Leg, ...]:
+            return tuple(replace(leg, skip=skips.get(leg.skip, 0)) for leg in legs)
+
+        topic.spine = renumbered(moving.spine)
+        topic.absorbed = set(moving.absorbed)
+        topic.last = {core.publisher_number(p): counter for p, counter in moving.last.items()}
+        for name, entry in moving.entries.items():
+            topic.entries[name] = Entry(
+                entry.number, entry.opening, entry.on, entry.since, entry.acknowledged, renumbered(entry.legs)
+            )
+        return topic
+
+    # What goes out, failure and time
+
+    def outgoing(self) -> list[Outgoing]:
+        """Steps to be sent to other servers. A refusal comes back to the callback that stands for the transfer."""
+        out = []
+        for address, message in self.giving.out:
+            transfer, token = self._tokens.get(message.topic, ("", 0))
+            if transfer != message.transfer:
+                self._last_token += 1
+                token = self._last_token
+                self._tokens[message.topic] = (message.transfer, token)
+            out.append(Outgoing(address, b"", 0, token, message))
+        self.giving.out.clear()
+        return out
+
+    def refused(self, origin: Origin, status: Status, now: float) -> None:
+        """A receiver's answer where it is not the next step."""
+        for topic, (transfer, token) in self._tokens.items():
+            if token == origin.callback:
+                self.giving.refused(topic, transfer, status, now)
+                return
+
+    def reverted(self, now: float) -> None:
+        """The loop was taken back: nothing of it was sent, nothing of it is remembered."""
+        self.giving.out.clear()
+        self.giving.gifts.clear()
+        self.receiving.clear()
+        self._resume(now)
+
+    def tick(self, now: float) -> None:
+        """What is due by now."""
+        self.giving.tick(now)
+        self.receiving.tick(now)
+
+    def deadline(self) -> float:
+        """When `tick` has something to do."""
+        return min(self.giving.deadline(), self.receiving.deadline())
