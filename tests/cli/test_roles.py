@@ -1,0 +1,142 @@
+"""Proxies and servers as a person starts and stops them: one clear line where they cannot run, 0 where told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(90)
+
+STOP_SECONDS = 2.0
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "pubsub", *map(str, arguments)]
+
+
+@contextlib.contextmanager
+def running(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A process and its ready line."""
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            assert selector.select(30), "no word within 30 s"
+        yield process, process.stdout.readline().decode()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def refused(*arguments: str | Path) -> tuple[int, str]:
+    """The exit code and the one line of a process that cannot run."""
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60, check=False)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("pubsub: error: ")]
+    assert "Traceback" not in done.stderr
+    assert len(lines) == 1, done.stderr
+    assert done.stdout == ""
+    return done.returncode, lines[0]
+
+
+def proxy(directory: Path, bind: str = "tcp://127.0.0.1:0") -> list[str | Path]:
+    return ["proxy", "start", "--id", "p1", "--bind", bind, "--data", directory]
+
+
+def server(directory: Path, *options: str) -> list[str | Path]:
+    return ["server", "start", "--id", "s1", "--proxy", "tcp://127.0.0.1:9", "--data", directory, *options]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("role", [proxy, server])
+def test_a_role_says_when_it_is_ready_and_stops_in_time(role, number: int, tmp_path: Path) -> None:
+    with running(*role(tmp_path)) as (process, ready):
+        assert ready.startswith(f"{role.__name__} ")
+        assert " ready: " in ready
+        assert "tcp://127.0.0.1:" in ready
+        started = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        assert time.monotonic() - started < STOP_SECONDS
+
+
+@pytest.mark.parametrize(("role", "flag"), [(proxy, "--bind"), (server, "--bind")])
+def test_a_port_in_use_is_one_line(role, flag: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        code, line = refused(*role(tmp_path), flag, address)
+    assert code == 8
+    assert f"address {address} is in use by another process" in line
+
+
+@pytest.mark.parametrize("role", [proxy, server])
+def test_a_second_process_on_the_same_directory_is_one_line_and_harms_nothing(role, tmp_path: Path) -> None:
+    with running(*role(tmp_path)) as (process, _):
+        code, line = refused(*role(tmp_path))
+        assert code == 9
+        assert "in use by another process" in line
+        assert process.poll() is None
+    with running(*role(tmp_path)) as (_, ready):
+        assert " ready: " in ready
+
+
+@pytest.mark.parametrize("role", [proxy, server])
+def test_a_directory_that_cannot_be_is_one_line(role, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, line = refused(*role(tmp_path / "file" / "below"))
+    assert code in {7, 8}
+    assert str(tmp_path / "file") in line
+
+
+def test_a_directory_that_is_no_store_is_one_line_and_left_as_it_is(tmp_path: Path) -> None:
+    with running(*server(tmp_path)) as (process, _):
+        process.terminate()
+        process.wait(30)
+    (database,) = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes()[:6] == b"SQLite"]
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path != database:
+            path.unlink()
+    database.write_bytes(b"not a database at all" * 1000)
+    code, line = refused(*server(tmp_path))
+    assert code == 7
+    assert str(tmp_path) in line
+    assert database.read_bytes() == b"not a database at all" * 1000
+
+
+@pytest.mark.parametrize("name", ["s1"])
+def test_a_server_under_an_id_that_is_heard_ends_with_one_line(name: str, tmp_path: Path) -> None:
+    """It waits for the first to be silent, and gives up after a few livenesses."""
+    hasty = ["--heartbeat-seconds", "0.1"]
+    with running(*proxy(tmp_path / "p"), "--startup-wait-seconds", "0", *hasty) as (_, ready):
+        address = next(word for word in ready.replace(",", " ").split() if "://" in word)
+        options = ["server", "start", "--id", name, "--proxy", address, *hasty, "--data"]
+        with running(*options, tmp_path / "one"):
+            done = subprocess.run(
+                command(*options, tmp_path / "two"), capture_output=True, text=True, timeout=60, check=False
+            )
+    assert done.returncode == 8, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("pubsub: error: ")]
+    assert len(lines) == 1
+    assert name in lines[0]
+
+
+def test_who_may_not_write_there_is_told_so(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        directory = Path("/proc/none")  # Nobody may, not even root.
+    else:
+        directory = tmp_path / "closed"
+        directory.mkdir(mode=0o500)
+    code, line = refused(*server(directory))
+    assert code in {7, 8}
+    assert str(directory) in line
