@@ -242,11 +242,7 @@ class Messenger:
             self._queued_messages += 1
             self._queued_bytes += size
         # Whoever drives looks at the queue once more after it gave back its turn, so one of us two sees it.
-        while self._queue and self._driving.try_take():
-            try:
-                self._flush()
-            finally:
-                self._driving.give_up()
+        self._flush_if_free()
         if self._queue:
             self._wake_sleeper()
 
@@ -281,7 +277,7 @@ class Messenger:
                     self._drive(lambda: self._closed or done(), deadline)
                 finally:
                     self._driving.caller_gives()
-                self._after_turn()
+                self._flush_if_free()
             if self.clock.monotonic() >= deadline:
                 break
         return done()
@@ -292,15 +288,16 @@ class Messenger:
                 self._drive(lambda: self._closed or self._driving.callers > 0, _FOREVER, yields=True)
             finally:
                 self._driving.thread_gives()
-            self._after_turn()
+            self._flush_if_free()
 
-    def _after_turn(self) -> None:
-        """What was queued while this thread was about to leave must not wait for the next turn."""
-        if self._closed:
-            self._clean()
-        while self._queue and not self._closed and self._driving.try_take():
+    def _flush_if_free(self) -> None:
+        """What was queued, or asked for by `close`, while this thread was about to leave must not wait."""
+        while (self._queue or self._closed) and not self._cleaned and self._driving.try_take():
             try:
-                self._flush()
+                if self._closed:
+                    self._clean()
+                else:
+                    self._flush()
             finally:
                 self._driving.give_up()
 
@@ -335,8 +332,10 @@ class Messenger:
                         self._call(self.ticker.tick, (now,))
                 if self._driving.callers and not yields:
                     self._driving.announce()
-        except zmq.ContextTerminated:
-            self._closed = True
+        except zmq.ZMQError as error:
+            if error.errno not in {zmq.ETERM, zmq.ENOTSOCK}:
+                raise
+            self._closed = True  # The context that we share was ended by its owner.
         finally:
             self._driver = 0
 
@@ -427,34 +426,40 @@ class Messenger:
         return self._closed
 
     def close(self) -> None:
-        """Close the sockets and end the thread; what is pending is abandoned, and callers in `wait` return."""
+        """Close the sockets and end the thread; what is pending is abandoned, and callers in `wait` return.
+
+        With a context of its own the addresses are free when this returns; in a shared one ZeroMQ frees them a moment
+        later. Called from a callback it closes when that returns.
+        """
         with self._gate:
             self._closed = True
+        if self._cleaned:
+            return
         self._wakeup.set()
         self._driving.stop()
         if self._driver == get_ident():
             return  # Called from a callback: this thread cleans up when its turn ends.
         if self._thread is not None:
             self._thread.join()
-        self._driving.caller_takes(lambda: self._cleaned, _FOREVER)
-        self._driving.caller_gives()
-        self._clean()
+        if self._driving.caller_takes(lambda: self._cleaned, _FOREVER):
+            try:
+                self._clean()
+            finally:
+                self._driving.caller_gives()
 
     def _clean(self) -> None:
-        while not self._cleaned and self._driving.try_take():
-            try:
-                if not self._cleaned:
-                    self._flush()
-                    for sock in self._links:
-                        sock.close(0)
-                    self._links.clear()
-                    self._sockets.clear()
-                    self._cleaned = True
-                    self._wakeup.close()
-                    if self._own_context:
-                        self._context.destroy(0)
-            finally:
-                self._driving.give_up()
+        """Send what is queued as far as that goes without waiting, and close the sockets. This thread has the turn."""
+        if self._cleaned:
+            return
+        self._flush()
+        for sock in self._links:
+            sock.close(0)
+        self._links.clear()
+        self._sockets.clear()
+        self._cleaned = True
+        self._wakeup.close()
+        if self._own_context:
+            self._context.destroy(0)
 
     def __enter__(self) -> Messenger:
         return self

@@ -203,8 +203,8 @@ class Wakeup:
         """Make it readable; any thread may."""
         try:
             self._writer.send(b"\0")
-        except BlockingIOError:
-            return  # It is full, so it is readable already.
+        except OSError:
+            return  # It is full, so it is readable already; or it is closed, and nobody sleeps any more.
 
     def clear(self) -> None:
         """Take out all that was written."""

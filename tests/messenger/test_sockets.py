@@ -1,0 +1,129 @@
+"""The sockets: options that the service depends on, frames copied or shared, and what cannot be sent."""
+
+import select
+
+import pytest
+import zmq
+
+from pubsub.errors import ConfigurationError
+from pubsub.messenger import sockets
+from pubsub.messenger.sockets import (
+    COPY_BYTES_MAX,
+    FRAMES_MAX,
+    Wakeup,
+    open_dealer,
+    open_router,
+    receive,
+    receive_frames,
+    send,
+    send_frames,
+)
+
+
+@pytest.fixture
+def context():
+    with zmq.Context() as context:
+        yield context
+        context.destroy(0)
+
+
+@pytest.fixture
+def pair(context, until):
+    """A DEALER and the ROUTER it is connected to, which has heard it."""
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    dealer = open_dealer(context, endpoint)
+    dealer.send(b"here")
+    routing, _ = router.recv_multipart()
+    return dealer, router, routing
+
+
+def arrived(sock):
+    assert sock.poll(10_000)
+    return receive_frames(sock, known=True)
+
+
+def test_a_router_says_which_port_it_got(context):
+    _, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    assert endpoint.startswith("tcp://127.0.0.1:")
+    assert not endpoint.endswith((":0", "*"))
+    with pytest.raises(ConfigurationError, match="in use by another process"):
+        open_router(context, endpoint)
+
+
+@pytest.mark.parametrize("endpoint", ["", "nonsense", "tcp://", "tcp://127.0.0.1", "http://a:1"])
+def test_what_is_not_an_address_is_a_configuration_error_on_one_line(context, endpoint):
+    for attempt in (open_router, open_dealer):
+        with pytest.raises(ConfigurationError) as caught:
+            attempt(context, endpoint)
+        assert "\n" not in str(caught.value)
+
+
+def test_every_dealer_has_a_fresh_random_routing_id(context):
+    dealers = [open_dealer(context, "inproc://nobody") for _ in range(3)]
+    routing_ids = {dealer.getsockopt(zmq.ROUTING_ID) for dealer in dealers}
+    assert len(routing_ids) == 3
+    assert {len(routing) for routing in routing_ids} == {16}
+    assert not any(routing.startswith(b"\0") for routing in routing_ids)
+
+
+@pytest.mark.parametrize("size", [0, 1, COPY_BYTES_MAX, COPY_BYTES_MAX + 1, 1_000_000])
+@pytest.mark.parametrize("parts", [0, 1, 2])
+def test_frames_arrive_as_they_were_sent_in_both_directions(pair, size, parts):
+    dealer, router, routing = pair
+    bodies = [bytes([65 + n]) * size for n in range(parts)]
+    assert send_frames(dealer, b"", b"head", bodies)
+    assert arrived(router) == [routing, b"head", *bodies]
+    assert send_frames(router, routing, b"head", tuple(map(memoryview, bodies)))
+    assert arrived(dealer) == [b"head", *bodies]
+
+
+def test_small_frames_are_copied_and_large_ones_are_not(pair):
+    dealer, router, _ = pair
+    send_frames(dealer, b"", b"x" * COPY_BYTES_MAX, [b"x" * (COPY_BYTES_MAX + 1)])
+    _, small, large = arrived(router)
+    assert isinstance(small, bytes)
+    assert isinstance(large, memoryview)
+
+
+def test_where_nothing_waits_there_is_no_message(pair):
+    dealer, router, _ = pair
+    assert receive_frames(dealer) is None
+    assert receive_frames(router, known=True) is None
+    assert receive(dealer) is None
+
+
+def test_a_message_of_too_many_frames_is_taken_out_whole_and_the_next_one_is_sound(pair):
+    dealer, router, routing = pair
+    dealer.send_multipart([b"x"] * (FRAMES_MAX + 5))
+    dealer.send_multipart([b"next"])
+    assert arrived(router) == []
+    assert arrived(router) == [routing, b"next"]
+
+
+def test_a_message_to_a_peer_that_is_gone_is_reported_and_the_next_one_is_sound(pair):
+    dealer, router, routing = pair
+    assert not send_frames(router, b"\x01nobody", b"head", [b"a", b"b"])
+    assert not send(router, [b"\x01nobody", b"head", b"a"])
+    assert send_frames(router, routing, b"head", [b"body"])
+    assert arrived(dealer) == [b"head", b"body"]
+
+
+def test_a_queue_at_its_high_water_mark_is_reported(context, monkeypatch):
+    monkeypatch.setattr(sockets, "HIGH_WATER_MARK", 5)
+    dealer = open_dealer(context, "tcp://127.0.0.1:1")
+    taken = [send_frames(dealer, b"", b"head", [b"body"]) for _ in range(10)]
+    assert taken == [True] * 5 + [False] * 5
+
+
+def test_a_waker_makes_a_poll_return_once(pair):
+    wakeup = Wakeup()
+    try:
+        assert not select.select([wakeup], [], [], 0)[0]
+        for _ in range(100_000):
+            wakeup.set()
+        assert select.select([wakeup], [], [], 0)[0]
+        wakeup.clear()
+        assert not select.select([wakeup], [], [], 0)[0]
+        assert wakeup.writer_fileno() != wakeup.fileno()
+    finally:
+        wakeup.close()
