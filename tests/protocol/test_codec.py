@@ -83,7 +83,7 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         step=words,
         transfer=st.just("") | hexes,
         chunk=numbers,
-        absorbed=words,
+        log=st.just("") | hexes,
         body=bodies,
     ),
     Report: st.builds(Report, sender=ids, target=ids | st.just("-")),
