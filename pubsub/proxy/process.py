@@ -3,9 +3,10 @@
     drain what the sockets hold (bounded)  ->  each message is forwarded as it is taken  ->  answers of the proxy itself
     ->  sleep until the next message or the core's deadline
 
-Before anything is sent, changes of the routes are committed; there are none for nearly every message. The two paths
-that carry all traffic, `_from_client` and `_from_server`, use pyzmq's frame calls directly: with `recv_multipart` a
-proxy forwards a third less.
+A message that the core had to handle is settled before the next one is taken: changes of the routes are committed, then
+its answers are sent. So whatever is forwarded finds all that came before it on the disk. The two paths that carry all
+traffic, `_from_client` and `_from_server`, use pyzmq's frame calls directly: with `recv_multipart` a proxy forwards a
+third less.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ class ProxyProcess:
             now = clock()
             if now >= core.deadline:
                 core.tick(now)
+                self._settle(now)
             for source in ready:
                 if source is self._clients or source is self._servers:
                     self._drain(source)
@@ -195,8 +197,6 @@ class ProxyProcess:
         if server is None:
             core.client_message(client, (head,) if body is None else (head, _buffer(body)), now)
             return False
-        if core.table.changes:
-            self._settle(now)
         servers = self._servers
         try:
             _send(servers, server, _MORE)
@@ -231,10 +231,6 @@ class ProxyProcess:
             core.server_message(link, frames, now)
             return False
         server.liveness.heard(now)
-        if core.table.changes:
-            self._settle(now)
-            if core.suspended:
-                return False
         clients = self._clients
         try:
             _send(clients, origin[1:], _MORE)

@@ -1,4 +1,4 @@
-"""The proxy's shell over real sockets: forwarding, the order of disk and wire, gone peers, full queues, start and stop."""
+"""The proxy's shell over real sockets: forwarding, disk before wire, gone peers, full queues, start and stop."""
 
 from __future__ import annotations
 
@@ -382,6 +382,19 @@ def test_bytes_that_are_not_zeromq_and_half_open_connections_do_no_harm(
             connection.close()
 
 
+def test_a_client_cannot_pass_for_a_server_where_servers_have_an_address_of_their_own(
+    tmp_path: Path, context: zmq.Context[Any]
+) -> None:
+    with running(tmp_path, context) as proxy:
+        impostor, client = proxy.client(), proxy.client()
+        said = Periodic("s1", log_id("s1"), 1, 1, "tcp://s1", "p", 0, 0, {"t": log_id("x")})
+        impostor.send(said, origin=b"")
+        impostor.send(said, origin=b"c")
+        assert impostor.ask(said).outcome is Outcome.REFUSED
+        assert client.ask(get()).outcome is Outcome.UNKNOWN
+        assert not proxy.process.core.table.servers
+
+
 def test_heartbeats_go_out_over_an_idle_link(tmp_path: Path, context: zmq.Context[Any]) -> None:
     with running(tmp_path, context, heartbeat_seconds=0.05) as proxy:
         server = proxy.server()
@@ -397,10 +410,8 @@ def test_a_proxy_stops_at_once_and_says_good_bye(tmp_path: Path, context: zmq.Co
     server = proxy.server()
     server.announce({})
     assert proxy.stop() < 2.0
-    _, head = server.frames()
-    said = decode(head[unpack(head).length :])
-    assert isinstance(said, Heartbeat)
-    assert said.leaving == 1
+    while (said := decode((head := server.frames()[1])[unpack(head).length :])) != Heartbeat("p1", leaving=1):
+        assert isinstance(said, Heartbeat)
 
 
 def test_an_address_in_use_is_one_clear_error_and_nothing_stays_locked(
