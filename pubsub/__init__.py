@@ -1,1 +1,94 @@
 """Durable, exactly-once publish/subscribe on ZeroMQ."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pubsub.client import AsyncClient, Batch, Client, Message, Publisher, Ticket, Transaction
+    from pubsub.config.settings import ClientSettings
+    from pubsub.embedded import embedded
+    from pubsub.errors import (
+        CallerError,
+        ConfigurationError,
+        DataLoss,
+        InDoubt,
+        InvalidName,
+        NotSubscribed,
+        PubsubError,
+        Refused,
+        StateCopied,
+        StorageError,
+        StoreDamaged,
+        StoreFull,
+        StoreInUse,
+        StoreNewer,
+        Superseded,
+        TooLarge,
+        Unavailable,
+    )
+
+_ERRORS = (
+    "CallerError",
+    "ConfigurationError",
+    "DataLoss",
+    "InDoubt",
+    "InvalidName",
+    "NotSubscribed",
+    "PubsubError",
+    "Refused",
+    "StateCopied",
+    "StorageError",
+    "StoreDamaged",
+    "StoreFull",
+    "StoreInUse",
+    "StoreNewer",
+    "Superseded",
+    "TooLarge",
+    "Unavailable",
+)
+_CLIENT = ("AsyncClient", "Batch", "Client", "Message", "Publisher", "Ticket", "Transaction")
+_WHERE = (
+    dict.fromkeys(_ERRORS, "pubsub.errors")
+    | dict.fromkeys(_CLIENT, "pubsub.client")
+    | {"ClientSettings": "pubsub.config.settings", "embedded": "pubsub.embedded"}
+)
+
+__all__ = [
+    "AsyncClient",
+    "Batch",
+    "CallerError",
+    "Client",
+    "ClientSettings",
+    "ConfigurationError",
+    "DataLoss",
+    "InDoubt",
+    "InvalidName",
+    "Message",
+    "NotSubscribed",
+    "Publisher",
+    "PubsubError",
+    "Refused",
+    "StateCopied",
+    "StorageError",
+    "StoreDamaged",
+    "StoreFull",
+    "StoreInUse",
+    "StoreNewer",
+    "Superseded",
+    "Ticket",
+    "TooLarge",
+    "Transaction",
+    "Unavailable",
+    "embedded",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first asked for, so that `import pubsub` costs nothing."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value

@@ -1,1 +1,43 @@
 """The client: what applications call."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pubsub.client.aio import AsyncClient
+    from pubsub.client.client import Client
+    from pubsub.client.deadletters import DeadLetter
+    from pubsub.client.message import Batch, Message
+    from pubsub.client.publisher import Publisher
+    from pubsub.client.transaction import Ticket, Transaction
+
+_WHERE = {
+    "AsyncClient": "aio",
+    "Batch": "message",
+    "Client": "client",
+    "DeadLetter": "deadletters",
+    "Message": "message",
+    "Publisher": "publisher",
+    "Ticket": "transaction",
+    "Transaction": "transaction",
+}
+
+__all__ = [
+    "AsyncClient",
+    "Batch",
+    "Client",
+    "DeadLetter",
+    "Message",
+    "Publisher",
+    "Ticket",
+    "Transaction",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first asked for: the commands need few of them."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"pubsub.client.{_WHERE[name]}"), name)

@@ -1,7 +1,8 @@
-"""`python -m client` from a checkout: the commands of `pubsub client`."""
+"""`python -m client …` in a checkout: the commands of `pubsub client`."""
 
 import sys
 
-from pubsub.client.commands import main
+from pubsub.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main(["client", *sys.argv[1:]]))

@@ -97,9 +97,10 @@ class Chain:
     def wake(self, until: float, proxy: int) -> None:
         """Somebody waits until `until`: finish what is here, in order."""
         if self.until == float("-inf"):
-            self.tries.restart(proxy)
+            self.tries.renew(proxy)
             self._allowed, self._pausing, self.trouble = self._window, False, ""
             self._resend(0)
+        self.failure = None
         self.until = max(self.until, until)
 
     def sendable(self, now: float) -> list[Row]:
@@ -179,8 +180,12 @@ class Chain:
         if self.deadline is None:
             self.deadline = now + self.tries.patience
 
-    def tick(self, now: float) -> None:
-        """Begin the next try where the present one is over; stop where nobody waits any more."""
+    def tick(self, now: float) -> bool:
+        """Begin the next try where the present one is over; stop where nobody waits any more.
+
+        Returns:
+            Whether a try came to nothing.
+        """
         if self.rows and now >= self.until and self.until != float("-inf"):
             self.until = float("-inf")
             self.deadline = None
@@ -188,6 +193,8 @@ class Chain:
             self.tries.fail()
             self._pausing, self._allowed, self.deadline = False, 1, None
             self._resend(0)
+            return True
+        return False
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do."""
@@ -205,16 +212,28 @@ class Chain:
         self.rows[0].previous = 0
         return self.rows[0]
 
+    def renew(self) -> None:
+        """Another publisher from now on: the oldest row begins the chain."""
+        self.finished = self.cleared = 0
+        self.failure, self.trouble = None, ""
+        self.log = self.avoid = ""
+        if self.rows:
+            self.rows[0].previous = 0
+        else:
+            self.previous = 0
+        self._resend(0)
+
 
 class Draft:
     """Rows that a commit is about to hold.
 
-    Args:
+    Attributes:
         outbox: whose they will be.
+        rows: in order.
     """
 
     def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+        self.outbox = outbox
         self._tails: dict[str, int] = {}
         self.rows: list[Row] = []
         self._bytes = 0
@@ -226,7 +245,7 @@ class Draft:
             TooLarge: the batch is, or the outbox would be.
             StorageError: new numbers were needed and the disk refused.
         """
-        outbox = self._outbox
+        outbox = self.outbox
         body = encode_batch(bodies)
         held = outbox.bytes + self._bytes + len(body)
         if held > outbox.bytes_max:
@@ -379,3 +398,13 @@ class Outbox:
         """The log of a topic was given up: what makes its oldest row the first of a new chain."""
         row = chain.unchain()
         return [RowUnchained(row.counter)] if row else []
+
+    def renewal(self) -> list[Change]:
+        """What makes each chain begin anew, under a new publisher; `renewed` follows the commit."""
+        return [RowUnchained(chain.rows[0].counter) for chain in self.chains.values() if chain.rows]
+
+    def renewed(self) -> None:
+        """The commit of `renewal` succeeded: nothing is known of this publisher anywhere."""
+        self.cuts = 0
+        for chain in self.chains.values():
+            chain.renew()

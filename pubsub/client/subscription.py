@@ -68,6 +68,23 @@ class Taking:
         return [] if self.position is None else [Taken(topic, self.position, self.counters)]
 
 
+class Chunk:
+    """Messages that are taken and are being handed out one by one, by one thread.
+
+    Attributes:
+        handed: how many were; over: the others are not to be.
+        before, counters: position and last counters taken as they were.
+    """
+
+    __slots__ = ("before", "counters", "handed", "over", "pieces", "rest", "thread")
+
+    def __init__(self, pieces: list[Piece], before: Position | None, counters: dict[str, int], thread: int) -> None:
+        self.pieces, self.before, self.counters, self.thread = pieces, before, counters, thread
+        self.handed = 0
+        self.over = False
+        self.rest: list[Piece] = []
+
+
 class Subscription:
     """One topic's subscription, or the wish not to have one.
 
@@ -83,7 +100,8 @@ class Subscription:
         position, safe, after: see above; None before the service has said where the subscription stands.
         log: the log that answered last; avoid: one whose holder does not know this subscription.
         attempts: how often a handler has seen the message at `tried`.
-        failure: what every call raises until the user does something about it.
+        failure: what every call raises until the user does something about it; notice: what the next one raises.
+        insists: the user called just now, so a higher number elsewhere is gone above.
         until: the latest deadline of the calls that wait for messages, or for the intent to be settled.
         heard: when the service last answered a GET; trouble: why it did not.
     """
@@ -98,14 +116,17 @@ class Subscription:
         self.log = self.avoid = ""
         self.tried: tuple[str | None, int | None] | None = None
         self.attempts = 0
+        self.counted_ahead = False
         self.failure: PubsubError | None = None
+        self.notice: PubsubError | None = None
+        self.insists = False
         self.until = float("-inf")
         self.heard = float("-inf")
         self.trouble = ""
         self.tokens: list[int] = []
         self.deadline: float | None = None
         self.generation = 0
-        self.open_chunk: Position | None = None
+        self.chunk: Chunk | None = None
         self._items: deque[Piece | Loss] = deque()
         self.records = self.size = 0
         self._taken: dict[str, int] | None = None
@@ -123,7 +144,7 @@ class Subscription:
     def intended(self, on: bool) -> None:
         """The commit of `intend` succeeded: what was prefetched is gone with it."""
         self.on, self.settled, self.failure = on, False, None
-        self.position = self.safe = self.acknowledged = self.open_chunk = None
+        self.position = self.safe = self.acknowledged = None
         self.tried, self.attempts = None, 0
         self._empty()
 
@@ -193,6 +214,8 @@ class Subscription:
         """When what is safe is to be acknowledged, where no GET does it before; None: it is."""
         if not (self.on and self.settled) or self.failure or self.safe == self.acknowledged:
             return None
+        if self.deadline is not None and self.tries.failed:
+            return None  # The service does not answer: the next try carries it.
         return self._sent_at + ACKNOWLEDGE_SECONDS
 
     def received(self, status: Status, now: float) -> bool:
@@ -217,6 +240,14 @@ class Subscription:
         self.avoid, self.trouble, self.deadline, self.heard = "", "", None, now
         return True
 
+    def stop_prefetching(self) -> None:
+        """Ask for nothing more, and acknowledge at once."""
+        self.deadline, self._hungry, self._sent_at = None, False, float("-inf")
+
+    def timed_out(self) -> None:
+        """The request in flight was not answered in its time."""
+        self.deadline, self._hungry = None, False
+
     def _store(self, records: Records) -> None:
         for run in records.runs:
             self._items.append(Piece(run, records.data, 0, len(run.ends)))
@@ -226,8 +257,18 @@ class Subscription:
     def _empty(self) -> None:
         self._items.clear()
         self.records = self.size = 0
+        self.end_chunk()
         self.deadline, self._hungry, self._wait = None, False, WAIT_SECONDS
         self.generation += 1
+
+    def following(self, taking: Taking) -> Position | None:
+        """The position of the record behind what is about to be taken, where it is here already."""
+        if taking.rest is not None:
+            return taking.rest.run.log, taking.rest.run.offset + taking.rest.start
+        for index, item in enumerate(self._items):
+            if index == taking.items:
+                return (item.run.log, item.run.offset + item.start) if isinstance(item, Piece) else None
+        return None
 
     def lost_place(self) -> Change:
         """The log was given up: what makes the subscription be asked for anew; `intended` follows the commit."""
@@ -241,6 +282,20 @@ class Subscription:
         if self._taken is None:
             self._taken = self._load(self.topic)
         return self._taken
+
+    def attempt(self, position: Position) -> int:
+        """Which attempt at a message the next one is, from 1; `attempted` follows the commit that counts it."""
+        if self.tried != position:
+            return 1
+        return self.attempts if self.counted_ahead else self.attempts + 1
+
+    def attempted(self, position: Position | None, attempts: int, *, ahead: bool = False) -> None:
+        """An attempt was counted. `ahead`: in the commit of the message before, so it is still to be made."""
+        self.tried, self.attempts, self.counted_ahead = position, attempts, ahead
+
+    def unheard_since(self, started: float) -> bool:
+        """Whether a call that began then can say nothing about the service."""
+        return bool(self.tries.failed) or (self.heard < started and started - self.heard > WAIT_SECONDS_MAX)
 
     def take(self, records_max: int) -> Taking | Loss:
         """What the next `records_max` records are, without those taken before; nothing changes until `took`."""
@@ -283,7 +338,7 @@ class Subscription:
         if taking.position is not None:
             self.position = taking.position
             self.taken.update(taking.counters)
-            self.attempts = 0
+            self.tried, self.attempts, self.counted_ahead = None, 0, False
 
     def bury(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
         """What goes on behind a loss; `buried` follows the commit, and the error is for the user, once."""
@@ -297,27 +352,45 @@ class Subscription:
         self._items.popleft()
         self.position = loss.last
 
-    def give_back(self, pieces: list[Piece], before: Position | None, counters: dict[str, int], handed: int) -> Change:
-        """What takes back all but the first `handed` records of pieces that were taken and not handed out."""
-        rest: list[Piece] = []
-        position, taken = before, dict(counters)
-        for piece in pieces:
+    # Handing out one by one
+
+    def begin_chunk(self, taking: Taking, thread: int) -> Chunk:
+        """What is about to be taken will be handed out one by one, by this thread; the rest may be given back."""
+        before = {publisher: self.taken.get(publisher, 0) for publisher in taking.counters}
+        self.chunk = Chunk(taking.pieces, self.position, before, thread)
+        return self.chunk
+
+    def end_chunk(self) -> None:
+        """What was taken stays taken."""
+        if self.chunk is not None:
+            self.chunk.over = True
+            self.chunk = None
+
+    def give_back(self, chunk: Chunk) -> Taken:
+        """What takes back all that a chunk has not handed out; `given_back` follows the commit."""
+        handed, position, taken = chunk.handed, chunk.before, dict(chunk.counters)
+        chunk.rest = []
+        for piece in chunk.pieces:
             count = min(handed, piece.stop - piece.start)
             handed -= count
             if count:
                 kept = piece._replace(stop=piece.start + count)
                 position, taken[piece.run.publisher] = kept.last, piece.run.counter + kept.stop - 1
             if piece.start + count < piece.stop:
-                rest.append(piece._replace(start=piece.start + count))
-        for piece in reversed(rest):
-            self._items.appendleft(piece)
-            self.records += piece.stop - piece.start
-            self.size += piece.size
-        self.position = position
-        self.taken.update(taken)
+                chunk.rest.append(piece._replace(start=piece.start + count))
         assert position is not None
         return Taken(self.topic, position, taken)
 
+    def given_back(self, chunk: Chunk, change: Taken) -> None:
+        """The commit of `give_back` succeeded."""
+        for piece in reversed(chunk.rest):
+            self._items.appendleft(piece)
+            self.records += piece.stop - piece.start
+            self.size += piece.size
+        self.position = change.position
+        self.taken.update(change.counters)
+        self.end_chunk()
+
     def synced(self) -> None:
-        """An fsync covered every commit so far."""
-        self.safe = self.open_chunk or self.position
+        """An fsync covered every commit so far: all but an open chunk may be acknowledged."""
+        self.safe = self.chunk.before if self.chunk is not None else self.position

@@ -37,6 +37,13 @@ class Tries:
         self._first = self.proxy = proxy
         self.failed = 0
 
+    def renew(self, proxy: int) -> None:
+        """A new call: patience begins anew, but what failed is not tried again first."""
+        if self.failed:
+            self.failed %= self._tries * self._proxies
+        else:
+            self.restart(proxy)
+
     @property
     def patience(self) -> float:
         """Seconds that the present try is given."""

@@ -1,0 +1,208 @@
+"""The client for asyncio: the same calls over the same session, with futures in place of threads that wait.
+
+The Messenger's thread drives the sockets; whenever it has made a turn it looks at what the coroutines wait for and
+wakes those whose time has come. What a call takes it takes after its last `await`, so a call that is cancelled has
+taken nothing. Commits are made on the event loop's thread: tens of microseconds each, and a disk's fsync for
+`subscribe`, `transaction` and a client that is power_safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from pubsub.client.calls import PROCESS_MAX, RECEIVE_MAX, Calls, Handler
+from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
+from pubsub.client.deadletters import DeadLetter, dead_letters
+from pubsub.client.message import Batch, Message
+from pubsub.client.session import Session
+from pubsub.client.transaction import Ticket, Transaction
+from pubsub.client.waiting import Flow, Result, Wait
+from pubsub.config.settings import ClientSettings
+
+if TYPE_CHECKING:
+    import zmq
+
+    from pubsub.clock import Clock
+
+
+class AsyncClient:
+    """A durable client for asyncio; every call does what `Client`'s of that name does, and raises as it does.
+
+    Args: as `Client`'s. Opening it reads the disk; so `async with AsyncClient(…)` blocks for some milliseconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        proxies: Sequence[str] | None = None,
+        directory: Path | str | None = None,
+        power_safe: bool | None = None,
+        timeout: float | None = None,
+        settings: ClientSettings | None = None,
+        context: zmq.Context[Any] | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        boot: str | None = None,
+    ) -> None:
+        made = make_settings(settings, proxies, directory, power_safe, timeout)
+        self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot)
+        self._calls = Calls(self._session)
+
+    @property
+    def name(self) -> str:
+        """The client ID."""
+        return self._session.name
+
+    async def _run(self, flow: Flow[Result]) -> Result:
+        try:
+            wait = next(flow)
+            while True:
+                wait = flow.send(await self._wait(wait))
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+        finally:
+            flow.close()
+
+    async def _wait(self, wait: Wait) -> bool:
+        loop, session = asyncio.get_running_loop(), self._session
+        future: asyncio.Future[None] = loop.create_future()
+
+        def finish() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def look() -> None:
+            if wait.done() and look in session.watchers:
+                session.watchers.remove(look)
+                loop.call_soon_threadsafe(finish)
+
+        with session.lock:
+            session.watchers.append(look)
+            look()
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(future, max(0.0, wait.deadline - session.now))
+        finally:
+            with session.lock:
+                if look in session.watchers:
+                    session.watchers.remove(look)
+        return wait.done()
+
+    async def put(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        timeout: float | None = None,
+        transaction: Transaction | None = None,
+        wait: bool = True,
+    ) -> Ticket:
+        """Put one message; cancelled, it is in doubt like one that timed out."""
+        (row,) = await self._run(self._calls.put_many(topic, (body,), timeout, transaction, wait))
+        return Ticket(row)
+
+    async def put_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        timeout: float | None = None,
+        transaction: Transaction | None = None,
+        wait: bool = True,
+    ) -> Sequence[int]:
+        """Put messages in order, in one commit."""
+        return counters(await self._run(self._calls.put_many(topic, bodies, timeout, transaction, wait)))
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Finish every unfinished put."""
+        await self._run(self._calls.flush(timeout))
+
+    def discard(self, topic: str) -> int:
+        """Give up every unfinished put on a topic."""
+        return self._calls.discard(topic)
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """One commit around a `with` block, which must not await anything but `put(…, transaction=…)`."""
+        return self._calls.transaction()
+
+    def unfinished(self, topic: str) -> int:
+        """How many messages on a topic are put and not known to be on the server's disk."""
+        return self._calls.unfinished(topic)
+
+    async def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
+        """Receive what is put on a topic from now on."""
+        await self._run(self._calls.intend(topic, True, timeout))
+
+    async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
+        """Receive nothing more of a topic."""
+        await self._run(self._calls.intend(topic, False, timeout))
+
+    def subscriptions(self) -> dict[str, dict[str, Any]]:
+        """By topic: `on`, `settled`, `position`."""
+        return self._calls.subscriptions()
+
+    async def get(self, topic: str, timeout: float | None = None) -> Message | None:
+        """The next message, or None where nothing came in time."""
+        batch = await self._run(self._calls.get_many(topic, 1, timeout))
+        return batch[0] if batch else None
+
+    async def get_many(
+        self,
+        topic: str,
+        max: int = RECEIVE_MAX,  # noqa: A002
+        timeout: float | None = None,
+    ) -> Batch:
+        """As many of the next messages as are here, up to `max`."""
+        return await self._run(self._calls.get_many(topic, max, timeout))
+
+    async def messages(self, topic: str, timeout: float | None = None) -> AsyncIterator[Message]:
+        """Message after message, until none comes for `timeout` seconds; None: without end."""
+        while True:
+            found = await self._run(self._calls.get_on(topic, timeout))
+            if found is None:
+                return
+            batch, chunk = found
+            try:
+                for message in batch:
+                    if chunk.over:
+                        break
+                    chunk.handed += 1
+                    yield message
+            finally:
+                self._calls.end_chunk(topic, chunk)
+
+    async def process(
+        self,
+        topic: str,
+        handler: Handler,
+        timeout: float | None = None,
+        max: int = PROCESS_MAX,  # noqa: A002
+    ) -> int:
+        """Hand messages to a handler, an ordinary function: it runs inside an open transaction, and cannot await."""
+        return await self._run(self._calls.process(topic, handler, timeout, max))
+
+    def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
+        """What could not be handled or handed out."""
+        return dead_letters(self._session, topic)
+
+    def renew(self, *, keep: bool = True) -> None:
+        """Make a state directory that was copied usable again."""
+        self._calls.renew(keep=keep)
+
+    async def close(self) -> None:
+        """Fsync, acknowledge, and release everything; what is unfinished is kept."""
+        self._calls.close_here()
+        await asyncio.to_thread(self._calls.close, ACKNOWLEDGE_SECONDS)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()

@@ -1,0 +1,546 @@
+"""What an application can ask of a client, each call written once as a flow (see `waiting`).
+
+What is durable when (DESIGN section 4):
+
+    put                 its outbox row is committed before it is sent; fsynced too where the client is power_safe
+    transaction         one commit with the caller's rows, fsynced before any of its puts is sent
+    process             effect, puts and position in one commit; where it puts, fsynced before those are sent
+    get, get_many       the position is committed before they return
+    subscribe, …        the intent is fsynced before the first transmission, the answer before the call returns
+    acknowledgements    cover only positions that an fsync has covered, at most SYNC_SECONDS after they were taken
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any, Final
+
+import apsw
+
+from pubsub.client.changes import Buried, Change, Renewed, Tried
+from pubsub.client.message import Batch, Message
+from pubsub.client.outbox import DISCARDED, UNFINISHED, Chain, Row
+from pubsub.client.session import Session
+from pubsub.client.subscription import Chunk, Loss, Subscription, Taking
+from pubsub.client.transaction import Transaction
+from pubsub.client.waiting import Flow, Wait
+from pubsub.errors import (
+    CallerError,
+    InDoubt,
+    NotSubscribed,
+    PubsubError,
+    StateCopied,
+    StorageError,
+    TooLarge,
+    Unavailable,
+)
+from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.protocol import batch_size, check_topic, format_position
+
+Handler = Callable[[Message, Transaction], object]
+
+RECEIVE_MAX: Final = 10_000
+"""Messages that `get_many` takes at most where the caller names no number."""
+
+PROCESS_MAX: Final = 1_000
+"""Messages that `process` takes at most where the caller names no number."""
+
+CHUNK_MAX: Final = 1_000
+"""Messages that the iterator takes at a time; a process that is killed while it iterates loses so many at most."""
+
+HELD_SECONDS: Final = 0.01
+"""Puts of a handler wait so long for the fsync that covers those of the next messages too."""
+
+_log: Final = logging.getLogger("pubsub.client")
+
+
+def check_body(body: bytes) -> bytes:
+    """The body itself.
+
+    Raises:
+        CallerError: it is not bytes.
+        TooLarge: it does not fit into a batch.
+    """
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise CallerError(f"a body is bytes, not {type(body).__name__}")
+    size = batch_size(1, len(body))
+    if size > BATCH_BYTES_MAX:
+        raise TooLarge("body with its batch's head", size, BATCH_BYTES_MAX, "BATCH_BYTES_MAX")
+    return body if isinstance(body, bytes) else bytes(body)
+
+
+def split(bodies: Sequence[bytes]) -> list[Sequence[bytes]]:
+    """Bodies as batches, each within the limits."""
+    if len(bodies) <= BATCH_RECORDS_MAX and batch_size(len(bodies), sum(map(len, bodies))) <= BATCH_BYTES_MAX:
+        return [bodies] if bodies else []
+    out: list[Sequence[bytes]] = []
+    start = size = 0
+    for index, body in enumerate(bodies):
+        size += len(body)
+        if index - start == BATCH_RECORDS_MAX or batch_size(index - start + 1, size) > BATCH_BYTES_MAX:
+            out.append(bodies[start:index])
+            start, size = index, len(body)
+    out.append(bodies[start:])
+    return out
+
+
+class Calls:
+    """The calls on one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.core, self.store = session.core, session.store
+
+    def until(self, timeout: float | None) -> float:
+        """The deadline of a call, on the monotonic clock."""
+        return self.session.now + (self.session.settings.timeout_seconds if timeout is None else timeout)
+
+    # Puts
+
+    def put_many(
+        self, topic: str, bodies: Sequence[bytes], timeout: float | None, transaction: Transaction | None, wait: bool
+    ) -> Flow[list[Row]]:
+        """Put messages in one commit; the rows they are in, done where `wait`."""
+        check_topic(topic)
+        batches = split([check_body(body) for body in bodies])
+        if transaction is not None:
+            if transaction.draft.outbox is not self.core.outbox:
+                raise CallerError("the transaction is another client's")
+            return [transaction.put(topic, batch) for batch in batches]
+        until = self.until(timeout)
+        if not wait:
+            yield from self.room(topic, until)
+        session = self.session
+        session.enter()
+        try:
+            rows = session.put_rows(topic, batches, until) if batches else []
+            chain = self.core.outbox.chain(topic)
+        finally:
+            session.lock.release()
+        if wait and rows:
+            yield from self.settle([chain], until, rows[-1])
+        return rows
+
+    def room(self, topic: str, until: float) -> Flow[None]:
+        """Wait until a put that does not wait may join those in flight on a topic.
+
+        Raises:
+            Unavailable: there was no room in time; nothing of this put was written.
+        """
+        with self.session.entered():
+            chain = self.core.outbox.chain(topic)
+            most = 2 * self.session.settings.window
+            if len(chain.rows) < most:
+                return
+            self.core.finish(topic, until)
+            self.session.turn()
+        if not (yield Wait(lambda: len(chain.rows) < most or self._broken(chain), until)):
+            seconds = self.session.settings.timeout_seconds
+            raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
+        self._check(chain)
+
+    def settle(self, chains: Sequence[Chain], until: float, row: Row | None = None) -> Flow[None]:
+        """Wait until a row, or all rows of some chains, are finished.
+
+        Raises:
+            InDoubt: they are not in time; they are kept.
+            StateCopied, Refused: the service says that they cannot be.
+            CallerError: they were discarded meanwhile.
+        """
+        started = self.session.now
+
+        def done() -> bool:
+            if row is not None:
+                return row.state != UNFINISHED or self._broken(chains[0])
+            return not any(chain.rows for chain in chains) or any(map(self._broken, chains))
+
+        if not done():
+            yield Wait(done, until)
+        for chain in chains:
+            unfinished = row.state == UNFINISHED if row is not None else bool(chain.rows)
+            if unfinished:
+                self._check(chain)
+                records = sum([kept.count for kept in tuple(chain.rows)])
+                raise InDoubt(self.session.name, chain.topic, round(until - started, 3), chain.trouble, records)
+        if row is not None and row.state == DISCARDED:
+            raise CallerError(f"the put on {row.topic} was discarded while it was waited for")
+
+    def _broken(self, chain: Chain) -> bool:
+        return self.core.copied is not None or chain.failure is not None or self.session.closed
+
+    def _check(self, chain: Chain) -> None:
+        if self.core.copied is not None:
+            raise self.core.copied
+        if chain.failure is not None:
+            raise chain.failure
+        if self.session.closed:
+            raise CallerError(f"client {self.session.name} was closed during the call; unfinished puts are kept")
+
+    def flush(self, timeout: float | None) -> Flow[None]:
+        """Finish every unfinished put, each topic's in order."""
+        until = self.until(timeout)
+        with self.session.entered():
+            if self.core.copied is not None:
+                raise self.core.copied
+            chains = [chain for chain in self.core.outbox.chains.values() if chain.rows]
+            for chain in chains:
+                self.core.finish(chain.topic, until)
+            self.session.turn()
+        yield from self.settle(chains, until)
+        with self.session.entered():
+            if self.core.outbox.finished_rows:
+                self.session.commit(())
+
+    def flush_topic(self, topic: str, timeout: float | None) -> Flow[None]:
+        """Finish every unfinished put on one topic, in order."""
+        until = self.until(timeout)
+        with self.session.entered():
+            if self.core.copied is not None:
+                raise self.core.copied
+            chain = self.core.finish(topic, until)
+            self.session.turn()
+        if chain.rows:
+            yield from self.settle([chain], until)
+
+    def discard(self, topic: str) -> int:
+        """Give up every unfinished put on a topic, fsynced; how many messages those were."""
+        check_topic(topic)
+        with self.session.entered():
+            changes, rows = self.core.outbox.discard(topic)
+            if not rows:
+                return 0
+            self.store.commit(changes, fsync=True)
+            self.core.outbox.removed()
+            self.core.outbox.discarded(topic)
+            self.session.turn()
+            return sum([row.count for row in rows])
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """One fsynced commit around the block."""
+        session = self.session
+        with session.entered():
+            with session.transacting(lambda: (), fsync=True) as transaction:
+                yield transaction
+            session.turn()
+
+    # Subscriptions
+
+    def intend(self, topic: str, on: bool, timeout: float | None) -> Flow[None]:
+        """Subscribe or unsubscribe, and wait until the service has confirmed it."""
+        check_topic(topic)
+        until, session = self.until(timeout), self.session
+        with session.entered():
+            known = topic in self.core.subscriptions
+            sub = self.core.subscription(topic)
+            if isinstance(sub.failure, StateCopied):
+                raise sub.failure
+            if known and sub.on == on and sub.settled and sub.failure is None:
+                return
+            if not known or sub.on != on or sub.settled:
+                try:
+                    session.commit([sub.intend(on)])
+                except PubsubError:
+                    if not known:
+                        del self.core.subscriptions[topic]
+                    raise
+                sub.intended(on)
+            sub.failure, sub.insists = None, True
+            self.core.want(sub, until, session.now)
+            session.turn()
+        yield Wait(lambda: sub.settled or sub.failure is not None or sub.on != on or session.closed, until)
+        sub.insists = False
+        self._check_intent(sub, on, timeout)
+
+    def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
+        if sub.failure is not None:
+            raise sub.failure
+        if sub.on != on:
+            raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
+        if not sub.settled:
+            seconds = self.session.settings.timeout_seconds if timeout is None else timeout
+            raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble)
+
+    def available(self, topic: str, timeout: float | None) -> Flow[Subscription | None]:
+        """Wait until there is something to take on a topic; None where nothing came.
+
+        Raises:
+            NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, StorageError: see `Client.get`.
+        """
+        session, core = self.session, self.core
+        started = session.now
+        until = started + (session.settings.timeout_seconds if timeout is None else timeout)
+        session.enter()
+        try:
+            sub = core.subscriptions.get(check_topic(topic))
+            if sub is None or not sub.on:
+                raise NotSubscribed(session.name, topic)
+            session.check_disk()
+            if sub.available:
+                return sub
+            core.want(sub, until, started)
+            session.turn()
+        finally:
+            session.lock.release()
+        ready: Subscription = sub
+
+        def done() -> bool:
+            return ready.available or ready.failure is not None or ready.notice is not None or not ready.on
+
+        if not done():
+            yield Wait(lambda: done() or session.closed, until)
+        if ready.notice is not None:
+            notice, ready.notice = ready.notice, None
+            raise notice
+        if ready.available:
+            return ready
+        if ready.failure is not None:
+            raise ready.failure
+        if session.closed:
+            raise CallerError(f"client {session.name} was closed during the call")
+        if not ready.on:
+            raise NotSubscribed(session.name, topic)
+        if until > started and (not ready.settled or ready.unheard_since(started)):
+            raise Unavailable("get", topic, round(until - started, 3), ready.trouble)
+        return None
+
+    # Taking
+
+    def get_many(self, topic: str, most: int, timeout: float | None) -> Flow[Batch]:
+        """Take up to `most` messages."""
+        if most < 1:
+            raise CallerError(f"at least 1 message, not {most}")
+        until = self.until(timeout)
+        while True:
+            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            if sub is None:
+                return Batch(topic)
+            with self.session.entered():
+                batch = self._take(sub, most)
+            if batch:
+                return batch
+
+    def get_chunk(self, topic: str, timeout: float | None) -> Flow[tuple[Batch, Chunk] | None]:
+        """Take messages to hand out one by one; None where nothing came. `end_chunk` must follow."""
+        until = self.until(timeout)
+        while True:
+            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            if sub is None:
+                return None
+            with self.session.entered():
+                batch = self._take(sub, CHUNK_MAX, chunk=True)
+                if batch and sub.chunk is not None:
+                    return batch, sub.chunk
+
+    def get_on(self, topic: str, timeout: float | None) -> Flow[tuple[Batch, Chunk] | None]:
+        """As `get_chunk`; without a time-out it goes on until something comes."""
+        while True:
+            try:
+                found = yield from self.get_chunk(topic, timeout)
+            except Unavailable:
+                if timeout is not None:
+                    raise
+                continue
+            if found is not None or timeout is not None:
+                return found
+
+    def _take(self, sub: Subscription, most: int, *, chunk: bool = False) -> Batch:
+        """Commit and take; empty where all that was there had been taken before."""
+        self._close_chunk(sub)
+        taking = sub.take(most)
+        if isinstance(taking, Loss):
+            self._bury_loss(sub, taking)
+        assert isinstance(taking, Taking)
+        if chunk:
+            sub.begin_chunk(taking, get_ident())
+        try:
+            fsynced = self.session.commit(taking.change(sub.topic))
+        except PubsubError:
+            sub.end_chunk()
+            raise
+        self._took(sub, taking, fsynced=fsynced)
+        self.session.send()
+        return Batch(sub.topic, taking.pieces)
+
+    def end_chunk(self, topic: str, chunk: Chunk) -> None:
+        """Nothing more of a chunk is handed out: what is left of it is for the next call."""
+        session = self.session
+        with session.lock:
+            sub = self.core.subscriptions[topic]
+            if not session.closed and sub.chunk is chunk:
+                self._close_chunk(sub)
+                session.send()
+
+    def _close_chunk(self, sub: Subscription) -> None:
+        """Another call takes, or the iteration ended. Only the thread that iterates knows what it has handed out."""
+        chunk = sub.chunk
+        if chunk is None:
+            return
+        if chunk.thread == get_ident() and chunk.handed < sum([p.stop - p.start for p in chunk.pieces]):
+            change = sub.give_back(chunk)
+            self.session.commit([change])
+            sub.given_back(chunk, change)
+        else:
+            sub.chunk = None
+        self.core.moved(sub, self.session.now, fsynced=False)
+
+    def close_chunks(self) -> None:
+        """The client is about to be closed by this thread."""
+        with self.session.entered():
+            for sub in self.core.subscriptions.values():
+                self._close_chunk(sub)
+
+    def _bury_loss(self, sub: Subscription, loss: Loss) -> None:
+        changes, error = sub.bury(loss, self.session.clock.wall())
+        self.session.commit(changes)
+        sub.buried(loss)
+        self.core.moved(sub, self.session.now, fsynced=True)
+        self.session.send()
+        raise error
+
+    # Processing
+
+    def process(self, topic: str, handler: Handler, timeout: float | None, most: int) -> Flow[int]:
+        """Hand up to `most` messages to a handler, each in a transaction of its own; how many were taken."""
+        sub = yield from self.available(topic, timeout)
+        taken = 0
+        try:
+            while sub is not None and taken < most:
+                with self.session.entered():
+                    found = self._process_next(sub, handler, taken, more=taken + 1 < most)
+                    if found is None:
+                        break
+                    taken += found
+                    held = self.session.held_since
+                    if held is not None and self.session.now - held >= HELD_SECONDS:
+                        self.session.sync()
+                    self.session.send()
+        finally:
+            with self.session.lock:
+                if self.session.held_since is not None and not self.session.closed:
+                    self.session.sync()
+                    self.session.turn()
+        return taken
+
+    def _process_next(self, sub: Subscription, handler: Handler, before: int, *, more: bool) -> int | None:
+        """One message: 1 where it was taken, 0 where it had been before, None where there is none."""
+        if not sub.on or not sub.available:
+            return None
+        self._close_chunk(sub)
+        taking = sub.take(1)
+        if isinstance(taking, Loss):
+            if before:
+                return None  # The next call raises it.
+            self._bury_loss(sub, taking)
+        assert isinstance(taking, Taking)
+        if not taking.pieces:
+            self._took(sub, taking, fsynced=self.session.commit(taking.change(sub.topic)))
+            return 0
+        message = next(iter(Batch(sub.topic, taking.pieces)))
+        most = self.session.settings.handler_attempts
+        attempts = sub.attempt(message.position)
+        if attempts > most:
+            self._bury(sub, taking, message, f"the process ended in the handler {most} times", most)
+            return 1
+        if not sub.counted_ahead:
+            self.session.commit([Tried(sub.topic, message.position, attempts)])
+        sub.attempted(message.position, attempts)
+        return self._handle(sub, taking, message, handler, attempts, more=more)
+
+    def _handle(
+        self, sub: Subscription, taking: Taking, message: Message, handler: Handler, attempts: int, *, more: bool
+    ) -> int:
+        following = sub.following(taking) if more else None
+
+        def changes() -> list[Change]:
+            ahead: list[Change] = [Tried(sub.topic, following, 1)] if following is not None else []
+            return [*taking.change(sub.topic), *ahead]
+
+        try:
+            with self.session.transacting(changes, fsync=False) as transaction:
+                try:
+                    handler(message, transaction)
+                except (StorageError, apsw.FullError, apsw.IOError, apsw.CorruptError):
+                    raise  # The disk failed, not the handler.
+                except Exception as error:
+                    raise _HandlerFailed(error) from error
+        except _HandlerFailed as failed:
+            return self._failed(sub, taking, message, failed.error, attempts)
+        self._took(sub, taking, fsynced=self.session.settings.power_safe)
+        if following is not None:
+            sub.attempted(following, 1, ahead=True)
+        return 1
+
+    def _failed(self, sub: Subscription, taking: Taking, message: Message, error: Exception, attempts: int) -> int:
+        self.session.counters["handler_errors"] += 1
+        _log.warning("handler failed on %s of %s, attempt %d: %r", message.id, sub.topic, attempts, error)
+        if attempts < self.session.settings.handler_attempts:
+            raise error
+        self._bury(sub, taking, message, f"{type(error).__name__}: {error}", attempts)
+        return 1
+
+    def _bury(self, sub: Subscription, taking: Taking, message: Message, error: str, attempts: int) -> None:
+        letter = Buried(
+            sub.topic, message.id, message.id, message.publisher, message.counter, message.stamp, message.body, error,
+            attempts, self.session.clock.wall(),
+        )  # fmt: skip
+        self.session.commit([*taking.change(sub.topic), letter])
+        self._took(sub, taking, fsynced=True)
+        _log.error("%s of %s goes to the dead letters after %d attempts: %s", message.id, sub.topic, attempts, error)
+
+    def _took(self, sub: Subscription, taking: Taking, *, fsynced: bool) -> None:
+        sub.took(taking)
+        self.core.moved(sub, self.session.now, fsynced=fsynced)
+
+    def renew(self, *, keep: bool) -> None:
+        """Make the state directory another publisher, fsynced; `keep`: with its unfinished puts, else without."""
+        session, core = self.session, self.core
+        with session.entered():
+            for topic in [] if keep else [t for t, chain in core.outbox.chains.items() if chain.rows]:
+                changes, _ = core.outbox.discard(topic)
+                self.store.commit(changes, fsync=True)
+                core.outbox.removed()
+                core.outbox.discarded(topic)
+            store = secrets.token_hex(8)
+            wanted = [sub for sub in core.subscriptions.values() if sub.on]
+            session.commit([Renewed(store), *core.outbox.renewal(), *[sub.intend(True) for sub in wanted]])
+            core.renewed(store, wanted)
+            session.turn()
+
+    def close(self, seconds: float) -> None:
+        """End the session; acknowledgements may take `seconds`."""
+        self.close_here()
+        if not self.session.closed:
+            self.session.close(seconds)
+
+    def close_here(self) -> None:
+        """What this thread has taken and not handed out is for the next start."""
+        if not self.session.closed:
+            self.close_chunks()
+
+    # State
+
+    def unfinished(self, topic: str) -> int:
+        """How many messages on a topic are put and not finished."""
+        with self.session.entered():
+            return sum([row.count for row in self.core.outbox.chain(check_topic(topic)).rows])
+
+    def subscriptions(self) -> dict[str, dict[str, Any]]:
+        """Every subscription: wanted, settled, position."""
+        with self.session.entered():
+            return {
+                topic: {"on": sub.on, "settled": sub.settled, "position": format_position(sub.position)}
+                for topic, sub in self.core.subscriptions.items()
+            }
+
+
+class _HandlerFailed(Exception):
+    """Carries a handler's exception out of the transaction that it rolls back."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error

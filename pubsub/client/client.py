@@ -1,0 +1,350 @@
+"""The client that blocks: what most applications call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from pubsub.client.calls import PROCESS_MAX, RECEIVE_MAX, Calls, Handler
+from pubsub.client.deadletters import DeadLetter, dead_letters
+from pubsub.client.export import export_client
+from pubsub.client.message import Batch, Message
+from pubsub.client.publisher import Publisher
+from pubsub.client.session import Session
+from pubsub.client.transaction import Ticket, Transaction
+from pubsub.client.waiting import Flow, Result
+from pubsub.config.settings import ClientSettings
+
+if TYPE_CHECKING:
+    import zmq
+
+    from pubsub.clock import Clock
+
+ACKNOWLEDGE_SECONDS: Final = 0.2
+"""How long `close` waits for the last acknowledgements to be answered."""
+
+
+def make_settings(
+    settings: ClientSettings | None,
+    proxies: Sequence[str] | None,
+    directory: Path | str | None,
+    power_safe: bool | None,
+    timeout: float | None,
+) -> ClientSettings:
+    """Settings with what a caller named beside them."""
+    named: dict[str, Any] = {}
+    if proxies is not None:
+        named["proxies"] = (proxies,) if isinstance(proxies, str) else tuple(proxies)
+    if directory is not None:
+        named["directory"] = Path(directory)
+    if power_safe is not None:
+        named["power_safe"] = power_safe
+    if timeout is not None:
+        named["timeout_seconds"] = timeout
+    return replace(settings or ClientSettings(), **named)
+
+
+def counters(rows: Sequence[Any]) -> Sequence[int]:
+    """The counters of the messages in outbox rows, in order."""
+    if not rows:
+        return range(0)
+    if rows[-1].last - rows[0].counter == sum([row.count for row in rows]) - 1:
+        return range(rows[0].counter, rows[-1].last + 1)
+    return [counter for row in rows for counter in range(row.counter, row.last + 1)]
+
+
+class Client:
+    """A durable client: publisher and subscriber under one name.
+
+    Every call may be made from any thread. Its state is a directory; one process at a time has it open.
+
+    Args:
+        name: the client ID, 1-64 of A-Z a-z 0-9 . _ -
+        proxies: the proxies' addresses, tried in this order.
+        directory: where its state lives; None: under the user's data directory, by client ID.
+        power_safe: fsync every commit, so that a power cut of this host takes nothing back either.
+        timeout: of a call that names none, in seconds.
+        settings: everything that can be set; what is named beside it wins.
+        context: a ZeroMQ context to share, which `inproc://` addresses need.
+        clock: where the time comes from.
+        random: where numbers start; None: the operating system's randomness.
+        boot: identifies this start of the operating system; None: it is asked.
+
+    Raises:
+        InvalidName, ConfigurationError: the name, an address or a setting cannot be.
+        StorageError: the directory cannot be used; StoreInUse where another process has it open.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        proxies: Sequence[str] | None = None,
+        directory: Path | str | None = None,
+        power_safe: bool | None = None,
+        timeout: float | None = None,
+        settings: ClientSettings | None = None,
+        context: zmq.Context[Any] | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        boot: str | None = None,
+    ) -> None:
+        made = make_settings(settings, proxies, directory, power_safe, timeout)
+        self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot)
+        self._calls = Calls(self._session)
+
+    @property
+    def name(self) -> str:
+        """The client ID."""
+        return self._session.name
+
+    @property
+    def settings(self) -> ClientSettings:
+        """What it may do."""
+        return self._session.settings
+
+    @property
+    def path(self) -> Path:
+        """The file of its state."""
+        return Path(self._session.store.path)
+
+    @property
+    def publisher_id(self) -> str:
+        """Who its messages come from, as subscribers see it: `client ID/store ID`."""
+        return f"{self._session.name}/{self._session.core.publisher}"
+
+    def _run(self, flow: Flow[Result]) -> Result:
+        session = self._session
+        try:
+            wait = next(flow)
+            while True:
+                wait = flow.send(session.wait(wait.done, wait.deadline))
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+    # Puts
+
+    def put(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        timeout: float | None = None,
+        transaction: Transaction | None = None,
+        wait: bool = True,
+    ) -> Ticket:
+        """Put one message; with it, what is unfinished on its topic goes out first.
+
+        Args:
+            topic: 1-80 printable ASCII characters without space.
+            body: what; it must fit into a batch of BATCH_BYTES_MAX.
+            timeout: in seconds; None: the client's.
+            transaction: it happens in this transaction's commit, and the call returns at once.
+            wait: until the server has it on its disk. False: it is in the outbox and on its way; `flush` waits.
+
+        Returns:
+            A ticket: its `counter` is the message's, its `done` says whether the server has it on its disk.
+
+        Raises:
+            InvalidName, TooLarge, CallerError: it cannot be put; nothing was written.
+            StorageError: the outbox's disk refused; nothing was sent.
+            InDoubt: nobody answered in time; the message is kept and goes out once, with the next put or `flush`.
+            StateCopied: a copy of this state was used elsewhere; see `renew`.
+        """
+        (row,) = self._run(self._calls.put_many(topic, (body,), timeout, transaction, wait))
+        return Ticket(row)
+
+    def put_many(
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        *,
+        timeout: float | None = None,
+        transaction: Transaction | None = None,
+        wait: bool = True,
+    ) -> Sequence[int]:
+        """Put messages in order, in one commit, and in as few batches as they fit into.
+
+        Returns:
+            The messages' counters.
+
+        Raises:
+            As `put`.
+        """
+        return counters(self._run(self._calls.put_many(topic, bodies, timeout, transaction, wait)))
+
+    def publisher(
+        self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
+    ) -> Publisher:
+        """Put messages one at a time and send them in batches; a context manager that flushes at its end.
+
+        Args:
+            topic: where.
+            records: messages in a batch; size: bytes of a batch; linger: seconds until an open batch is sent. None:
+                the client's settings.
+        """
+        return Publisher(self._calls, self._run, topic, records=records, size=size, linger=linger)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Finish every unfinished put.
+
+        Raises:
+            InDoubt: not all could be in time; they are kept.
+        """
+        self._run(self._calls.flush(timeout))
+
+    def discard(self, topic: str) -> int:
+        """Give up every unfinished put on a topic; those in doubt may have been taken all the same.
+
+        Returns:
+            How many messages those were.
+        """
+        return self._calls.discard(topic)
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """One commit of the client's database around a `with` block: rows of the caller's own, and any number of puts.
+
+        Either all of it happens, once, or, where the block raises or the process ends, none. It is fsynced before any
+        of its puts is sent. Other threads wait; the block must not call this client but for
+        `put(…, transaction=…)` and `put_many(…, transaction=…)`.
+        """
+        return self._calls.transaction()
+
+    def unfinished(self, topic: str) -> int:
+        """How many messages on a topic are put and not known to be on the server's disk."""
+        return self._calls.unfinished(topic)
+
+    # Subscriptions
+
+    def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
+        """Receive what is put on a topic from now on. Where it is subscribed to already, nothing is sent.
+
+        Raises:
+            InvalidName: that is not a topic.
+            Unavailable: it is not confirmed in time; every call on the topic, and every start, asks again.
+            StorageError: the disk refused; nothing was sent.
+        """
+        self._run(self._calls.intend(topic, True, timeout))
+
+    def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
+        """Receive nothing more of a topic, and forget what is waiting. Raises as `subscribe`."""
+        self._run(self._calls.intend(topic, False, timeout))
+
+    def subscriptions(self) -> dict[str, dict[str, Any]]:
+        """By topic: `on`, whether it is wanted; `settled`, whether the service confirmed that; `position`."""
+        return self._calls.subscriptions()
+
+    def get(self, topic: str, timeout: float | None = None) -> Message | None:
+        """The next message; it is marked as taken just before this returns, and never comes again.
+
+        Args:
+            topic: one that is subscribed to.
+            timeout: in seconds; None: the client's. 0: only what is here already.
+
+        Returns:
+            The message; None where nothing came in time.
+
+        Raises:
+            NotSubscribed: to this topic.
+            Unavailable: nobody answered in time.
+            DataLoss: messages are lost; said once, and the next call goes on behind them.
+            Superseded: this client was opened elsewhere later.
+            StateCopied: this state is an older copy of itself; see `renew`.
+            StorageError: the disk refused to mark it; it was not taken.
+        """
+        batch = self._run(self._calls.get_many(topic, 1, timeout))
+        return batch[0] if batch else None
+
+    def get_many(self, topic: str, max: int = RECEIVE_MAX, timeout: float | None = None) -> Batch:  # noqa: A002
+        """As many of the next messages as are here, up to `max`; waits only for the first. Raises as `get`.
+
+        Returns:
+            A sequence of messages that are built as they are looked at; empty where nothing came in time.
+        """
+        return self._run(self._calls.get_many(topic, max, timeout))
+
+    def messages(self, topic: str, timeout: float | None = None) -> Iterator[Message]:
+        """Message after message, until none comes for `timeout` seconds; None: without end.
+
+        They are marked as taken some at a time; those that are not handed out when the iteration ends are for the next
+        call. A process that is killed while it iterates loses at most CHUNK_MAX of them; `process` loses none.
+        Raises as `get`; without a time-out it waits on where nobody answers.
+        """
+        while True:
+            found = self._run(self._calls.get_on(topic, timeout))
+            if found is None:
+                return
+            batch, chunk = found
+            try:
+                for message in batch:
+                    if chunk.over:
+                        break
+                    chunk.handed += 1
+                    yield message
+            finally:
+                self._calls.end_chunk(topic, chunk)
+
+    def process(
+        self,
+        topic: str,
+        handler: Handler,
+        timeout: float | None = None,
+        max: int = PROCESS_MAX,  # noqa: A002
+    ) -> int:
+        """Hand messages to a handler, each once: its effect, its puts and the position commit together or not at all.
+
+        `handler(message, transaction)` gets a message and an open transaction of the client's database. One that
+        raises rolls back, and so does the end of the process; the message comes again, and the exception is raised
+        from here. The attempt is counted before the handler runs: after `handler_attempts` of them the message moves
+        to the dead letters with its error, and it goes on.
+
+        Args:
+            topic: one that is subscribed to.
+            handler: called for one message after another, on this thread.
+            timeout: for the first message, in seconds; None: the client's.
+            max: messages to take at most; never more than are here.
+
+        Returns:
+            How many were taken, dead letters included; 0 where nothing came in time.
+
+        Raises:
+            As `get`, and what the handler raises.
+        """
+        return self._run(self._calls.process(topic, handler, timeout, max))
+
+    def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
+        """Messages that a handler failed on too often, and ranges that were lost; of one topic or of all."""
+        return dead_letters(self._session, topic)
+
+    # The client
+
+    def export(self, directory: Path | str) -> Path:
+        """Write the state as the paper's tree, `client_{id}/{topic}/last_get_id|last_put_counter`; its directory.
+
+        Raises:
+            StorageError: it is there already, or cannot be written.
+        """
+        return export_client(self._session, Path(directory))
+
+    def renew(self, *, keep: bool = True) -> None:
+        """Make a state directory that was copied usable again: as another publisher, subscribed anew.
+
+        Args:
+            keep: the unfinished puts, which may be on the server already; False: discard them.
+        """
+        self._calls.renew(keep=keep)
+
+    def close(self) -> None:
+        """Fsync, acknowledge, and release everything; what is unfinished is kept. More than once is fine."""
+        self._calls.close(ACKNOWLEDGE_SECONDS)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,40 @@
+"""A client's state as the paper's tree of directories (section 5.1).
+
+client_{id}/{topic}/last_get_id        the ID of the last message taken, or -1
+client_{id}/{topic}/last_put_counter   the counter of the last message put and not discarded
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pubsub.client.session import Session
+from pubsub.errors import StorageError
+from pubsub.protocol.names import file_name, format_position
+
+
+def export_client(session: Session, directory: Path) -> Path:
+    """Write the state of an open session below `directory`.
+
+    Returns:
+        The client's directory.
+
+    Raises:
+        StorageError: it is there already, or cannot be written.
+    """
+    with session.entered():
+        puts = {topic: chain.previous for topic, chain in session.core.outbox.chains.items() if chain.previous}
+        gets = {topic: sub.position for topic, sub in session.core.subscriptions.items() if sub.on}
+    root = Path(directory) / f"client_{session.name}"
+    try:
+        root.mkdir(parents=True)
+        for topic in sorted(puts.keys() | gets.keys()):
+            folder = root / file_name(topic)
+            folder.mkdir()
+            if topic in gets:
+                (folder / "last_get_id").write_text(f"{format_position(gets[topic])}\n")
+            if topic in puts:
+                (folder / "last_put_counter").write_text(f"{puts[topic]}\n")
+    except OSError as error:
+        raise StorageError(str(root), f"cannot be written: {error.strerror}") from None
+    return root

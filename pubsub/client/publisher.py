@@ -1,0 +1,186 @@
+"""Puts one at a time, sent in batches: by number of messages, by bytes, or when an open batch has lingered enough.
+
+A message costs an append and a ticket; everything else is per batch. While batches are in flight the next one fills,
+and a window of them bounds what is open: beyond it `put` waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from pubsub.client.calls import Calls, check_body
+from pubsub.client.outbox import DISCARDED, DONE, Row
+from pubsub.client.waiting import Flow
+from pubsub.errors import CallerError, PubsubError
+from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.protocol import batch_size, check_topic
+
+_NEVER: Final = float("inf")
+
+
+class Filling:
+    """A batch that is being filled; `row` is there once it is in the outbox."""
+
+    __slots__ = ("bodies", "row", "size")
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.size = 0
+        self.row: Row | None = None
+
+
+class BatchTicket:
+    """One message of a batch: where it is on its way."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Filling, index: int) -> None:
+        self._batch, self._index = batch, index
+
+    @property
+    def counter(self) -> int | None:
+        """Its number, which its subscribers see as `Message.counter`; None while its batch is open."""
+        row = self._batch.row
+        return None if row is None else row.counter + self._index
+
+    @property
+    def done(self) -> bool:
+        """Whether it is on the server's disk."""
+        row = self._batch.row
+        return row is not None and row.state == DONE
+
+    @property
+    def discarded(self) -> bool:
+        """Whether it was given up by `discard`."""
+        row = self._batch.row
+        return row is not None and row.state == DISCARDED
+
+
+class Publisher:
+    """Messages of one topic in batches; made by `Client.publisher`.
+
+    Any thread may put. Leaving its `with` block flushes it.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        run: Callable[[Flow[Any]], Any],
+        topic: str,
+        *,
+        records: int | None,
+        size: int | None,
+        linger: float | None,
+    ) -> None:
+        settings = calls.session.settings
+        self.topic = check_topic(topic)
+        self._calls, self._run = calls, run
+        self._records = min(settings.publisher_records if records is None else records, BATCH_RECORDS_MAX)
+        self._size = min(settings.publisher_bytes if size is None else size, BATCH_BYTES_MAX)
+        self._linger = settings.linger_seconds if linger is None else linger
+        if self._records < 1 or self._size < 1 or self._linger < 0:
+            raise CallerError("a publisher's batch has at least 1 record and 1 byte, and lingers for 0 s or longer")
+        self._lock = threading.Lock()
+        self._filling = Filling()
+        self._deadline = _NEVER
+        self._room = 2 * settings.window
+        self._chain = calls.core.outbox.chain(topic)
+        calls.session.timers.append(self)
+
+    def put(self, body: bytes) -> BatchTicket:
+        """Put one message; waits only where a window of batches is unfinished.
+
+        Returns:
+            A light ticket: `done` says whether the message is on the server's disk.
+
+        Raises:
+            As `Client.put`.
+        """
+        if type(body) is not bytes or len(body) >= self._size:
+            body = check_body(body)
+        with self._lock:
+            filling = self._filling
+            bodies = filling.bodies
+            index = len(bodies)
+            filling.size += len(body)
+            if index and batch_size(index + 1, filling.size) > BATCH_BYTES_MAX:
+                filling.size -= len(body)
+                self._close_batch()
+                filling, index = self._filling, 0
+                bodies, filling.size = filling.bodies, len(body)
+            bodies.append(body)
+            if index + 1 >= self._records or filling.size >= self._size:
+                self._close_batch()
+            elif not index:
+                self._deadline = self._calls.session.now + self._linger
+                self._calls.session.wake()
+        if len(self._chain.rows) >= self._room:
+            self._run(self._calls.room(self.topic, self._calls.until(None)))
+        return BatchTicket(filling, index)
+
+    def _close_batch(self) -> None:
+        """The open batch goes to the outbox and is sent. The publisher's lock is held."""
+        filling, session = self._filling, self._calls.session
+        self._deadline = _NEVER
+        if not filling.bodies:
+            return
+        session.enter()
+        try:
+            (filling.row,) = session.put_rows(self.topic, (filling.bodies,), self._calls.until(None))
+        finally:
+            session.lock.release()
+        filling.bodies = []
+        self._filling = Filling()
+
+    def deadline(self) -> float:
+        """When the open batch is to be sent, on the monotonic clock."""
+        return self._deadline
+
+    def tick(self, now: float) -> None:
+        """Send the open batch; called by the thread that drives the sockets, which must not wait for a put."""
+        if not self._lock.acquire(blocking=False):
+            self._deadline = now + self._linger / 4
+            return
+        try:
+            self._close_batch()
+        except PubsubError:
+            self._deadline = now + 1.0  # It stays open: the next put or flush raises this, or goes on.
+        finally:
+            self._lock.release()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send the open batch and wait until everything put so far is on the server's disk.
+
+        Raises:
+            As `Client.put`.
+        """
+        with self._lock:
+            self._close_batch()
+        self._run(self._calls.flush_topic(self.topic, timeout))
+
+    def close(self) -> None:
+        """Flush, and put no more."""
+        try:
+            self.flush()
+        finally:
+            if self in self._calls.session.timers:
+                self._calls.session.timers.remove(self)
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if kind is None:
+            self.close()
+            return
+        # Special case: the block failed. What it put is sent, and waited for no longer than a moment's try.
+        try:
+            with self._lock:
+                self._close_batch()
+        except PubsubError:
+            return  # The block's own error says more.
+        finally:
+            if self in self._calls.session.timers:
+                self._calls.session.timers.remove(self)

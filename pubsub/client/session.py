@@ -1,0 +1,407 @@
+"""One open client: its core, its store, its Messenger, and the one lock that orders what they do.
+
+Whatever happens is the same short turn, under the lock: take the answers that came, let the core handle them, commit
+what is due, fsync where that is due, send what may be sent. A call does its own change first and then such a turn; the
+thread that drives the sockets does one whenever an answer came or a deadline passed (it is the Messenger's `ticker`).
+Nobody waits for the sockets while holding the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any, Final, Protocol
+
+import zmq
+
+from pubsub.client.changes import Change
+from pubsub.client.core import ClientCore, CoreSettings
+from pubsub.client.numbers import Numbers
+from pubsub.client.outbox import REMOVE_ROWS, Draft, Row
+from pubsub.client.store import Store
+from pubsub.client.subscription import Subscription
+from pubsub.client.transaction import TRANSACTION_RECORDS_MAX, Transaction
+from pubsub.clock import Clock, SystemClock
+from pubsub.config.locations import state_directory
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import CallerError, ConfigurationError, DecodeError, PubsubError, StorageError, TooLarge
+from pubsub.limits import PROXIES_MAX
+from pubsub.messenger import Messenger
+from pubsub.protocol import Put, Status, check_id, decode, encode
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_NEVER: Final = float("inf")
+_log: Final = logging.getLogger("pubsub.client")
+
+
+class Timer(Protocol):
+    """Something that wants to be looked at when its time has come: a publisher with an open batch."""
+
+    def deadline(self) -> float:
+        """When, on the monotonic clock; infinity: not at all."""
+
+    def tick(self, now: float) -> None:
+        """Do it. Called without the session's lock, and must not wait for another thread."""
+
+
+def boot_id() -> str:
+    """Which start of the operating system this is; "" where that cannot be known."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+class Session:
+    """One open client.
+
+    Args:
+        name: the client ID.
+        settings: what it may do.
+        context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
+        clock: where the time comes from.
+        random: where numbers start.
+        boot: identifies this start of the operating system.
+
+    Raises:
+        InvalidName, ConfigurationError, StorageError: see `Client`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: ClientSettings,
+        *,
+        context: zmq.Context[Any] | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        boot: str | None = None,
+    ) -> None:
+        self.name = check_id("client ID", name)
+        if not 0 < len(settings.proxies) <= PROXIES_MAX:
+            raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; {len(settings.proxies)} are named")
+        self.settings = settings
+        self.clock: Clock = clock or SystemClock()
+        self.lock = threading.RLock()
+        self.owner: int | None = None
+        self.closed = False
+        self._inbox: deque[tuple[int, Status]] = deque()
+        self._registered: dict[int, int] = {}
+        self._next = _NEVER
+        self._held_since: float | None = None
+        self.timers: list[Timer] = []
+        self.watchers: list[Callable[[], None]] = []
+        self.counters = {"undecodable": 0, "handler_errors": 0}
+        self.trouble: PubsubError | None = None
+        directory = Path(settings.directory) if settings.directory is not None else state_directory("client", name)
+        self.store = Store(
+            directory / f"{name}.db", boot_id() if boot is None else boot, power_safe=settings.power_safe
+        )
+        try:
+            self.core = self._load(random or SystemRandom())
+            self._messenger = Messenger(context, self.clock)
+            self._messenger.ticker = self
+            try:
+                self._peers = [self._messenger.connect(proxy) for proxy in settings.proxies]
+            except BaseException:
+                self._messenger.close()
+                raise
+        except BaseException:
+            self.store.close(clean=False)
+            raise
+        self._ask_again()
+
+    def _load(self, random: Random) -> ClientCore:
+        settings, store = self.settings, self.store
+        numbers = Numbers(store.state("milliseconds"), self.clock.wall, random, store.save_milliseconds)
+        core = ClientCore(
+            CoreSettings(
+                client=self.name,
+                path=store.path,
+                publisher=store.state("store"),
+                proxies=len(settings.proxies),
+                tries=settings.tries,
+                try_seconds=settings.try_seconds,
+                window=settings.window,
+                outbox_bytes_max=settings.outbox_bytes_max,
+                prefetch_records=settings.prefetch_records,
+                prefetch_bytes=settings.prefetch_bytes,
+            ),
+            numbers,
+            store.state("cuts"),
+            store.taken,
+            self.clock.wall,
+        )
+        core.outbox.load(store.chains(), store.rows())
+        core.load_subscriptions(store.subscriptions())
+        return core
+
+    def _ask_again(self) -> None:
+        """Every start asks again for what is not settled."""
+        with self.lock:
+            now = self.now
+            for sub in self.core.subscriptions.values():
+                if not sub.settled:
+                    self.core.want(sub, now + self.settings.timeout_seconds, now)
+            self.turn()
+
+    @property
+    def now(self) -> float:
+        """The monotonic clock, in seconds."""
+        return self.clock.monotonic()
+
+    # The lock
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Hold the lock for a call.
+
+        Raises:
+            CallerError: the client is closed, or this thread is inside a transaction.
+        """
+        self.enter()
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    def enter(self) -> None:
+        """Take the lock for a call; `lock.release` gives it back.
+
+        Raises:
+            CallerError: the client is closed, or this thread is inside a transaction.
+        """
+        if self.owner == threading.get_ident():
+            raise CallerError(
+                "this thread is inside a transaction of the same client; "
+                "there only put(…, transaction=…) is possible, and it goes out with the commit"
+            )
+        self.lock.acquire()
+        if self.closed:
+            self.lock.release()
+            raise CallerError(f"client {self.name} is closed")
+
+    # The turn
+
+    def deadline(self) -> float | None:
+        """When a turn has something to do (the Messenger's ticker)."""
+        if self._inbox:
+            return float("-inf")
+        due = self._next
+        for timer in self.timers:
+            due = min(due, timer.deadline())
+        return None if due == _NEVER else due
+
+    def tick(self, now: float) -> None:
+        """A turn on the thread that drives the sockets (the Messenger's ticker)."""
+        for timer in tuple(self.timers):
+            if timer.deadline() <= now:
+                timer.tick(now)
+        if not self._inbox and now < self._next:
+            return
+        with self.lock:
+            if not self.closed:
+                try:
+                    self.turn()
+                except PubsubError as error:
+                    self.trouble = error
+                    self._next = now + self.settings.try_seconds
+                    _log.warning("client %s: %s", self.name, error)
+
+    def turn(self) -> None:
+        """Take answers, commit, fsync, send. The lock is held.
+
+        Raises:
+            StorageError: a commit failed; it is tried again later, and what depends on it has not happened.
+        """
+        core, now = self.core, self.now
+        while self._inbox:
+            token, status = self._inbox.popleft()
+            core.receive(token, status, now)
+        core.tick(now)
+        if core.due:
+            due, core.due = core.due, []
+            self.commit([change for one in due for change in one.changes])
+            for one in due:
+                one.then()
+        if core.outbox.finished_rows >= REMOVE_ROWS:
+            self.commit(())
+        if core.wants_sync:
+            self.sync()
+        self.send()
+        for watcher in tuple(self.watchers):
+            watcher()
+
+    def commit(self, changes: Sequence[Change], *, fsync: bool = False) -> bool:
+        """Commit changes, and with them the rows that are finished; whether that was fsynced. The lock is held.
+
+        Raises:
+            StorageError: nothing of it happened.
+        """
+        outbox = self.core.outbox
+        removals = outbox.removals() if outbox.finished_rows else []
+        fsynced = self.store.commit([*removals, *changes], fsync=fsync)
+        if removals:
+            outbox.removed()
+        if fsynced:
+            self._synced()
+        return fsynced
+
+    def sync(self) -> None:
+        """Fsync all that was committed. The lock is held.
+
+        Raises:
+            StorageError: it could not be.
+        """
+        self.store.sync()
+        self._synced()
+
+    def _synced(self) -> None:
+        self._held_since = None
+        self.core.synced()
+
+    def send(self) -> None:
+        """Send what may be sent, and note when the next turn is due. The lock is held."""
+        core, now = self.core, self.now
+        for outgoing in core.outgoing(now):
+            message = outgoing.message
+            if outgoing.row is not None and outgoing.row.body is None and isinstance(message, Put):
+                message.body = self.store.body(message.counter)
+            head, body = encode(message)
+            try:
+                self._registered[outgoing.token] = self._messenger.send(
+                    self._peers[outgoing.proxy],
+                    (head, body) if len(body) else head,
+                    partial(self._answered, outgoing.token),
+                    retry=False,
+                )
+            except TooLarge as error:  # The Messenger is at a limit of its own: the next try may find room.
+                _log.warning("client %s: %s", self.name, error)
+        if core.forgotten:
+            for token in core.forgotten:
+                if (registered := self._registered.pop(token, None)) is not None:
+                    self._messenger.forget(registered)
+            core.forgotten.clear()
+        due = core.deadline(now)
+        before, self._next = self._next, _NEVER if due is None else due
+        if self._next < before:
+            self._messenger.wake()
+
+    def _answered(self, token: int, peer: object, contents: Any, frames: Sequence[Any]) -> None:
+        self._registered.pop(token, None)
+        try:
+            status = decode(contents, frames[0] if frames else None)
+        except DecodeError as error:
+            self.counters["undecodable"] += 1
+            _log.warning("client %s: an answer is dropped: %s", self.name, error)
+            return
+        if isinstance(status, Status):
+            self._inbox.append((token, status))
+
+    def wait(self, done: Callable[[], bool], deadline: float) -> bool:
+        """Drive the sockets, or wait while another thread does, until `done()` or the deadline; what `done()` says."""
+        return self._messenger.wait(done, deadline)
+
+    def wake(self) -> None:
+        """Let the thread that drives the sockets see an earlier deadline."""
+        self._messenger.wake()
+
+    def check_disk(self) -> None:
+        """See that the disk takes writes again after it was full. The lock is held.
+
+        Raises:
+            StoreFull: it does not; nothing is requested until it does.
+        """
+        if self.store.full:
+            self.sync()
+
+    # Puts
+
+    def put_rows(self, topic: str, batches: Sequence[Sequence[bytes]], until: float) -> list[Row]:
+        """Commit batches to the outbox and send them, after those before. The lock is held.
+
+        Raises:
+            TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
+        """
+        core = self.core
+        if core.copied is not None:
+            raise core.copied
+        draft = Draft(core.outbox)
+        for bodies in batches:
+            draft.add(topic, bodies)
+        self.commit(draft.changes())
+        core.outbox.accept(draft)
+        core.finish(topic, until)
+        self.turn()
+        return draft.rows
+
+    @contextmanager
+    def transacting(self, changes: Callable[[], Sequence[Change]], *, fsync: bool) -> Iterator[Transaction]:
+        """One commit around the block: what it executes, its puts, and `changes()` asked at its end. The lock is held.
+
+        Raises:
+            StorageError: it could not be committed; nothing of it happened.
+        """
+        if self.core.copied is not None:
+            raise self.core.copied
+        self.check_disk()
+        self.core.numbers.ensure(TRANSACTION_RECORDS_MAX)
+        draft = Draft(self.core.outbox)
+        transaction = Transaction(self.store.db, draft)
+        try:
+            with self.store.transaction(fsync=fsync):
+                self.owner = threading.get_ident()
+                yield transaction
+                transaction.check_in_transaction()
+                self.store.apply([*draft.changes(), *changes()])
+        finally:
+            self.owner = None
+            transaction.open = False
+        now = self.now
+        self.core.outbox.accept(draft, held=not fsync)
+        for row in draft.rows:
+            self.core.finish(row.topic, now + self.settings.timeout_seconds)
+        if fsync or self.settings.power_safe:
+            self._synced()
+        elif draft.rows and self._held_since is None:
+            self._held_since = now
+
+    @property
+    def held_since(self) -> float | None:
+        """Since when rows wait for an fsync before they may be sent; None: none do."""
+        return self._held_since
+
+    # The end
+
+    def close(self, acknowledge_seconds: float) -> None:
+        """Fsync, acknowledge what was taken, and release everything; what is unfinished is kept.
+
+        Args:
+            acknowledge_seconds: how long the last acknowledgements may take.
+
+        Raises:
+            StorageError: the last commit failed; everything is released all the same.
+        """
+        flying: list[Subscription] = []
+        with self.entered():
+            try:
+                self.commit((), fsync=True)
+                flying = self.core.acknowledge(self.now)
+                self.send()
+            except StorageError as error:
+                _log.warning("client %s: %s", self.name, error)
+        if flying:
+            self.wait(lambda: not any(sub.deadline is not None for sub in flying), self.now + acknowledge_seconds)
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+        self._messenger.close()
+        with self.lock:
+            self.store.close()
