@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from pubsub.clock import Stamps
 from pubsub.messenger.framing import Prefix, pack
-from pubsub.protocol import Heartbeat, Message, Outcome, Status, encode
+from pubsub.protocol import Heartbeat, Merge, Message, Outcome, Status, encode
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.routing import Server
 
@@ -98,6 +98,14 @@ class Outbox:
         assert server.link is not None
         server.liveness.sent(now)
         self._to_server(server.link, 0, Heartbeat(self._proxy, self._stamps.last, leaving))
+
+    def merge(self, giver: Server, topic: str, receiver: Server, now: float) -> None:
+        """Have one of two holders give the topic to the other."""
+        assert giver.link is not None
+        giver.liveness.sent(now)
+        self.counters["merges_asked"] += 1
+        message = Merge(self._proxy, topic, receiver.address, receiver.topics[topic])
+        self._to_server(giver.link, 0, message)
 
     def _to_server(self, link: bytes, destination: int, message: Message) -> None:
         self.sends.append(Send(True, link, (b"", *self._frames(destination, message))))

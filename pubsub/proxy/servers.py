@@ -8,6 +8,7 @@ server's: answers from any other are dropped, and who sends a heartbeat on one i
 from __future__ import annotations
 
 from hashlib import blake2b
+from itertools import islice
 from typing import Final
 
 from pubsub.clock import Stamps
@@ -28,6 +29,12 @@ CONTESTED_MAX: Final = 10_000
 """Contested topics that one answer to an announcement names; the others follow as these are settled."""
 
 EXPIRE_SECONDS: Final = 1.0
+MERGE_SECONDS: Final = 1.0
+"""How often the holders of a contested topic are asked to merge, until it is settled."""
+
+MERGES_MAX: Final = 100
+"""Topics for which that is asked at once; the others follow as these are settled."""
+
 STARTING: Final = "proxy_starting"
 
 
@@ -61,7 +68,7 @@ class Servers:
         wait = settings.startup_wait_seconds
         self.starts_at = now + (settings.patience_seconds if wait is None else wait)
         self.deadline = now
-        self._expired = self._ticked = now
+        self._expired = self._ticked = self._merged = now
 
     def message(self, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from the servers' side.
@@ -310,7 +317,25 @@ class Servers:
         if now - self._expired >= EXPIRE_SECONDS:
             self._expired = now
             self._table.expire(now)
+        if self._table.contested:
+            if now - self._merged >= MERGE_SECONDS:
+                self._merge(now)
+            deadline = min(deadline, self._merged + MERGE_SECONDS)
         self.deadline = deadline
+
+    def _merge(self, now: float) -> None:
+        """Ask every live holder of a contested topic but the one with the lowest ID to give it to that one.
+
+        Servers do nothing where it is out of date, and several proxies may ask at once (the paper, section 3.1.6).
+        """
+        self._merged = now
+        live = (
+            (topic, [holder for holder in holders if holder.alive(now)])
+            for topic, holders in self._table.contested.items()
+        )
+        for topic, (receiver, *givers) in islice((found for found in live if len(found[1]) > 1), MERGES_MAX):
+            for giver in givers:
+                self._outbox.merge(giver, topic, receiver, now)
 
     def leave(self, now: float) -> None:
         """Say good-bye to the servers; the process ends."""
