@@ -282,9 +282,8 @@ class Demo:
 
 
 def _database(directory: Path) -> Path:
-    """The one SQLite file of a client's state directory."""
-    (path,) = [path for path in directory.iterdir() if path.read_bytes()[:15] == b"SQLite format 3"]
-    return path
+    """The SQLite file of a client's state directory, with the client's own tables and the application's."""
+    return directory / f"{directory.name}.db"
 
 
 def _tables(verdict: Verdict, demo: Demo) -> list[Table]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -39,7 +39,12 @@ app = typer.Typer(
     name="client", cls=ClientGroup, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
 )
 
+QUESTION_SECONDS: Final = 0.25
+"""Patience of a get with --wait 0: the service must be asked at least once."""
+
 Settings = Loaded[ClientSettings]
+_LETTER: Final = ("topic", "first", "last", "publisher", "counter", "stamp", "error", "attempts", "at")
+
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -91,12 +96,13 @@ def get(
 ) -> None:
     """Take messages of TOPIC; exit code 3 where there is none.
 
+    A message is taken when it is read from the service: a command that is killed before it wrote it has lost it.
     A single message is written as it is. Of several, each that does not end a line gets an end of line. With --json
     each is one line: id, topic, publisher, counter, stamp, and body, or body_base64 where the body is not UTF-8.
     """
     with _target(out) as stream, _opened(ctx, loaded) as opened:
         taken = 0
-        deadline = time.monotonic() + wait
+        deadline = time.monotonic() + max(wait, QUESTION_SECONDS)
         while taken < count:
             batch = opened.get_many(topic, count - taken, timeout=max(0.0, deadline - time.monotonic()))
             if not batch:
@@ -133,9 +139,9 @@ def put(
     with _source(path) as stream:
         body = stream.read()
     with _opened(ctx, loaded) as opened:
-        counter = opened.put(topic, body)
+        ticket = opened.put(topic, body)
     if as_json:
-        console.print_json({"client": ctx.obj, "topic": topic, "put": 1, "counter": counter})
+        console.print_json({"client": ctx.obj, "topic": topic, "put": 1, "counter": ticket.counter})
 
 
 @app.command()
@@ -167,7 +173,7 @@ def renew(
     ctx: typer.Context,
     keep: Annotated[
         bool, typer.Option("--keep/--discard", help="Put the unfinished puts again, or give them up.")
-    ] = False,
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Make a copied state directory a publisher of its own.
@@ -177,6 +183,27 @@ def renew(
     with _opened(ctx, loaded) as opened:
         opened.renew(keep=keep)
     console.report(as_json, {"client": ctx.obj, "renewed": True, "kept": keep}, f"{ctx.obj} is a new publisher")
+
+
+@app.command("dead-letters")
+@takes_settings(ClientSettings)
+def dead_letters(
+    loaded: Settings,
+    ctx: typer.Context,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="All without it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was lost, and what a handler failed on too often."""
+    with _opened(ctx, loaded) as opened:
+        letters = opened.dead_letters(topic)
+    if as_json:
+        console.print_json([_facts(letter.body) | {f: getattr(letter, f) for f in _LETTER} for letter in letters])
+        return
+    table = console.table("topic", "first", "last", "publisher", "attempts", "error")
+    for letter in letters:
+        row = (letter.topic, letter.first, letter.last, letter.publisher, str(letter.attempts), letter.error)
+        table.add_row(*row)
+    console.print_table(table)
 
 
 @app.command()
@@ -229,29 +256,29 @@ def _written(message: Message, as_json: bool, *, alone: bool) -> bytes:
         return message.body if alone or message.body.endswith(b"\n") else message.body + b"\n"
     import json
 
-    facts: dict[str, object] = {
-        "id": message.id,
-        "topic": message.topic,
-        "publisher": message.publisher,
-        "counter": message.counter,
-        "stamp": message.stamp,
-    }
+    facts = {"id": message.id, "topic": message.topic, "publisher": message.publisher, "counter": message.counter}
+    return json.dumps(facts | {"stamp": message.stamp} | _facts(message.body)).encode() + b"\n"
+
+
+def _facts(body: bytes | None) -> dict[str, object]:
+    """A body as JSON can say it."""
+    if body is None:
+        return {"body": None}
     try:
-        facts["body"] = message.body.decode()
+        return {"body": body.decode()}
     except UnicodeDecodeError:
         import base64
 
-        facts["body_base64"] = base64.b64encode(message.body).decode()
-    return json.dumps(facts).encode() + b"\n"
+        return {"body_base64": base64.b64encode(body).decode()}
 
 
 def _put_lines(opened: Client, topic: str, stream: IO[bytes], path: Path) -> tuple[int, float]:
     """Puts each line; a bar on stderr shows how far it is, if that is a terminal."""
     started = time.monotonic()
     done = 0
-    with _progress(path) as advance, opened.publisher() as publisher:
+    with _progress(path) as advance, opened.publisher(topic) as publisher:
         for line in stream:
-            publisher.put(topic, line[:-1] if line.endswith(b"\n") else line)
+            publisher.put(line[:-1] if line.endswith(b"\n") else line)
             done += 1
             advance(len(line))
         publisher.flush()

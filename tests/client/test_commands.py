@@ -1,0 +1,196 @@
+"""`pubsub client …` against a proxy and a server: what is printed, what is written, what the exit code says."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pubsub.cli import main
+from pubsub.config import ProxySettings, ServerSettings
+from pubsub.proxy.process import ProxyProcess
+from pubsub.server.process import ServerProcess
+
+Run = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A proxy and a server on threads; the proxy's address."""
+    directory = tmp_path_factory.mktemp("service")
+    proxy = ProxyProcess(
+        ProxySettings(id="p1", bind="tcp://127.0.0.1:0", directory=directory / "p1", startup_wait_seconds=0)
+    )
+    proxy.start()
+    server = ServerProcess(ServerSettings(id="s1", proxies=(proxy.servers or proxy.bind,), directory=directory / "s1"))
+    server.start()
+    threads = [threading.Thread(target=process.run) for process in (proxy, server)]
+    for thread in threads:
+        thread.start()
+    yield proxy.bind
+    for process, thread in zip((server, proxy), reversed(threads), strict=True):
+        process.stop()
+        thread.join()
+        process.close()
+
+
+@pytest.fixture
+def run(service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `pubsub client ARGUMENTS`, its state in a directory of the test's own."""
+    monkeypatch.setenv("PUBSUB_CLIENT_PROXIES", service)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+
+    def client(*arguments: str | Path, stdin: bytes | None = None) -> int:
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        return main(["client", *map(str, arguments)])
+
+    return client
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return request.node.name.replace("[", ".").replace("]", "")[:80]
+
+
+def test_what_is_put_is_got_once_byte_for_byte(
+    run: Run, topic: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    body = b"\x00\xff no line end"
+    (tmp_path / "body").write_bytes(body)
+    assert run("billing", "subscribe", topic) == 0
+    assert run("shop", "put", topic, tmp_path / "body") == 0
+    assert capfdbinary.readouterr().out == f"billing is subscribed to {topic}\n".encode()
+    assert run("billing", "get", topic) == 0
+    assert capfdbinary.readouterr().out == body
+    assert run("billing", "get", topic, "--wait", "0") == 3
+    captured = capfdbinary.readouterr()
+    assert captured.out == b""
+    assert captured.err == f"pubsub: error: {topic} has no message for billing within 0 s\n".encode()
+
+
+def test_lines_come_and_go(run: Run, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("c", "subscribe", topic) == 0
+    assert run("c", "put", topic, "-", "--lines", "--json", stdin=b"one\ntwo\n\nlast") == 0
+    put = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (put["put"], put["topic"]) == (4, topic)
+    assert run("c", "get", topic, "--count", "3", "--out", tmp_path / "out") == 0
+    assert (tmp_path / "out").read_bytes() == b"one\ntwo\n\n"
+    assert run("c", "get", topic, "--count", "3", "--wait", "0.1", "--out", tmp_path / "out") == 0
+    assert (tmp_path / "out").read_bytes() == b"last\n"
+
+
+def test_messages_as_json(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("c", "subscribe", topic, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"client": "c", "subscribed": topic}
+    for body in ("grüß".encode(), b"\xff"):
+        assert run("c", "put", topic, "-", "--json", stdin=body) == 0
+    counter = json.loads(capsys.readouterr().out.splitlines()[0])["counter"]
+    assert run("c", "get", topic, "--count", "2", "--json") == 0
+    text, other = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (text["body"], text["counter"], text["topic"]) == ("grüß", counter, topic)
+    assert text["publisher"].startswith("c/")
+    assert text["id"] != other["id"]
+    assert other["body_base64"] == "/w=="
+
+
+def test_unsubscribed_is_silent(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("c", "subscribe", topic) == 0
+    assert run("c", "put", topic, "-", stdin=b"x") == 0
+    assert run("c", "unsubscribe", topic) == 0
+    assert run("c", "get", topic, "--wait", "0") == 6
+    assert f"pubsub client c subscribe {topic}" in capsys.readouterr().err
+
+
+def test_without_a_service_a_put_is_in_doubt_kept_and_finished_later(
+    run: Run, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("reader", "subscribe", topic) == 0
+    nobody = ["--proxy", "tcp://127.0.0.1:9", "--timeout-seconds", "0.2"]
+    assert run("c", "put", topic, "-", *nobody, stdin=b"kept") == 5
+    error = capsys.readouterr().err
+    assert "pubsub client c flush" in error
+    assert f"pubsub client c discard {topic}" in error
+    assert run("reader", "get", topic, "--wait", "0") == 3
+    assert run("c", "flush") == 0
+    assert run("reader", "get", topic) == 0
+    assert "kept" in capsys.readouterr().out
+    assert run("reader", "get", topic, "--wait", "0") == 3
+
+
+def test_a_put_in_doubt_can_be_given_up(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("reader", "subscribe", topic) == 0
+    assert run("c", "put", topic, "-", "--proxy", "tcp://127.0.0.1:9", "--timeout-seconds", "0.2", stdin=b"x") == 5
+    capsys.readouterr()
+    assert run("c", "discard", topic, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"client": "c", "topic": topic, "discarded": 1}
+    assert run("c", "flush") == 0
+    assert run("reader", "get", topic, "--wait", "0.1") == 3
+
+
+def test_without_a_service_other_calls_are_unavailable(run: Run, topic: str) -> None:
+    assert run("c", "subscribe", topic, "--proxy", "tcp://127.0.0.1:9", "--timeout-seconds", "0.2") == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["a/b", "flush"], "client ID 'a/b' is not allowed"),
+        (["..", "flush"], "client ID '..' is not allowed"),
+        (["c", "subscribe", ""], "topic '' is not allowed"),
+        (["c", "subscribe", "two words"], "topic 'two words' is not allowed"),
+        (["c", "subscribe", "a\r\nb"], "is not allowed"),
+        (["c", "subscribe", "x" * 81], "is not allowed"),
+        (["c", "put", "t", "/none/file"], "/none/file: No such file or directory"),
+        (["c", "put", "t", "/"], "/: Is a directory"),
+        (["c", "get", "t", "--out", "/none/file"], "/none/file: No such file or directory"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    run: Run, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
+
+
+def test_the_state_is_written_as_a_tree(run: Run, topic: str, tmp_path: Path) -> None:
+    assert run("c", "subscribe", topic) == 0
+    assert run("c", "put", topic, "-", stdin=b"x") == 0
+    assert run("c", "get", topic) == 0
+    assert run("c", "export", tmp_path / "tree") == 0
+    names = {path.name for path in (tmp_path / "tree").rglob("*") if path.is_file()}
+    assert {"last_get_id", "last_put_counter"} <= names
+
+
+def test_renew_makes_another_publisher(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("reader", "subscribe", topic) == 0
+    assert run("c", "put", topic, "-", stdin=b"1") == 0
+    assert run("c", "renew", "--discard") == 0
+    assert run("c", "put", topic, "-", stdin=b"2") == 0
+    capsys.readouterr()
+    assert run("reader", "get", topic, "--count", "2", "--json") == 0
+    first, second = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert first["publisher"] != second["publisher"]
+
+
+def test_a_small_put_takes_at_most_0_3_seconds_from_start_to_exit(service: str, topic: str, tmp_path: Path) -> None:
+    """The best of several, since the machine may be busy with other things."""
+    (tmp_path / "body").write_bytes(b"x" * 100)
+    place = ["--proxy", service, "--directory", str(tmp_path / "state")]
+    command = [sys.executable, "-m", "pubsub", "client", "c", "put", topic, str(tmp_path / "body"), *place]
+    times = []
+    for _ in range(10):
+        started = time.monotonic()
+        subprocess.run(command, check=True, timeout=60)
+        times.append(time.monotonic() - started)
+    assert min(times) <= 0.3
