@@ -97,8 +97,10 @@ class ProxyProcess:
             self._clients, self.bind = open_router(self._context, self.settings.bind)
             self._sockets.append(self._clients)
             self._servers = self._clients
-            if self.settings.servers is not None and self.settings.servers != self.settings.bind:
-                self._servers, self.servers = open_router(self._context, self.settings.servers)
+            servers = self.settings.servers
+            # Two times "any free port" are two addresses; two times the same one is one.
+            if servers is not None and (servers != self.settings.bind or servers.endswith((":0", ":*"))):
+                self._servers, self.servers = open_router(self._context, servers)
                 self._sockets.append(self._servers)
             else:
                 self.servers = self.bind

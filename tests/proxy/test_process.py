@@ -162,6 +162,7 @@ def test_a_put_and_its_answer_pass_unchanged(
     tmp_path: Path, context: zmq.Context[Any], addresses: dict[str, Any], count: int
 ) -> None:
     with running(tmp_path, context, **addresses) as proxy:
+        assert (proxy.process.bind == proxy.process.servers) == ("servers" in addresses and not addresses["servers"])
         server, client = proxy.server(), proxy.client()
         assert server.announce({"t": log_id("x")}).outcome is Outcome.SUCCESS
         body = b"b" * 100 * count
