@@ -322,7 +322,7 @@ def main() -> int:
     )
     parser.add_argument("--topic", default="lines", help="of lines that are not JSON with a `repository` [%(default)s]")
     arguments = parser.parse_args()
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=110)
     try:
         items = from_file(arguments.file, arguments.topic) if arguments.file else from_history(SCRIPTS.parent)
     except (OSError, subprocess.CalledProcessError) as error:

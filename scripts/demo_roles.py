@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -20,6 +21,7 @@ from demo_input import number_of, saved
 
 from pubsub import Client
 from pubsub.client.message import Message
+from pubsub.errors import Unavailable
 
 COMMIT_RECORDS: Final = 200
 """Records that the publisher puts in one commit, at most; a fiftieth of a short input."""
@@ -37,7 +39,7 @@ def publisher(source: Path, directory: Path, proxies: list[str]) -> None:
     """Puts the input, as far as it is told, from where its last commit left off."""
     items = list(saved(source))
     step = max(1, min(COMMIT_RECORDS, len(items) // 50))
-    with Client(directory.name, proxies=proxies, directory=directory, timeout_seconds=PATIENCE_SECONDS) as client:
+    with Client(directory.name, proxies=proxies, directory=directory, timeout=PATIENCE_SECONDS) as client:
         with client.transaction() as transaction:
             transaction.execute(POSITION)
             rows = list(transaction.execute("select next from demo_position"))
@@ -67,7 +69,7 @@ def subscriber(source: Path, directory: Path, proxies: list[str]) -> None:
     topics = sorted({item.topic for item in saved(source)})
     finishing = Event()
     Thread(target=_wait_for_word, args=(finishing,), daemon=True).start()
-    with Client(directory.name, proxies=proxies, directory=directory, timeout_seconds=PATIENCE_SECONDS) as client:
+    with Client(directory.name, proxies=proxies, directory=directory, timeout=PATIENCE_SECONDS) as client:
         with client.transaction() as transaction:
             transaction.execute(SEEN)
             ((taken,),) = transaction.execute("select count(*) from demo_seen")
@@ -85,7 +87,8 @@ def subscriber(source: Path, directory: Path, proxies: list[str]) -> None:
             last_round = finishing.is_set()
             count = 0
             for topic in topics:
-                count += client.process(topic, record, timeout=0.2 if last_round else 0.01)
+                with suppress(Unavailable):  # Its server, or the proxy, is just dead: the next round asks again.
+                    count += client.process(topic, record, timeout=0.2 if last_round else 0.01)
             quiet = int(last_round and count == 0)
             if count:
                 taken += count
