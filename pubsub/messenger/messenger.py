@@ -34,6 +34,15 @@ _POLLIN: Final = int(zmq.POLLIN)
 _FOREVER: Final = float("inf")
 
 
+def _parts(contents: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
+    """The contents as a sequence of at least one buffer; refused here, where the caller sees it, if they are not."""
+    if isinstance(contents, bytes | memoryview):
+        return (contents,)
+    if isinstance(contents, str) or not all(isinstance(part, bytes | memoryview) for part in contents):
+        raise CallerError("the contents of a message are bytes or memoryview, one or several")
+    return contents or (b"",)
+
+
 class Ticker(Protocol):
     """Timers of the application that the driving thread looks after."""
 
@@ -48,7 +57,7 @@ class Messenger:
     """Messages with callbacks between processes and threads, over `tcp://`, `ipc://` and `inproc://`.
 
     A callback or a server loop runs on whichever thread drives the sockets: the I/O thread, or a caller inside `wait`.
-    It must not block. One that raises is logged and counted.
+    It must not block. One that raises is logged and counted. A Messenger does not survive a fork.
 
     Args:
         context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
@@ -189,11 +198,12 @@ class Messenger:
 
         Raises:
             TooLarge: a named limit is reached; nothing was queued.
+            CallerError: the contents are not bytes, or the Messenger is closed.
             ConfigurationError: `destination` is not an address.
         """
         self._check_open()
         peer = self._connection(destination) if isinstance(destination, str) else destination
-        parts = (contents,) if isinstance(contents, bytes | memoryview) else contents
+        parts = _parts(contents)
         size = self._check_room(parts)
         token = self._core.register(peer, callback, retry=retry) if callback is not None else 0
 
@@ -204,7 +214,7 @@ class Messenger:
         return token
 
     def _answer(self, request: Request, contents: Buffer | Sequence[Buffer]) -> None:
-        parts = (contents,) if isinstance(contents, bytes | memoryview) else contents
+        parts = _parts(contents)
         size = self._check_room(parts)
         self._enqueue(lambda now: self._core.answer(request, parts, now), size)
 
@@ -267,7 +277,10 @@ class Messenger:
             deadline: on the monotonic clock, in seconds.
 
         Returns:
-            What `done()` says at the end.
+            What `done()` says at the end. With a deadline that is past it looks once and does not sleep.
+
+        Raises:
+            CallerError: it was called from a callback.
         """
         if self._driver == get_ident():
             raise CallerError("wait() was called from a callback; the thread that drives the sockets cannot wait")
@@ -313,10 +326,8 @@ class Messenger:
                 self._flush()
                 if done():
                     return
-                now = clock.monotonic()
-                if now >= deadline:
-                    return
-                for source, _ in self._sleep(now, deadline, yields=yields):
+                begun = clock.monotonic()
+                for source, _ in self._sleep(begun, deadline, yields=yields):
                     link = self._links.get(source)
                     if link is not None:
                         self._drain(link, source)
@@ -332,6 +343,8 @@ class Messenger:
                         self._call(self.ticker.tick, (now,))
                 if self._driving.callers and not yields:
                     self._driving.announce()
+                if begun >= deadline:
+                    return
         except zmq.ZMQError as error:
             if error.errno not in {zmq.ETERM, zmq.ENOTSOCK}:
                 raise

@@ -204,6 +204,24 @@ def test_wait_returns_at_once_when_it_is_done_before(make):
     assert make().wait(lambda: True, 0.0)
 
 
+def test_wait_with_a_deadline_that_is_past_takes_what_is_there(make):
+    server, client, answers = make(), make(grace_seconds=3600), []
+    peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
+    client.send(peer, b"", lambda *_: answers.append(1))
+    end = soon()
+    while not client.wait(lambda: bool(answers), 0.0):
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("contents", ["text", 7, None, ["text"], [b"a", 7], bytearray(b"a")])
+def test_contents_that_are_not_bytes_are_refused_where_the_caller_sees_it(make, contents):
+    server, client = make(), make()
+    bound = server.listen("inproc://here", echo)
+    with pytest.raises((CallerError, TypeError)):
+        client.send(bound, contents)
+    assert ask(client, bound, [])[1] == b""
+
+
 def test_wait_inside_a_callback_is_refused(make, caplog):
     server, client, caught = make(), make(), []
 
