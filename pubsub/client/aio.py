@@ -9,7 +9,7 @@ taken nothing. Commits are made on the event loop's thread: tens of microseconds
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from random import Random
@@ -19,15 +19,51 @@ from pubsub.client.calls import PROCESS_MAX, RECEIVE_MAX, Calls, Handler
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
 from pubsub.client.deadletters import DeadLetter, dead_letters
 from pubsub.client.message import Batch, Message
+from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.session import Session
 from pubsub.client.transaction import Ticket, Transaction
 from pubsub.client.waiting import Flow, Result, Wait
 from pubsub.config.settings import ClientSettings
+from pubsub.errors import PubsubError
 
 if TYPE_CHECKING:
     import zmq
 
     from pubsub.clock import Clock
+
+
+class AsyncPublisher:
+    """Messages of one topic in batches; made by `AsyncClient.publisher`."""
+
+    def __init__(
+        self, publisher: Publisher, calls: Calls, run: Callable[[Flow[Any]], Coroutine[Any, Any, Any]]
+    ) -> None:
+        self._publisher, self._calls, self._run = publisher, calls, run
+
+    async def put(self, body: bytes) -> BatchTicket:
+        """Put one message; waits only where a window of batches is unfinished."""
+        ticket = self._publisher.add(body)
+        if self._publisher.crowded:
+            await self._run(self._publisher.room())
+        return ticket
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send the open batch and wait until everything put so far is on the server's disk."""
+        self._publisher.close_batch()
+        await self._run(self._calls.flush_topic(self._publisher.topic, timeout))
+
+    async def __aenter__(self) -> AsyncPublisher:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+            else:
+                with suppress(PubsubError):
+                    self._publisher.close_batch()
+        finally:
+            self._publisher.leave()
 
 
 class AsyncClient:
@@ -119,6 +155,14 @@ class AsyncClient:
     ) -> Sequence[int]:
         """Put messages in order, in one commit."""
         return counters(await self._run(self._calls.put_many(topic, bodies, timeout, transaction, wait)))
+
+    def publisher(
+        self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
+    ) -> AsyncPublisher:
+        """Put messages one at a time and send them in batches; `async with` flushes at its end."""
+        return AsyncPublisher(
+            Publisher(self._calls, self._run, topic, records=records, size=size, linger=linger), self._calls, self._run
+        )
 
     async def flush(self, timeout: float | None = None) -> None:
         """Finish every unfinished put."""

@@ -262,6 +262,7 @@ class Calls:
         if sub.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
         if not sub.settled:
+            self.session.check_disk_now()
             seconds = self.session.settings.timeout_seconds if timeout is None else timeout
             raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble)
 
@@ -280,7 +281,7 @@ class Calls:
             if sub is None or not sub.on:
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
-            if sub.available:
+            if sub.available and sub.notice is None:
                 return sub
             core.want(sub, until, started)
             session.turn()

@@ -138,7 +138,7 @@ class ClientCore:
         if now >= sub.until:
             sub.tries.renew(self.proxy)
         sub.until = max(sub.until, until)
-        if sub.settled and sub.parked_beyond(until):
+        if sub.settled and sub.parked_beyond(until, now):
             sub.deadline = None  # The server may hold that GET for longer than this call waits: ask anew.
         self._awake[sub.topic] = sub
 
@@ -265,15 +265,15 @@ class ClientCore:
             else:
                 sub.trouble = "an answer that is damaged"
         elif outcome is Outcome.SUPERSEDED:
-            sub.failure = Superseded(self.settings.client, sub.topic)
+            sub.fail(Superseded(self.settings.client, sub.topic))
         elif outcome is Outcome.BEHIND:
             known = format_position(status.position)
             evidence = f"{sub.topic} was received up to {known}, after {format_position(sub.safe)} here"
-            sub.failure = StateCopied(self.settings.client, self.settings.path, evidence)
+            sub.fail(StateCopied(self.settings.client, self.settings.path, evidence))
         elif outcome is Outcome.GONE:
             self._place_lost(sub)
         elif outcome is Outcome.REFUSED:
-            sub.failure = Refused("get", sub.topic, status.reason.replace("_", " "))
+            sub.fail(Refused("get", sub.topic, status.reason.replace("_", " ")))
         else:
             if outcome is Outcome.UNKNOWN:
                 sub.avoid = status.log

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from pubsub.client.calls import Calls, check_body
@@ -87,6 +88,7 @@ class Publisher:
         self._deadline = _NEVER
         self._room = 2 * settings.window
         self._chain = calls.core.outbox.chain(topic)
+        self._closed = False
         calls.session.timers.append(self)
 
     def put(self, body: bytes) -> BatchTicket:
@@ -98,6 +100,13 @@ class Publisher:
         Raises:
             As `Client.put`.
         """
+        ticket = self.add(body)
+        if len(self._chain.rows) >= self._room:
+            self._run(self.room())
+        return ticket
+
+    def add(self, body: bytes) -> BatchTicket:
+        """As `put`, without ever waiting: the caller looks after `crowded`."""
         if type(body) is not bytes or len(body) >= self._size:
             body = check_body(body)
         with self._lock:
@@ -114,11 +123,25 @@ class Publisher:
             if index + 1 >= self._records or filling.size >= self._size:
                 self._close_batch()
             elif not index:
+                if self._closed:
+                    filling.bodies, filling.size = [], 0
+                    raise CallerError(f"the publisher on {self.topic} is closed")
                 self._deadline = self._calls.session.now + self._linger
                 self._calls.session.wake()
-        if len(self._chain.rows) >= self._room:
-            self._run(self._calls.room(self.topic, self._calls.until(None)))
         return BatchTicket(filling, index)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a window of batches is unfinished."""
+        return len(self._chain.rows) >= self._room
+
+    def room(self) -> Flow[None]:
+        """Wait until it is not crowded any more.
+
+        Raises:
+            Unavailable: it is still.
+        """
+        return self._calls.room(self.topic, self._calls.until(None))
 
     def _close_batch(self) -> None:
         """The open batch goes to the outbox and is sent. The publisher's lock is held."""
@@ -156,8 +179,7 @@ class Publisher:
         Raises:
             As `Client.put`.
         """
-        with self._lock:
-            self._close_batch()
+        self.close_batch()
         self._run(self._calls.flush_topic(self.topic, timeout))
 
     def close(self) -> None:
@@ -165,8 +187,18 @@ class Publisher:
         try:
             self.flush()
         finally:
-            if self in self._calls.session.timers:
-                self._calls.session.timers.remove(self)
+            self.leave()
+
+    def close_batch(self) -> None:
+        """Send what the open batch holds, whatever that is."""
+        with self._lock:
+            self._close_batch()
+
+    def leave(self) -> None:
+        """Put no more; what was put goes on."""
+        self._closed = True
+        if self in self._calls.session.timers:
+            self._calls.session.timers.remove(self)
 
     def __enter__(self) -> Publisher:
         return self
@@ -175,12 +207,9 @@ class Publisher:
         if kind is None:
             self.close()
             return
-        # Special case: the block failed. What it put is sent, and waited for no longer than a moment's try.
+        # Special case: the block failed. What it put is sent and not waited for, and its own error says more than ours.
         try:
-            with self._lock:
-                self._close_batch()
-        except PubsubError:
-            return  # The block's own error says more.
+            with suppress(PubsubError):
+                self.close_batch()
         finally:
-            if self in self._calls.session.timers:
-                self._calls.session.timers.remove(self)
+            self.leave()

@@ -98,7 +98,6 @@ class Session:
         self.timers: list[Timer] = []
         self.watchers: list[Callable[[], None]] = []
         self.counters = {"undecodable": 0, "handler_errors": 0}
-        self.trouble: PubsubError | None = None
         directory = Path(settings.directory) if settings.directory is not None else state_directory("client", name)
         self.store = Store(
             directory / f"{name}.db", boot_id() if boot is None else boot, power_safe=settings.power_safe
@@ -210,7 +209,6 @@ class Session:
                 try:
                     self.turn()
                 except PubsubError as error:
-                    self.trouble = error
                     self._next = now + self.settings.try_seconds
                     _log.warning("client %s: %s", self.name, error)
 
@@ -320,6 +318,11 @@ class Session:
         """
         if self.store.full:
             self.sync()
+
+    def check_disk_now(self) -> None:
+        """As `check_disk`, without the lock held."""
+        with self.entered():
+            self.check_disk()
 
     # Puts
 

@@ -206,9 +206,9 @@ class Subscription:
             return 0.0
         return min(self._wait, max(0.0, self.until - now)) if now < self.until else self._wait
 
-    def parked_beyond(self, until: float) -> bool:
-        """Whether the GET in flight may be held at the server for longer than a call waits."""
-        return self.deadline is not None and self._sent_at + self._parked > until
+    def parked_beyond(self, until: float, now: float) -> bool:
+        """Whether the GET in flight was held at the server for long, and may be for longer than a call waits."""
+        return self.deadline is not None and self._sent_at + WAIT_SECONDS < now and self._sent_at + self._parked > until
 
     def acknowledge_at(self) -> float | None:
         """When what is safe is to be acknowledged, where no GET does it before; None: it is."""
@@ -247,6 +247,11 @@ class Subscription:
     def timed_out(self) -> None:
         """The request in flight was not answered in its time."""
         self.deadline, self._hungry = None, False
+
+    def fail(self, error: PubsubError) -> None:
+        """The service hands out nothing more to this client: what was prefetched is another's, or not to be trusted."""
+        self.failure = error
+        self._empty()
 
     def _store(self, records: Records) -> None:
         for run in records.runs:
