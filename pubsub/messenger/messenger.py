@@ -30,6 +30,7 @@ from pubsub.messenger.sockets import Wakeup, open_dealer, open_router, receive_f
 
 _LOG: Final = logging.getLogger(__name__)
 _SLEEP_SECONDS_MAX: Final = 60.0
+_TICKER_REST_SECONDS: Final = 0.1  # A ticker that raises is due still; it must not be called again and again at once.
 _POLLIN: Final = int(zmq.POLLIN)
 _FOREVER: Final = float("inf")
 
@@ -91,6 +92,7 @@ class Messenger:
         self._pollset: list[tuple[Any, int]] = [(self._wakeup.fileno(), _POLLIN)]
         self._connections: dict[str, Peer] = {}
         self._connecting = Lock()
+        self._ticker_rests_until = 0.0
         self._sleeping = False
         self._driver = 0
         self._closed = False
@@ -337,10 +339,7 @@ class Messenger:
                 due = core.deadline()
                 if due is not None and due <= now:
                     core.tick(now)
-                if self.ticker is not None:
-                    due = self.ticker.deadline()
-                    if due is not None and due <= now:
-                        self._call(self.ticker.tick, (now,))
+                self._tick(now)
                 if self._driving.callers and not yields:
                     self._driving.announce()
                 if begun >= deadline:
@@ -368,11 +367,20 @@ class Messenger:
         due = self._core.deadline()
         if due is not None and due < deadline:
             deadline = due
-        if self.ticker is not None:
-            due = self.ticker.deadline()
-            if due is not None and due < deadline:
-                deadline = due
+        due = self._ticker_deadline()
+        if due is not None and due < deadline:
+            deadline = due
         return deadline
+
+    def _tick(self, now: float) -> None:
+        due = self._ticker_deadline()
+        ticker = self.ticker
+        if ticker is not None and due is not None and due <= now and not self._call(ticker.tick, (now,)):
+            self._ticker_rests_until = now + _TICKER_REST_SECONDS
+
+    def _ticker_deadline(self) -> float | None:
+        due = self.ticker.deadline() if self.ticker is not None else None
+        return due if due is None else max(due, self._ticker_rests_until)
 
     def _drain(self, link: Link, sock: zmq.Socket[bytes]) -> None:
         core = self._core
@@ -392,12 +400,15 @@ class Messenger:
             if call is not None:
                 self._call(*call)
 
-    def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
+        """Call the application; whether it did not raise."""
         try:
             function(*arguments)
         except Exception:  # noqa: BLE001 - what an application's callback raises is logged and counted, and ends there.
             self._core.counters.callback_errors += 1
             _LOG.exception("callback %r raised", function)
+            return False
+        return True
 
     def _flush(self) -> None:
         """Move the queue through the core into the sockets. No callback is called here."""

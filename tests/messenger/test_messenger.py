@@ -362,6 +362,20 @@ def test_a_ticker_that_becomes_due_earlier_is_heard_after_a_wake(make, until):
     until(lambda: alarm.rung)
 
 
+def test_a_ticker_that_raises_is_called_again_but_not_at_once(make, until, caplog):
+    class Broken(Alarm):
+        def tick(self, now: float) -> None:
+            self.rung.append(now)
+            raise ValueError("a bug of the application")
+
+    client = make()
+    client.connect("inproc://nobody")
+    client.ticker = alarm = Broken(0.0)
+    until(lambda: len(alarm.rung) >= 3)
+    assert alarm.rung[2] - alarm.rung[0] >= 0.2
+    assert client.counters.callback_errors >= 2
+
+
 # The end
 
 
