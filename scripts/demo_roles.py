@@ -46,6 +46,8 @@ def publisher(source: Path, directory: Path, proxies: list[str]) -> None:
         done = int(rows[0][0]) if rows else 0
         say("put", done)
         for line in sys.stdin:
+            if line == "finish\n":
+                break
             limit = int(line)
             while done < limit:
                 stop = min(done + step, limit)
@@ -60,8 +62,7 @@ def publisher(source: Path, directory: Path, proxies: list[str]) -> None:
                 say("put", done)
             client.flush()
             say("flushed", done)
-            if done == len(items):
-                return
+    say("ended", done)
 
 
 def subscriber(source: Path, directory: Path, proxies: list[str]) -> None:

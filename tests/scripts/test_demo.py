@@ -1,0 +1,49 @@
+"""The demo itself, on a short input: processes are killed, and what it says of the outcome is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).parents[2] / "scripts/demo.py"
+
+
+def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(DEMO), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+
+
+@pytest.mark.faults
+def test_one_of_each_role_is_killed_and_each_line_is_delivered_once(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("".join(f"line {number % 7}\n" for number in range(300)))
+    done = demo(tmp_path / "lines", "--topic", "seven")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for role in ("p1", "s1", "publisher", "first"):
+        assert len(re.findall(rf"SIGKILL {role} \(pid \d+\) at ", done.stdout)) == 1
+    (row,) = re.findall(r"│ seven +│(.*)│\n", done.stdout)
+    assert [int(cell.strip().replace(",", "")) for cell in row.split("│")] == [300, 300, 300, 0, 0, 0, 0]
+    assert "300 records, " in done.stdout
+    assert "every record was delivered once to each subscriber, in order" in done.stdout
+
+
+@pytest.mark.faults
+def test_a_single_record_sees_all_four_die(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("alone\n")
+    done = demo(tmp_path / "lines")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("; started again") == 4
+    assert "1 record, " in done.stdout
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_an_input_that_is_none_is_one_line(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "lines").write_text(content)
+    done = demo(tmp_path / "lines")
+    assert done.returncode == 2
+    assert done.stderr.startswith("demo: ")
+    assert done.stderr.count("\n") == 1
