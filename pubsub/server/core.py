@@ -114,6 +114,7 @@ class ServerCore:
         self._answers: list[tuple[Origin, Status | Transfer]] = []
         self._announce: dict[str, str] = {}
         self._count_change = True
+        self._change_stored = self.change
         self.moves = Moves(self, random, now)
 
     # What comes in
@@ -494,6 +495,7 @@ class ServerCore:
     def outgoing(self, now: float) -> list[Outgoing]:
         """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
         self.marks.touched.clear()
+        self._change_stored = self.change
         self._publishers_stored = len(self.publishers)
         if self._announce:
             self.links.announce(self._announce, self.change, now)
@@ -513,6 +515,8 @@ class ServerCore:
             reload: gives a topic as the store has it, or None where it holds none of that name.
         """
         self._announce = {}
+        # A number that is announced is on the disk, or an honest server would look stale after a power cut.
+        self.change, self._count_change = self._change_stored, True
         for name in self.marks.drop():
             before, topic = self.topics.pop(name, None), reload(name)
             if topic is not None:

@@ -1,0 +1,61 @@
+"""MERGE: who is asked to give a contested topic to whom, how often, and when no longer."""
+
+from __future__ import annotations
+
+from pubsub.protocol import Merge
+from tests.proxy.stage import Said, Stage, log_id
+
+
+def merges(said: list[Said]) -> list[tuple[str, str, str, str]]:
+    """(giver, topic, receiver's address, receiver's log) of each MERGE."""
+    return [
+        (s.link.decode(), s.message.topic, s.message.address, s.message.log)
+        for s in said
+        if isinstance(s.message, Merge)
+    ]
+
+
+def contested(stage: Stage, *servers: str, topic: str = "t") -> None:
+    for server in servers:
+        stage.announce(server, {topic: f"{server}{topic}"})
+
+
+def test_the_higher_server_id_is_asked_to_give_the_topic_to_the_lower() -> None:
+    stage = Stage()
+    contested(stage, "s2", "s1")
+    assert merges(stage.sleep(1.0, "s1", "s2")) == [("s2", "t", "tcp://s1", log_id("s1t"))]
+
+
+def test_it_is_asked_again_each_second_until_one_holder_is_left() -> None:
+    stage = Stage()
+    contested(stage, "s1", "s2")
+    assert len(merges(stage.sleep(5.0, "s1", "s2"))) == 5
+    stage.announce("s2", {"t": ""}, change=2, partial=1, previous=1)
+    assert merges(stage.sleep(5.0, "s1", "s2")) == []
+
+
+def test_of_three_holders_two_are_asked_to_give_to_the_lowest() -> None:
+    stage = Stage()
+    contested(stage, "s3", "s1", "s2")
+    found = merges(stage.sleep(1.0, "s1", "s2", "s3"))
+    assert sorted(giver for giver, *_ in found) == ["s2", "s3"]
+    assert {address for _, _, address, _ in found} == {"tcp://s1"}
+
+
+def test_a_holder_that_is_not_heard_neither_gives_nor_receives() -> None:
+    stage = Stage()
+    contested(stage, "s1", "s2", "s3")
+    stage.sleep(4.0, "s2", "s3")
+    assert {(giver, to) for giver, _, to, _ in merges(stage.sleep(2.0, "s2", "s3"))} == {("s3", "tcp://s2")}
+    stage.sleep(4.0, "s3")
+    assert merges(stage.sleep(2.0, "s3")) == []
+
+
+def test_topics_that_cannot_be_settled_do_not_hold_up_those_that_can() -> None:
+    stage = Stage()
+    dead = {f"dead{number}": "old" for number in range(300)}
+    stage.announce("s1", dead)
+    stage.announce("s2", {**dead, "t": "two"})
+    stage.announce("s3", {"t": "three"})
+    stage.sleep(4.0, "s2", "s3")
+    assert ("s3", "t", "tcp://s2", log_id("two")) in merges(stage.sleep(1.0, "s2", "s3"))
