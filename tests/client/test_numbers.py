@@ -1,0 +1,101 @@
+"""The allocator of 63-bit numbers."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub.client.numbers import COUNT_BITS, COUNTS, EPOCH_SECONDS, START_MAX, Numbers
+from pubsub.errors import PubsubError, StoreFull
+from pubsub.limits import NUMBER_MAX
+
+
+def wall(milliseconds: int = 1_000_000) -> float:
+    return EPOCH_SECONDS + milliseconds / 1000
+
+
+def make(stored: int = 0, milliseconds: int = 1_000_000, seed: int = 1) -> tuple[Numbers, list[int]]:
+    saved: list[int] = []
+    return Numbers(stored, lambda: wall(milliseconds), Random(seed), saved.append), saved
+
+
+def test_a_number_is_milliseconds_and_a_count_from_the_lower_half() -> None:
+    numbers, saved = make()
+    assert saved == [1_000_000]
+    assert numbers.opening >> COUNT_BITS == 1_000_000
+    assert numbers.opening % COUNTS < START_MAX
+
+
+def test_milliseconds_are_durable_before_the_first_number_under_them() -> None:
+    def full(milliseconds: int) -> None:
+        raise StoreFull("store", "full")
+
+    with pytest.raises(StoreFull):
+        Numbers(0, wall, Random(1), full)
+
+
+def test_a_clock_that_went_back_gives_no_number_twice() -> None:
+    before, _ = make(milliseconds=5_000_000)
+    highest = before.take(1000) + 999
+    after, saved = make(stored=5_000_000, milliseconds=3)
+    assert saved == [5_000_001]
+    assert after.opening > highest
+
+
+def test_the_next_milliseconds_are_saved_only_when_the_count_is_used_up() -> None:
+    numbers, saved = make()
+    for _ in range(3):
+        numbers.take(START_MAX // 4)
+    assert len(saved) == 1
+    first = numbers.take(START_MAX)
+    while len(saved) == 1:
+        first = numbers.take(START_MAX)
+    assert first >> COUNT_BITS == saved[1] == (first + START_MAX - 1) >> COUNT_BITS
+
+
+def test_a_full_disk_gives_out_no_number_of_new_milliseconds() -> None:
+    saved: list[int] = []
+
+    def save(milliseconds: int) -> None:
+        if saved:
+            raise StoreFull("store", "full")
+        saved.append(milliseconds)
+
+    numbers = Numbers(0, wall, Random(1), save)
+    with pytest.raises(StoreFull):
+        for _ in range(4):
+            numbers.take(START_MAX)
+    assert numbers.highest >> COUNT_BITS == saved[0]
+
+
+def test_two_copies_opened_in_the_same_millisecond_part_ways() -> None:
+    assert make(seed=1)[0].opening != make(seed=2)[0].opening
+
+
+def test_reopening_above_a_number_gives_a_new_opening_above_it() -> None:
+    numbers, _ = make()
+    numbers.reopen((2_000_000 << COUNT_BITS) + 77)
+    assert numbers.opening > (2_000_000 << COUNT_BITS) + 77
+
+
+def test_a_forged_number_near_the_end_cannot_be_gone_above() -> None:
+    numbers, saved = make()
+    with pytest.raises(PubsubError, match="no number is left"):
+        numbers.reopen(NUMBER_MAX - 1)
+    assert numbers.take() < NUMBER_MAX
+    assert len(saved) == 1
+
+
+@given(st.lists(st.integers(1, START_MAX), max_size=30), st.integers(0, 2**20), st.integers(0, 2**32))
+def test_numbers_rise_and_a_batch_never_crosses_the_border(counts: list[int], stored: int, seed: int) -> None:
+    numbers, saved = make(stored=stored, seed=seed)
+    last = numbers.opening
+    for count in counts:
+        first = numbers.take(count)
+        assert first > last
+        assert first >> COUNT_BITS == (first + count - 1) >> COUNT_BITS == saved[-1]
+        last = numbers.highest
+        assert last == first + count - 1
