@@ -24,7 +24,7 @@ from pubsub.client.changes import Change
 from pubsub.client.core import ClientCore, CoreSettings
 from pubsub.client.numbers import Numbers
 from pubsub.client.outbox import REMOVE_ROWS, Draft, Row
-from pubsub.client.store import Store
+from pubsub.client.store import Store, storage_errors
 from pubsub.client.subscription import Subscription
 from pubsub.client.transaction import TRANSACTION_RECORDS_MAX, Transaction
 from pubsub.clock import Clock, SystemClock
@@ -68,6 +68,8 @@ class Session:
         clock: where the time comes from.
         random: where numbers start.
         boot: identifies this start of the operating system.
+        messenger: one to use instead of its own.
+        vfs: SQLite's file system, for one that is not the machine's.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -82,6 +84,8 @@ class Session:
         clock: Clock | None = None,
         random: Random | None = None,
         boot: str | None = None,
+        messenger: Messenger | None = None,
+        vfs: str | None = None,
     ) -> None:
         self.name = check_id("client ID", name)
         if not 0 < len(settings.proxies) <= PROXIES_MAX:
@@ -100,11 +104,12 @@ class Session:
         self.counters = {"undecodable": 0, "handler_errors": 0}
         directory = Path(settings.directory) if settings.directory is not None else state_directory("client", name)
         self.store = Store(
-            directory / f"{name}.db", boot_id() if boot is None else boot, power_safe=settings.power_safe
+            directory / f"{name}.db", boot_id() if boot is None else boot, power_safe=settings.power_safe, vfs=vfs
         )
         try:
-            self.core = self._load(random or SystemRandom())
-            self._messenger = Messenger(context, self.clock)
+            with storage_errors(self.store.path):
+                self.core = self._load(random or SystemRandom())
+            self._messenger = messenger or Messenger(context, self.clock)
             self._messenger.ticker = self
             try:
                 self._peers = [self._messenger.connect(proxy) for proxy in settings.proxies]

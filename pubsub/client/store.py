@@ -78,22 +78,25 @@ class Store:
         path: the file; its directory is made where it is missing.
         boot: identifies this start of the operating system; "" where that cannot be known.
         power_safe: fsync every commit.
+        vfs: SQLite's file system, for one that is not the machine's; no other file is made or synced there.
 
     Raises:
         StorageError: the file or its directory cannot be used; StoreInUse, StoreNewer, StoreDamaged, StoreFull say why.
     """
 
-    def __init__(self, path: Path, boot: str = "", *, power_safe: bool = False) -> None:
+    def __init__(self, path: Path, boot: str = "", *, power_safe: bool = False, vfs: str | None = None) -> None:
         self.path = str(path)
         self.full = False
         self._power_safe = power_safe
         self._boot = boot
+        self._folder = path.parent if vfs is None else None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(str(path.parent), f"cannot be made: {error.strerror}") from None
         with storage_errors(self.path):
-            self.db = apsw.Connection(self.path)
+            self.db = apsw.Connection(self.path, vfs=vfs)
         try:
             with storage_errors(self.path):
                 self._prepare()
@@ -101,8 +104,9 @@ class Store:
             self.db.close()
             raise
         self._pid = path.with_suffix(".pid")
-        with suppress(OSError):
-            self._pid.write_text(f"{os.getpid()}\n")
+        if self._folder is not None:
+            with suppress(OSError):
+                self._pid.write_text(f"{os.getpid()}\n")
 
     def _prepare(self) -> None:
         # One pragma at a time and read back: a list of them stops silently at the first that returns a row.
@@ -127,8 +131,8 @@ class Store:
                 self._put_state("cuts", self.state("cuts") + 1)
             self._put_state("clean", 0)
             self._put_state("boot", self._boot)
-        if not found:
-            folder = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY)
+        if not found and self._folder is not None:
+            folder = os.open(self._folder, os.O_RDONLY)
             try:
                 os.fsync(folder)
             finally:

@@ -40,6 +40,7 @@ class RoutesStore:
 
     Args:
         directory: where it lives; made where it is missing.
+        vfs: SQLite's file system, for one that is not the machine's; the directory is not made there.
 
     Raises:
         StoreInUse: another process has it open.
@@ -48,16 +49,17 @@ class RoutesStore:
         StorageError: the directory cannot be used.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, vfs: str | None = None) -> None:
         self.path = str(directory / FILE_NAME)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            if vfs is None:
+                directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(str(directory), f"cannot be used: {error.strerror}") from None
         self._db: apsw.Connection | None = None
         try:
             with self._translated():
-                self._db = apsw.Connection(self.path)
+                self._db = apsw.Connection(self.path, vfs=vfs)
                 self._open(self._db)
         except StorageError:
             self.close()

@@ -40,17 +40,22 @@ def lock_directory(directory: Path) -> IO[str]:
     return file
 
 
-def open_database(path: Path, pragmas: Sequence[tuple[str, Any]], page_bytes: int = PAGE_BYTES) -> apsw.Connection:
+def open_database(
+    path: Path, pragmas: Sequence[tuple[str, Any]], page_bytes: int = PAGE_BYTES, vfs: str | None = None
+) -> apsw.Connection:
     """A connection with every pragma set one by one and read back.
 
     `execute("pragma a; pragma b")` stops, silently, at the first that returns a row; that is why.
+
+    Args:
+        vfs: SQLite's file system; None: the machine's.
 
     Raises:
         StoreDamaged: the file is not a database.
         StorageError: it cannot be opened, or a pragma did not take.
     """
     try:
-        db = apsw.Connection(str(path), statementcachesize=200)
+        db = apsw.Connection(str(path), vfs=vfs, statementcachesize=200)
         db.set_busy_timeout(5_000)
         db.pragma("page_size", page_bytes)
         for name, value in pragmas:

@@ -8,10 +8,7 @@ the disk ends the process before it answers, and the next start recovers from wh
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import signal
-import threading
 from collections.abc import Iterator
 from random import SystemRandom
 from typing import Any, Final
@@ -19,17 +16,15 @@ from typing import Any, Final
 import apsw
 import zmq
 
-from pubsub.clock import Clock, Stamps, SystemClock
+from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import ConfigurationError, DecodeError, StoreFull
-from pubsub.messenger.framing import pack, unpack
-from pubsub.messenger.sockets import Frames, Wakeup, open_dealer, open_router, receive, send
-from pubsub.protocol.codec import decode, encode
+from pubsub.errors import ConfigurationError
+from pubsub.messenger.sockets import Wakeup, open_dealer, open_router, receive, send
 from pubsub.protocol.names import check_id
 from pubsub.server.checkpoint import Checkpointer, grow_log
-from pubsub.server.core import Loaded, ServerCore
 from pubsub.server.database import translate
-from pubsub.server.links import LISTENER, Origin, Outgoing
+from pubsub.server.links import LISTENER
+from pubsub.server.serving import ReserveFile, Serving
 from pubsub.server.store import Store
 
 DRAIN_MAX: Final = 256
@@ -43,11 +38,6 @@ PEER_SECONDS: Final = 10.0
 
 GOODBYE_MS: Final = 200
 """How long a stopping server's last messages may take to leave."""
-
-FULL_RETRY_SECONDS: Final = 0.5
-"""How often a server whose disk was full looks whether it still is."""
-
-_log: Final = logging.getLogger(__name__)
 
 
 class ServerProcess:
@@ -69,10 +59,7 @@ class ServerProcess:
         self._clock = clock or SystemClock()
         self._wakeup = Wakeup()
         self._stopping = False
-        self._lock = threading.Lock()
         self._closers: list[Any] = []
-        self._message_id = 0
-        self._full_check_at = 0.0
         self._failed: BaseException | None = None
 
     def start(self) -> None:
@@ -93,29 +80,20 @@ class ServerProcess:
         self._closers.append(self._store.close)
         self._listener, self.address = open_router(self._context, settings.bind)
         self._closers.append(lambda: self._listener.close(0))
-        now, wall = self._clock.monotonic(), self._clock.wall()
-        with self._translated():
-            incarnation, change, stamp = self._store.start(int(wall * 1000))
-            next_topic, next_log, next_skip = self._store.next_numbers()
-            loaded = Loaded(
-                self._store.store_id,
-                incarnation,
-                change,
-                {topic.name: topic for topic in self._store.topics()},
-                self._store.publishers(),
-                next_topic,
-                next_log,
-                next_skip,
-                tuple(self._store.discarded()),
-            )
-        self.core = ServerCore(settings, loaded, self._store.reader, Stamps(wall, now, stamp), SystemRandom(), now)
+        reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
+        self._serving = Serving(
+            settings,
+            self._store,
+            ReserveFile(settings.directory / "reserve", reserve_bytes),
+            SystemRandom(),
+            self._clock.monotonic(),
+            self._clock.wall(),
+        )
+        self.core = self._serving.core
         self.core.links.address = settings.advertise or self.address
-        self._reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
-        self._reserve = settings.directory / "reserve"
-        self._make_reserve()
         with self._translated():
             grow_log(self._store)
-        self._checkpointer = Checkpointer(self._store, self._lock)
+        self._checkpointer = Checkpointer(self._store, self._serving.lock)
         self._checkpointer.start()
         self._closers.append(self._checkpointer.stop)
         self._poller = zmq.Poller()
@@ -145,7 +123,7 @@ class ServerProcess:
             self._turn()
         now = self._clock.monotonic()
         self.core.links.leave(now)
-        self._send(self.core.outgoing(now))
+        self._send(now)
 
     def _turn(self) -> None:
         core = self.core
@@ -167,103 +145,20 @@ class ServerProcess:
         taken = core.links.taken(now)
         if taken:
             raise ConfigurationError(f"server {self.settings.id} cannot join: {taken.replace('_', ' ')}")
-        self._cycle(now)
-        self._send(core.outgoing(now))
+        self._serving.commit(now)
+        self._send(now)
         self._reconnect()
-        if core.full and now >= self._full_check_at:
-            self._check_full(now)
+        self._serving.check_full(now)
 
     def _drain(self, link: int | str, sock: zmq.Socket[bytes], now: float) -> None:
         for _ in range(DRAIN_MAX if link != LISTENER else TRANSFER_DRAIN_MAX):
             frames = receive(sock)
             if frames is None:
                 return
-            self._handle(link, frames if link == LISTENER or isinstance(link, int) else [b"", *frames], now)
+            self._serving.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
 
-    def _handle(self, link: int | str, frames: Frames, now: float) -> None:
-        core = self.core
-        if not 2 <= len(frames) <= 3:
-            core.counters["malformed"] += 1
-            return
-        head = bytes(frames[1])
-        try:
-            prefix = unpack(head)
-        except DecodeError:
-            core.counters["malformed"] += 1
-            return
-        origin = Origin(link, bytes(frames[0]), prefix.source)
-        try:
-            message = decode(head[prefix.length :], frames[2] if len(frames) == 3 else None)
-        except DecodeError as error:
-            if prefix.source:
-                core.refuse(origin, error.reason, now)
-            else:
-                core.counters["malformed"] += 1
-            return
-        if prefix.destination:
-            origin.callback = prefix.destination
-        core.handle(origin, message, now)
-
-    def _cycle(self, now: float) -> None:
-        """Commit what this loop changed, and hand out."""
-        core, store = self.core, self._store
-        changes = core.changes(now)
-        if not changes and not core.has_ready():
-            return
-        with self._lock:
-            try:
-                if not changes:
-                    with self._translated():
-                        core.deliver(now)
-                    changes = core.changes(now)
-                    if not changes:
-                        return
-                    with store.guarded():
-                        store.apply(changes)
-                    return
-                with store.guarded():
-                    store.apply(changes)
-                    core.deliver(now)
-                    store.apply(core.changes(now))
-            except StoreFull:
-                self._became_full(now)
-
-    def _became_full(self, now: float) -> None:
-        if not self.core.full:
-            _log.error("the disk under %s is full: puts are refused until there is space", self._store.path)
-        self.core.full = True
-        self._full_check_at = now + FULL_RETRY_SECONDS
-        self._reserve.unlink(missing_ok=True)
-        with self._translated():
-            self.core.reverted(lambda name: next(self._store.topics(name), None), now)
-
-    def _check_full(self, now: float) -> None:
-        self._full_check_at = now + FULL_RETRY_SECONDS
-        if self._store.room_bytes() >= self._reserve_bytes and (
-            self._make_reserve() or self._store.free_bytes() >= 2 * self._reserve_bytes
-        ):
-            self.core.full = False
-            _log.warning("there is space again under %s", self._store.path)
-
-    def _make_reserve(self) -> bool:
-        try:
-            with self._reserve.open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, max(1, self._reserve_bytes))
-        except OSError:
-            self._reserve.unlink(missing_ok=True)
-            return False
-        return True
-
-    def _send(self, messages: list[Outgoing]) -> None:
-        for out in messages:
-            head, body = encode(out.message)
-            self._message_id += 1
-            frames: list[bytes | memoryview] = [
-                out.origin,
-                pack(self._message_id, out.source, out.destination) + head,
-            ]
-            if len(body):
-                frames.append(body)
+    def _send(self, now: float) -> None:
+        for out, frames in self._serving.outgoing(now):
             if not send(self._socket(out.link), frames[1:] if isinstance(out.link, str) else frames):
                 self.core.counters["not sent"] += 1
 

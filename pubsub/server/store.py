@@ -78,24 +78,27 @@ class Store:
     Args:
         directory: made if it is not there.
         bytes_max: size of the file beyond which it counts as full; 0: the disk's limit.
+        vfs: SQLite's file system, for one that is not the machine's: it has no shared memory, and the directory is
+            neither made nor locked.
 
     Raises:
         StoreInUse: another process has it open.
         StoreNewer, StoreDamaged, StorageError, ConfigurationError: it cannot be used.
     """
 
-    def __init__(self, directory: Path, *, bytes_max: int = 0) -> None:
+    def __init__(self, directory: Path, *, bytes_max: int = 0, vfs: str | None = None) -> None:
         self.directory = directory
         self.path = directory / FILE
-        self._lock_file = lock_directory(directory)
+        self._lock_file = lock_directory(directory) if vfs is None else None
         try:
-            self.db = open_database(self.path, _PRAGMAS)
+            alone = () if vfs is None else (("locking_mode", "exclusive"),)
+            self.db = open_database(self.path, (*alone, *_PRAGMAS), vfs=vfs)
             self._open_format()
             if bytes_max:
                 self.db.pragma("max_page_count", max(64, bytes_max // self.db.pragma("page_size")))
             self.store_id = str(self._meta("store"))
         except BaseException:
-            self._lock_file.close()
+            self._unlock()
             raise
         self.reader = Reader(self.db)
         self._fresh: list[int] = []
@@ -390,4 +393,8 @@ class Store:
     def close(self) -> None:
         """Close the file and let another process have it."""
         self.db.close()
-        self._lock_file.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock_file is not None:
+            self._lock_file.close()
