@@ -152,8 +152,8 @@ class Demo:
             self._start_client("publisher", "publisher")
             for number, death in enumerate(self.deaths):
                 before = self.deaths[number - 1].at if number else 0
-                self._grant(self.deaths[number + 1].at if number + 1 < len(self.deaths) else death.at + self._margin())
-                self._until(lambda b=before, d=death: self._least() >= b and self.put >= d.at, f"before {death.role}")  # type: ignore[misc]
+                self._grant(death.at + max(1, len(self.items) // 3))
+                self._until(self._in_flight(before, death.at), f"before the death of {death.role}")
                 self._strike(death)
             self._grant(len(self.items))
             self._until(lambda: "flushed" in self.said["publisher"] and self.put == len(self.items), "not all was put")
@@ -164,8 +164,9 @@ class Demo:
         paths = {name: _database(self.directory / name) for name in SUBSCRIBERS}
         return check(self.items, _database(self.directory / "publisher"), paths)
 
-    def _margin(self) -> int:
-        return max(1, len(self.items) // 6)
+    def _in_flight(self, delivered: int, put: int) -> Callable[[], bool]:
+        """When the last death is overcome, and the publisher is beyond a point of the input (or at its end)."""
+        return lambda: self._least() >= delivered and self.put >= min(put + 1, len(self.items))
 
     def _least(self) -> int:
         return min(self.took.values())
