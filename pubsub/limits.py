@@ -37,3 +37,6 @@ PROXIES_MAX: Final = 64
 
 OFFSET_BITS: Final = 40
 """Bits of an offset within one log; the store's key is log number << OFFSET_BITS | offset."""
+
+OFFSET_MAX: Final = (1 << OFFSET_BITS) - 1
+"""One above the highest offset of a log; at its end puts are answered `full`."""

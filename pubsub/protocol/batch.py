@@ -52,10 +52,15 @@ def encode_batch(bodies: Sequence[bytes]) -> bytes:
     return b"".join((_HEAD.pack(FORMAT, 0, 0, count), struct.pack(f"<{count}I", *ends), *bodies))
 
 
+def batch_count(body: Buffer) -> int:
+    """How many records a batch says it holds; of at least HEAD_BYTES."""
+    (count,) = struct.unpack_from("<I", body, 4)
+    return int(count)
+
+
 def batch_ends(body: Buffer) -> tuple[int, ...]:
     """The table of ends of a batch that was checked before."""
-    (count,) = struct.unpack_from("<I", body, 4)
-    return struct.unpack_from(f"<{count}I", body, HEAD_BYTES)
+    return struct.unpack_from(f"<{batch_count(body)}I", body, HEAD_BYTES)
 
 
 def data_start(records: int) -> int:

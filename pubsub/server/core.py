@@ -23,7 +23,7 @@ from typing import Final
 from pubsub.clock import MICROSECONDS, Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError
-from pubsub.limits import BATCH_RECORDS_MAX, NUMBER_MAX
+from pubsub.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
 from pubsub.protocol.batch import check_batch
 from pubsub.protocol.codec import split_topics
 from pubsub.protocol.messages import (
@@ -51,8 +51,8 @@ from pubsub.server.retention import Retention
 from pubsub.server.topic import Entry, Log, Topic, Verdict, judge
 from pubsub.server.wholeness import Wholeness
 
-_UNCHANGING: Final = frozenset({Outcome.REFUSED, Outcome.UNKNOWN, Outcome.FULL, Outcome.BUSY})
-"""Answers that stay true where the loop's changes were taken back."""
+DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes handed out in one loop; who waits for more is served in the next."""
 
 
 @dataclass(slots=True)
@@ -115,6 +115,7 @@ class ServerCore:
         self._announce: dict[str, str] = {}
         self._count_change = True
         self._change_stored = self.change
+        self._delivered_bytes = 0
         self.moves = Moves(self, random, now)
 
     # What comes in
@@ -224,13 +225,13 @@ class ServerCore:
         if obstacle:
             self._answer(origin, Outcome.FULL, reason=obstacle, last=last, log=log)
             return
-        if put.whole and not whole:
-            self._ask_for(origin, put)
-            return
         try:
             check_batch(put.body, put.count, put.checksum)
         except DecodeError as error:
             self.refuse(origin, error.reason, now)
+            return
+        if put.whole and not whole:
+            self._ask_for(origin, put)
             return
         topic = topic or self.create(put.topic)
         self._append(topic, self.publisher_number(name), put, now)
@@ -245,6 +246,8 @@ class ServerCore:
             return "topics_max" if len(self.topics) >= settings.topics_max else ""
         if (publisher is None or publisher not in topic.last) and len(topic.last) >= settings.publishers_max:
             return "publishers_max"
+        if topic.open.end + put.count > OFFSET_MAX:
+            return "OFFSET_BITS"
         if topic.backlog_bytes + len(put.body) > settings.backlog_bytes_max:
             self.measure(topic)
             if topic.backlog_bytes + len(put.body) > settings.backlog_bytes_max:
@@ -268,7 +271,7 @@ class ServerCore:
             else:
                 self._answer(origin, Outcome.BUSY, reason="topic_is_not_known_to_be_whole")
 
-        if not self.wholeness.ask(put.topic, then):
+        if not self.wholeness.ask(put.topic, then, len(put.body)):
             self._answer(origin, Outcome.BUSY, reason="too_many_operations_wait_for_a_whole_topic")
 
     def _append(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
@@ -327,8 +330,8 @@ class ServerCore:
             self.refuse(origin, "number is 0", now)
             return
         obstacle = ""
-        if self.full:
-            obstacle = "disk"
+        if self.full and (isinstance(request, Subscribe) or topic is None or request.sender not in topic.entries):
+            obstacle = "disk"  # To leave is let through: it frees what was waiting.
         elif topic is None and len(self.topics) >= self.settings.topics_max:
             obstacle = "topics_max"
         elif topic and request.sender not in topic.entries and len(topic.entries) >= self.settings.subscribers_max:
@@ -364,7 +367,7 @@ class ServerCore:
         if topic is None or entry is None or get.number > entry.number:
             self._answer(origin, Outcome.UNKNOWN, reason="topic" if topic is None else "subscription")
             return
-        if get.number < entry.number or get.opening < entry.opening:
+        if _is_outdated(get, entry):
             self._answer(origin, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening, log=topic.open.id)
             return
         if not entry.on:
@@ -387,13 +390,18 @@ class ServerCore:
 
     def deliver(self, now: float) -> None:
         """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
+        self._delivered_bytes = 0
         for name, polls in self.polls.ready():
             topic = self.topics.get(name)
             joined: dict[tuple[object, ...], Answer] = {}
             for poll in polls:
                 entry = topic.entries.get(poll.get.sender) if topic else None
-                if topic is None or entry is None:
-                    self._end(poll, Outcome.UNKNOWN, reason="topic")
+                if topic is None or entry is None or poll.get.number > entry.number or not entry.on:
+                    self._end(poll, Outcome.UNKNOWN, reason="subscription")
+                elif _is_outdated(poll.get, entry):  # A later opening was heard of while it waited.
+                    self._end(poll, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening)
+                elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
+                    self.polls.look_again(name)
                 else:
                     self._serve(poll, topic, entry, joined, now)
 
@@ -410,6 +418,8 @@ class ServerCore:
         if legs is None:
             self._end(poll, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
             return
+        if poll.walked is not None and poll.walked[0] is entry.legs:
+            legs = poll.walked[1]
         records = min(get.records_max, settings.answer_records_max)
         size = min(get.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
         key = (legs, records, size)
@@ -418,6 +428,10 @@ class ServerCore:
             answer = joined[key] = collect(topic, legs, self.reader, self.publishers, records, size)
             self.marks.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
             self.counters["damaged batches"] += len(answer.damaged)
+            self._delivered_bytes += len(answer.body)
+        if answer.rest is not None:
+            self._go_on(poll, topic, entry, legs, answer.rest, now)
+            return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
             return
         self.counters["delivered"] += answer.records
@@ -442,8 +456,21 @@ class ServerCore:
         entry = self.topics[topic].entries[subscriber]
         for poll in self.polls.waiting(topic):
             get = poll.get
-            if get.sender == subscriber and (get.number < entry.number or get.opening < entry.opening):
+            if get.sender == subscriber and _is_outdated(get, entry):
                 self._end(poll, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening)
+
+    def _go_on(
+        self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...], now: float
+    ) -> None:
+        """There was more at the front of the legs that is left out than one loop looks at: the next one goes on.
+
+        Where that front is the entry's own it goes for good, so that it is looked at once.
+        """
+        if legs == entry.legs:
+            entry.legs = rest
+            self.marks.acknowledged(topic.name, poll.get.sender, now)
+        poll.walked = entry.legs, rest
+        self.polls.look_again(topic.name)
 
     def _end(self, poll: Poll, outcome: Outcome, **facts: object) -> None:
         self.polls.take(poll.get.topic, poll.get.sender)
@@ -517,6 +544,7 @@ class ServerCore:
         self._announce = {}
         # A number that is announced is on the disk, or an honest server would look stale after a power cut.
         self.change, self._count_change = self._change_stored, True
+        self.links.withdraw_announcements()
         for name in self.marks.drop():
             before, topic = self.topics.pop(name, None), reload(name)
             if topic is not None:
@@ -527,8 +555,9 @@ class ServerCore:
         del self.publishers[self._publishers_stored :]
         self.moves.reverted(now)
         retry = Status(self.settings.id, Outcome.FULL, reason="disk")
+        # What else was answered speaks of logs, counters and positions that are not there any more.
         self._answers = [
-            (origin, answer if isinstance(answer, Status) and answer.outcome in _UNCHANGING else retry)
+            (origin, answer if isinstance(answer, Status) and answer.outcome is Outcome.REFUSED else retry)
             for origin, answer in self._answers
         ]
 
@@ -538,6 +567,11 @@ class ServerCore:
 
     def _answer(self, origin: Origin, outcome: Outcome, **facts: object) -> None:
         self._answers.append((origin, Status(self.settings.id, outcome, **facts)))  # type: ignore[arg-type]
+
+
+def _is_outdated(get: Get, entry: Entry) -> bool:
+    """Whether a GET is that of an earlier subscription, or of an earlier opening of its client."""
+    return get.number < entry.number or get.opening < entry.opening
 
 
 def _words(text: str) -> str:

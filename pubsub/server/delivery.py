@@ -7,13 +7,14 @@ was written, is a record of the stream too: `lost`, from here to there.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 from zlib import crc32
 
 from pubsub.limits import BATCH_RECORDS_MAX
-from pubsub.protocol.batch import Buffer, batch_ends
+from pubsub.protocol.batch import HEAD_BYTES, Buffer, batch_count, batch_ends
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
@@ -73,6 +74,7 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost one.
         damaged: batches (log number, offset) found to be bad.
+        rest: where all that was looked at is left out: the legs behind it, which are still to be looked at.
     """
 
     outcome: Outcome
@@ -82,6 +84,7 @@ class Answer:
     first: Position | None = None
     last: Position | None = None
     damaged: list[tuple[int, int]] = field(default_factory=list)
+    rest: tuple[Leg, ...] | None = None
 
 
 EMPTY: Final = Answer(Outcome.EMPTY)
@@ -103,17 +106,18 @@ class _Walk:
         self.last: Position | None = None
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
+        self.rest: tuple[Leg, ...] | None = None
 
     def run(self, legs: Sequence[Leg]) -> None:
         try:
-            for leg in legs:
+            for index, leg in enumerate(legs):
                 log = self._topic.logs.get(leg.log)
                 if log is not None:
-                    self._leg(leg, log)
+                    self._leg(leg, log, legs[index + 1 :])
         except _Full:
             return
 
-    def _leg(self, leg: Leg, log: Log) -> None:
+    def _leg(self, leg: Leg, log: Log, others: Sequence[Leg]) -> None:
         high = log.end if leg.high is None else min(leg.high, log.end)
         place = leg.low
         if place >= high:
@@ -125,6 +129,8 @@ class _Walk:
             place = self._batch(leg, log, batch, max(place, batch.offset), high, skip)
             self._batches_left -= 1
             if not self._batches_left:
+                if not self.builder.records:
+                    self.rest = (leg.from_offset(place), *others)
                 raise _Full
         if place < high:
             self._lose(leg.log, place, high)
@@ -140,18 +146,15 @@ class _Walk:
         if first >= stop:
             return stop
         body = batch.body
-        if body is None or not (batch.sound or crc32(body) == batch.checksum):
+        if body is None or not self._is_sound(batch, body):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
             self._lose(leg.log, first, stop)
         assert body is not None  # a lost batch has ended the walk
         index = first - batch.offset
         count = min(stop - first, self._records_left)
-        if self.builder.records:
-            ends = batch_ends(body) if count < batch.count else None
-            size = len(body) if ends is None else ends[index + count - 1] - (ends[index - 1] if index else 0)
-            if self.builder.data_bytes + size > self._bytes_max:
-                raise _Full
+        if self.builder.data_bytes + len(body) > self._bytes_max:
+            count = self._fitting(body, index, count)
         publisher = self._publishers[batch.publisher]
         self.builder.add(leg.log, first, publisher, batch.counter + index, batch.stamp, body, index, index + count)
         self.last = (leg.log, first + count - 1)
@@ -159,6 +162,27 @@ class _Walk:
         if not self._records_left:
             raise _Full
         return first + count
+
+    def _is_sound(self, batch: Batch, body: Buffer) -> bool:
+        """Whether a batch is what was put: its bytes, and what its row says of them."""
+        if batch.sound:
+            return True
+        batch.sound = (
+            crc32(body) == batch.checksum
+            and len(body) >= HEAD_BYTES
+            and batch_count(body) == batch.count
+            and 0 < batch.publisher < len(self._publishers)
+        )
+        return batch.sound
+
+    def _fitting(self, body: Buffer, index: int, count: int) -> int:
+        """How many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
+        ends = batch_ends(body)
+        begin = ends[index - 1] if index else 0
+        fitting = bisect_right(ends, begin + self._bytes_max - self.builder.data_bytes, index, index + count) - index
+        if not fitting and self.builder.records:
+            raise _Full
+        return max(1, fitting)
 
     def _lose(self, log: str, first: int, stop: int) -> None:
         """Offsets [first, stop) cannot be handed out: an answer of their own, after what is joined already."""
@@ -183,6 +207,6 @@ def collect(
     if walk.lost is not None:
         return Answer(Outcome.LOST, first=walk.lost[0], last=walk.lost[1], damaged=walk.damaged)
     if not walk.builder.records:
-        return Answer(Outcome.EMPTY, damaged=walk.damaged)
+        return Answer(Outcome.EMPTY, damaged=walk.damaged, rest=walk.rest)
     body = walk.builder.build()
     return Answer(Outcome.SUCCESS, body, walk.builder.records, crc32(body), last=walk.last, damaged=walk.damaged)

@@ -166,6 +166,13 @@ class Links:
                 return link.reason
         return ""
 
+    def withdraw_announcements(self) -> None:
+        """Do not send what was to be announced in this loop: it did not come to be. All is announced anew at once."""
+        for out in self.out:
+            if isinstance(out.message, Periodic):
+                self.links[int(out.link)].announce_at = float("-inf")
+        self.out = [out for out in self.out if not isinstance(out.message, Periodic)]
+
     def ask_whole(self, topics: dict[str, str], token: int, now: float) -> list[int]:
         """Ask every proxy whether another server holds any of these topics; who was asked."""
         for proxy in range(len(self.links)):

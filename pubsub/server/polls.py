@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pubsub.protocol.messages import Get
+from pubsub.server.legs import Leg
 from pubsub.server.links import Origin
 
 
@@ -17,11 +18,13 @@ class Poll:
     Attributes:
         origin: where its answer goes.
         expires: until when it waits (monotonic seconds).
+        walked: the entry's legs, and what of them is still to be looked at, where all before it is left out.
     """
 
     origin: Origin
     get: Get
     expires: float
+    walked: tuple[tuple[Leg, ...], tuple[Leg, ...]] | None = None
 
 
 class Polls:
@@ -29,16 +32,19 @@ class Polls:
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[str, Poll]] = {}
+        self._count = 0
         self._expiries: list[tuple[float, str, str]] = []
         self._ready: set[str] = set()
 
     def park(self, poll: Poll) -> None:
         """Let a GET wait, in place of an earlier one of the same subscriber; it is looked at in this loop."""
         topic, subscriber = poll.get.topic, poll.get.sender
-        self._waiting.setdefault(topic, {})[subscriber] = poll
+        polls = self._waiting.setdefault(topic, {})
+        self._count += subscriber not in polls
+        polls[subscriber] = poll
         if poll.get.wait_ms:
             heapq.heappush(self._expiries, (poll.expires, topic, subscriber))
-            if len(self._expiries) > 64 + 4 * sum(map(len, self._waiting.values())):
+            if len(self._expiries) > 64 + 4 * self._count:
                 self._sweep()
         self._ready.add(topic)
 
@@ -55,6 +61,7 @@ class Polls:
         """The waiting GET of a subscriber, which then waits no more."""
         polls = self._waiting.get(topic)
         poll = polls.pop(subscriber, None) if polls else None
+        self._count -= poll is not None
         if polls is not None and not polls:
             del self._waiting[topic]
         return poll
@@ -72,6 +79,10 @@ class Polls:
         if topic in self._waiting:
             self._ready.add(topic)
 
+    def look_again(self, topic: str) -> None:
+        """Not all that wait on a topic were served yet: the next loop goes on."""
+        self._ready.add(topic)
+
     def tick(self, now: float) -> None:
         """Have those looked at whose wait is over."""
         while self._expiries and self._expiries[0][0] <= now:
@@ -81,7 +92,9 @@ class Polls:
                 self._ready.add(topic)
 
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """When `tick` has something to do, or `ready` gives something at once."""
+        if self._ready:
+            return float("-inf")
         return self._expiries[0][0] if self._expiries else float("inf")
 
     def has_ready(self) -> bool:

@@ -98,7 +98,7 @@ class Serving:
         self._message_id = 0
         self._full_check_at = 0.0
         with self._translated():
-            incarnation, change, stamp = store.start(int(wall * 1000))
+            incarnation, change = store.start(int(wall * 1000))
             next_topic, next_log, next_skip = store.next_numbers()
             loaded = Loaded(
                 store.store_id,
@@ -111,7 +111,8 @@ class Serving:
                 next_skip,
                 tuple(store.discarded()),
             )
-        self.core = ServerCore(settings, loaded, store.reader, Stamps(wall, now, stamp), random, now)
+        stamps = Stamps(wall, now, store.stamp())
+        self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)
         reserve.make()
 
     @contextlib.contextmanager

@@ -102,6 +102,7 @@ class Store:
             raise
         self.reader = Reader(self.db)
         self._fresh: list[int] = []
+        self._newest_stamp = 0
 
     def _open_format(self) -> None:
         found = self.db.pragma("user_version")
@@ -137,19 +138,23 @@ class Store:
 
     # Loading
 
-    def start(self, wall_ms: int) -> tuple[int, int, int]:
+    def start(self, wall_ms: int) -> tuple[int, int]:
         """Begin a new incarnation, durably.
 
         Args:
             wall_ms: milliseconds since 1970.
 
         Returns:
-            The incarnation, the change number and the highest stamp (microseconds since 1970).
+            The incarnation and the change number.
         """
         incarnation = max(wall_ms, int(self._meta("incarnation") or 0) + 1)
         with self.guarded():
             self.db.execute("insert or replace into meta values ('incarnation', ?)", (incarnation,))
-        return incarnation, int(self._meta("change") or 0), int(self._meta("stamp") or 0)
+        return incarnation, int(self._meta("change") or 0)
+
+    def stamp(self) -> int:
+        """The highest stamp of the topics loaded so far, and of the last commit that counted a change."""
+        return max(self._newest_stamp, int(self._meta("stamp") or 0))
 
     def publishers(self) -> list[str]:
         """Every publisher's name, by its number."""
@@ -209,13 +214,14 @@ class Store:
             "select id, name, low, end, total from log where topic = ? and state = 'held'", (topic,)
         ):
             newest = self._row(
-                "select key, count, total, length(body) from batch"
+                "select key, count, total, length(body), stamp from batch"
                 " where key >= ? and key < ? order by key desc limit 1",
                 (number << OFFSET_BITS, number + 1 << OFFSET_BITS),
             )
             log = Log(number, name, low, end, total)
             if newest is not None:
-                key, count, before, size = newest
+                key, count, before, size, stamp = newest
+                self._newest_stamp = max(self._newest_stamp, stamp)
                 log.end = max(end, (key & _OFFSET) + count)
                 log.total = max(total, before + (size or 0))
             yield log

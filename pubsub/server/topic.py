@@ -178,9 +178,12 @@ class Topic:
         return True, True
 
     def reading(self, entry: Entry, position: Position | None) -> tuple[Leg, ...] | None:
-        """The legs behind `position`, or all for None; None where the position is in no leg."""
+        """The legs behind `position`, or all for None; None where the position is in no leg, or never was."""
         if position is None or position == entry.acknowledged:
             return entry.legs
+        log = self.logs.get(position[0])
+        if log is None or position[1] >= log.end:
+            return None
         return legs_of.after(entry.legs, position)
 
     def waiting(self, legs: Iterable[Leg]) -> int:

@@ -23,6 +23,9 @@ QUESTION_SECONDS: Final = 1.0
 WAITING_MAX: Final = 1_000
 """Operations that wait for an answer."""
 
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes that these operations hold."""
+
 Then = Callable[[bool, float], None]
 """Told whether the topic is whole, and `now`."""
 
@@ -32,6 +35,7 @@ class _Question:
     waiting: set[int]
     expires: float
     then: list[tuple[str, Then]]
+    size: int
     others: dict[str, set[str]] = field(default_factory=dict)
 
 
@@ -47,12 +51,26 @@ class Wholeness:
         self._token = FIRST_CALLBACK
         self._open: dict[int, _Question] = {}
         self._unasked: list[tuple[str, Then]] = []
+        self._unasked_bytes = 0
+        self._waiting = self._waiting_bytes = 0
 
-    def ask(self, topic: str, then: Then) -> bool:
-        """Have it asked at the end of this loop; False where too many wait already."""
-        if len(self._unasked) + sum(len(question.then) for question in self._open.values()) >= WAITING_MAX:
+    def ask(self, topic: str, then: Then, size: int = 0) -> bool:
+        """Have it asked at the end of this loop.
+
+        Args:
+            topic: of which it is to be known.
+            then: told the answer.
+            size: bytes that `then` holds until it is told.
+
+        Returns:
+            False where too many, or too many bytes, wait already; `then` is not told anything.
+        """
+        if self._waiting >= WAITING_MAX or (size and self._waiting_bytes + size > WAITING_BYTES_MAX):
             return False
         self._unasked.append((topic, then))
+        self._unasked_bytes += size
+        self._waiting += 1
+        self._waiting_bytes += size
         return True
 
     def send(self, now: float) -> None:
@@ -62,8 +80,8 @@ class Wholeness:
         self._token += 1
         topics = {topic: "" for topic, _ in self._unasked}
         asked = self._links.ask_whole(topics, self._token, now)
-        self._open[self._token] = _Question(set(asked), now + QUESTION_SECONDS, self._unasked)
-        self._unasked = []
+        self._open[self._token] = _Question(set(asked), now + QUESTION_SECONDS, self._unasked, self._unasked_bytes)
+        self._unasked, self._unasked_bytes = [], 0
 
     def answered(self, token: int, proxy: int, status: Status, now: float) -> dict[str, frozenset[str]]:
         """One proxy's answer.
@@ -102,6 +120,8 @@ class Wholeness:
 
     def _settle(self, token: int, now: float) -> None:
         question = self._open.pop(token)
+        self._waiting -= len(question.then)
+        self._waiting_bytes -= question.size
         known = not question.waiting
         for topic, then in question.then:
             then(known and not question.others.get(topic), now)

@@ -1,0 +1,179 @@
+"""A ServerCore on a real store, driven as the process drives it: what proxies say to it, and what it says back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+from zlib import crc32
+
+from pubsub.config.settings import ServerSettings
+from pubsub.errors import StoreFull
+from pubsub.protocol import Get, Message, Outcome, Position, Put, Records, Status, Subscribe, Unsubscribe, encode_batch
+from pubsub.protocol.codec import join_topics
+from pubsub.protocol.messages import Periodic, Whole
+from pubsub.server.links import Origin, Outgoing
+from pubsub.server.serving import Serving
+from pubsub.server.store import Store
+
+WALL = 1_700_000_000.0
+PROXIES = ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
+STORE = "0123456789abcdef"
+"""A client's store ID."""
+
+
+def settings(directory: Path, **changed: Any) -> ServerSettings:
+    return ServerSettings(**{"id": "s1", "proxies": PROXIES, "directory": directory, **changed})
+
+
+class Reserve:
+    """No reserve: nothing here needs the disk to be full."""
+
+    size = 0
+
+    def make(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        return
+
+
+class FailingStore(Store):
+    """A store whose commits find the disk full while `fail` is set."""
+
+    fail = False
+
+    def commit(self) -> None:
+        if self.fail:
+            raise StoreFull(str(self.path), "no space, says the test")
+        super().commit()
+
+
+class Stage:
+    """A server whose proxies answer every question "no other holder" unless `whole` is False.
+
+    Time moves only by `sleep`; messages are handled together until `loop`.
+    """
+
+    def __init__(self, directory: Path, **changed: Any) -> None:
+        self.settings = settings(directory, **changed)
+        self.now = 100.0
+        self.wall = WALL
+        self.whole: bool | None = True
+        """What proxies answer to WHOLE; None: nothing."""
+        self.fail_commit = False
+        """Whether commits find the disk full."""
+        self.sent: list[Outgoing] = []
+        self._callback = 1000
+        self.open()
+
+    def open(self) -> None:
+        self.store = FailingStore(self.settings.directory, bytes_max=self.settings.store_bytes_max)
+        self.serving = Serving(self.settings, self.store, Reserve(), Random(self.now), self.now, self.wall)
+        self.core = self.serving.core
+
+    def close(self) -> None:
+        self.store.close()
+
+    def restart(self) -> None:
+        """As after a crash: only what was committed is left."""
+        self.close()
+        self.open()
+
+    # One loop
+
+    def say(self, message: Message, *, proxy: int = 0, origin: bytes = b"cX", callback: int | None = None) -> int:
+        """Hand a message to the core; returns the callback that its answer will name."""
+        self._callback += 1
+        callback = self._callback if callback is None else callback
+        self.core.handle(Origin(proxy, origin, callback), message, self.now)
+        return callback
+
+    def loop(self) -> list[Outgoing]:
+        """Commit and send, as the process does; questions to proxies are answered in the next loops."""
+        self.core.tick(self.now)
+        self.store.fail = self.fail_commit
+        self.serving.commit(self.now)
+        self.store.fail = False
+        sent = self.core.outgoing(self.now)
+        self.sent += sent
+        for out in sent:
+            if isinstance(out.message, Whole) and self.whole is not None:
+                others = dict.fromkeys(out.message.topics or {}, "" if self.whole else "s9")
+                answer = Status("p", Outcome.SUCCESS, body=join_topics(others))
+                self.say(answer, proxy=int(out.link), origin=b"", callback=out.source)
+        return sent
+
+    def answer(self, callback: int) -> Status | None:
+        """What was answered to a request, if anything; it is taken out."""
+        for index, out in enumerate(self.sent):
+            if out.destination == callback and isinstance(out.message, Status):
+                del self.sent[index]
+                return out.message
+        return None
+
+    def answered(self, callback: int) -> Status:
+        """What was answered to a request; it is taken out."""
+        answer = self.answer(callback)
+        assert answer is not None, "not answered"
+        return answer
+
+    def ask(self, message: Message, **where: Any) -> Status:
+        """Say it, and loop until it is answered."""
+        callback = self.say(message, **where)
+        for _ in range(20):
+            self.loop()
+            answer = self.answer(callback)
+            if answer is not None:
+                return answer
+        raise AssertionError(f"no answer to {message}")
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, with a loop at each deadline of the core."""
+        until = self.now + seconds
+        for _ in range(10_000):
+            self.now = min(until, max(self.now, self.core.deadline()))
+            self.loop()
+            if self.now >= until and self.core.deadline() > self.now:
+                return
+        raise AssertionError("the core always has something to do")
+
+    # Requests
+
+    def subscribe(self, who: str, topic: str, number: int, opening: int | None = None) -> Status:
+        return self.ask(Subscribe(who, topic, number, number if opening is None else opening))
+
+    def unsubscribe(self, who: str, topic: str, number: int, opening: int | None = None) -> Status:
+        return self.ask(Unsubscribe(who, topic, number, number if opening is None else opening))
+
+    def put(self, topic: str, counter: int, bodies: Sequence[bytes] = (b"x",), **more: Any) -> Status:
+        return self.ask(put(topic, counter, bodies, **more))
+
+    def get(self, who: str, topic: str, last: Position | None, number: int, **more: Any) -> Status:
+        more.setdefault("opening", number)
+        more.setdefault("records_max", 1000)
+        return self.ask(Get(who, topic, last, number, **more))
+
+    def periodics(self) -> list[Periodic]:
+        """Announcements sent so far, taken out."""
+        found = [out.message for out in self.sent if isinstance(out.message, Periodic)]
+        self.sent = [out for out in self.sent if not isinstance(out.message, Periodic)]
+        return found
+
+
+def put(topic: str, counter: int, bodies: Sequence[bytes] = (b"x",), **more: Any) -> Put:
+    body = encode_batch(bodies)
+    more.setdefault("sender", "alice")
+    more.setdefault("previous", 0)
+    facts = {"topic": topic, "counter": counter, "publisher": STORE, "count": len(bodies), "checksum": crc32(body)}
+    return Put(body=body, **facts, **more)
+
+
+def bodies(status: Status) -> list[bytes]:
+    """The records of an answer."""
+    assert status.outcome is Outcome.SUCCESS, status
+    assert crc32(status.body) == status.checksum
+    records = list(Records(bytes(status.body)).bodies())
+    assert len(records) == status.records
+    return records

@@ -1,0 +1,201 @@
+"""What of a subscriber's legs goes into one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from zlib import crc32
+
+import pytest
+
+from pubsub.protocol import Outcome, Records, encode_batch
+from pubsub.server import delivery
+from pubsub.server.delivery import Answer, Batch, collect
+from pubsub.server.legs import Leg
+from pubsub.server.topic import Log, Topic
+
+A, B = "a" * 16, "b" * 16
+PUBLISHERS = ["", "alice/0123456789abcdef", "bob/0123456789abcdef"]
+
+
+class Shelf:
+    """Batches in memory, by log number."""
+
+    def __init__(self) -> None:
+        self.logs: dict[int, list[Batch]] = {}
+        self.looked_at = 0
+
+    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
+        for batch in self.logs.get(log, []):
+            if batch.offset + batch.count > offset and batch.offset < high:
+                self.looked_at += 1
+                yield batch
+
+    def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
+        raise NotImplementedError
+
+    def total_before(self, log: int, offset: int) -> int | None:
+        raise NotImplementedError
+
+
+class Held:
+    """A topic of two logs, and what reads from it."""
+
+    def __init__(self) -> None:
+        log_a, log_b = Log(1, A), Log(2, B)
+        self.topic = Topic(1, "t", log_a, {A: log_a, B: log_b})
+        self.shelf = Shelf()
+
+    def put(self, log: str, bodies: list[bytes], counter: int, publisher: int = 1, stamp: int = 100) -> Batch:
+        body = encode_batch(bodies)
+        to = self.topic.logs[log]
+        batch = Batch(to.end, len(bodies), publisher, counter, stamp, crc32(body), to.total, body)
+        self.shelf.logs.setdefault(to.number, []).append(batch)
+        to.end += len(bodies)
+        to.total += len(body)
+        return batch
+
+    def read(self, *legs: Leg, records: int = 100, size: int = 10_000) -> Answer:
+        return collect(self.topic, legs, self.shelf, PUBLISHERS, records, size)
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+def texts(answer: Answer) -> str:
+    assert answer.outcome is Outcome.SUCCESS
+    assert answer.checksum == crc32(answer.body)
+    return b"".join(Records(answer.body).bodies()).decode()
+
+
+def test_batches_are_joined_with_who_put_them_and_where_they_stand(held: Held) -> None:
+    held.put(A, [b"a", b"b"], 10)
+    held.put(A, [b"c"], 7, publisher=2, stamp=200)
+    answer = held.read(Leg(A, 1))
+    assert texts(answer) == "abc"
+    assert (answer.records, answer.last) == (3, (A, 3))
+    runs = Records(answer.body).runs
+    assert [(run.log, run.offset, run.publisher, run.counter, run.stamp) for run in runs] == [
+        (A, 1, PUBLISHERS[1], 10, 100),
+        (A, 3, PUBLISHERS[2], 7, 200),
+    ]
+
+
+def test_reading_begins_and_ends_within_batches(held: Held) -> None:
+    held.put(A, [b"a", b"b", b"c"], 10)
+    held.put(A, [b"d", b"e"], 13)
+    assert texts(held.read(Leg(A, 2))) == "bcde"
+    assert texts(held.read(Leg(A, 2, 5))) == "bcd"
+    answer = held.read(Leg(A, 2), records=1)
+    assert (texts(answer), answer.last) == ("b", (A, 2))
+    run = Records(answer.body).runs[0]
+    assert (run.offset, run.counter) == (2, 11)
+
+
+def test_legs_are_read_one_after_the_other(held: Held) -> None:
+    held.put(A, [b"a", b"b"], 10)
+    held.put(B, [b"x", b"y"], 20)
+    answer = held.read(Leg(B, 2, 3), Leg(A, 1))
+    assert (texts(answer), answer.last) == ("yab", (A, 2))
+
+
+def test_nothing_is_read_from_legs_that_are_empty_or_into_logs_that_are_not_here(held: Held) -> None:
+    held.put(A, [b"a"], 10)
+    assert held.read(Leg(A, 2)).outcome is Outcome.EMPTY
+    assert held.read().outcome is Outcome.EMPTY
+    assert texts(held.read(Leg("c" * 16, 1, 9), Leg(A, 1))) == "a"
+
+
+def test_bytes_limit_an_answer_but_one_record_always_goes(held: Held) -> None:
+    held.put(A, [b"a" * 10, b"b" * 10, b"c" * 10], 10)
+    held.put(A, [b"d" * 10, b"e" * 10], 13)
+    assert [held.read(Leg(A, 1), size=size).records for size in (1, 10, 19, 20, 29, 30, 40, 1000)] == [
+        *(1, 1, 1, 2, 2, 3),
+        *(4, 5),
+    ]
+    assert held.read(Leg(A, 2), size=10).records == 1
+
+
+def test_counters_that_are_held_already_are_left_out(held: Held) -> None:
+    held.topic.skips[3] = {1: 11}
+    held.put(B, [b"a", b"b", b"c"], 10)
+    held.put(B, [b"x"], 5, publisher=2)
+    held.put(B, [b"d"], 13)
+    assert texts(held.read(Leg(B, 1, 6, skip=3))) == "cxd"
+    held.topic.skips[3] = {1: 12, 2: 5}
+    assert texts(held.read(Leg(B, 1, 6, skip=3))) == "d"
+
+
+def test_what_was_put_before_the_subscription_is_left_out(held: Held) -> None:
+    held.put(B, [b"a"], 1, stamp=100)
+    held.put(B, [b"b"], 2, stamp=101)
+    assert texts(held.read(Leg(B, 1, 3, since=100))) == "b"
+    assert held.read(Leg(B, 1, 3, since=101)).outcome is Outcome.EMPTY
+
+
+@pytest.mark.parametrize("how", ["checksum", "shorter", "count", "publisher", "gone"])
+def test_a_bad_batch_is_lost_as_a_whole(held: Held, how: str) -> None:
+    held.put(A, [b"a"], 1)
+    bad = held.put(A, [b"b", b"c"], 2)
+    held.put(A, [b"d"], 4)
+    if how == "checksum":
+        bad.body = b"\0" * len(bad.body or b"")
+    elif how == "shorter":
+        bad.body, bad.checksum = b"abc", crc32(b"abc")
+    elif how == "count":
+        bad.body = encode_batch([b"b"])
+        bad.checksum = crc32(bad.body)
+    elif how == "publisher":
+        bad.publisher = len(PUBLISHERS)
+    else:
+        bad.body = None
+    assert texts(held.read(Leg(A, 1))) == "a"
+    answer = held.read(Leg(A, 2))
+    assert (answer.outcome, answer.first, answer.last) == (Outcome.LOST, (A, 2), (A, 3))
+    assert answer.damaged == ([] if how == "gone" else [(1, 2)])
+    assert held.read(Leg(A, 3)).first == (A, 3)
+    assert texts(held.read(Leg(A, 4))) == "d"
+
+
+def test_a_bad_batch_that_is_left_out_anyway_is_not_lost(held: Held) -> None:
+    held.topic.skips[1] = {1: 5}
+    held.put(B, [b"a"], 5).body = None
+    held.put(B, [b"b"], 6)
+    assert texts(held.read(Leg(B, 1, 3, skip=1))) == "b"
+    held.put(B, [b"c"], 7, stamp=50).body = None
+    assert held.read(Leg(B, 3, 4, since=50)).outcome is Outcome.EMPTY
+
+
+@pytest.mark.parametrize(
+    ("missing", "first", "last"), [({1}, 1, 1), ({2, 3}, 2, 3), ({5}, 5, 5), ({1, 2, 3, 4, 5}, 1, 5)]
+)
+def test_offsets_that_no_batch_holds_are_lost(held: Held, missing: set[int], first: int, last: int) -> None:
+    for counter in range(1, 6):
+        held.put(A, [b"%d" % counter], counter)
+    held.shelf.logs[1] = [batch for batch in held.shelf.logs[1] if batch.offset not in missing]
+    answer = held.read(Leg(A, first))
+    assert (answer.outcome, answer.first, answer.last) == (Outcome.LOST, (A, first), (A, last))
+
+
+def test_a_long_stretch_that_is_left_out_is_looked_at_in_pieces(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "BATCHES_MAX", 4)
+    held.topic.skips[1] = {1: 10}
+    for counter in range(1, 13):
+        held.put(B, [b"%d" % (counter % 10)], counter)
+    held.put(A, [b"a"], 1)
+    legs: tuple[Leg, ...] = (Leg(B, 1, 13, skip=1), Leg(A, 1))
+    for low in (5, 9):
+        answer = held.read(*legs)
+        assert answer.outcome is Outcome.EMPTY
+        assert answer.rest == (Leg(B, low, 13, skip=1), Leg(A, 1))
+        legs = answer.rest or ()
+    assert texts(held.read(*legs)).startswith("12")
+
+
+def test_an_answer_with_records_ends_when_enough_was_looked_at(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "BATCHES_MAX", 4)
+    for counter in range(1, 13):
+        held.put(A, [b"%d" % (counter % 10)], counter)
+    answer = held.read(Leg(A, 1))
+    assert (texts(answer), answer.rest) == ("1234", None)
