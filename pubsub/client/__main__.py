@@ -1,8 +1,7 @@
-"""`python -m client …` in a checkout: the commands of `pubsub client`."""
+"""`python -m client` from a checkout: the commands of `pubsub client`."""
 
 import sys
 
-from pubsub.cli import main
+from pubsub.client.commands import main
 
-if __name__ == "__main__":
-    sys.exit(main(["client", *sys.argv[1:]]))
+sys.exit(main())
