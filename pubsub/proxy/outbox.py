@@ -50,7 +50,6 @@ class Outbox:
         self.counters: Counter[str] = Counter()
         self.suspended = ""
         self._proxy, self._stamps = proxy, stamps
-        self._message_id = 0
 
     def take(self) -> list[Send]:
         """The messages to send now."""
@@ -111,9 +110,8 @@ class Outbox:
         self.sends.append(Send(True, link, (b"", *self._frames(destination, message))))
 
     def _frames(self, destination: int, message: Message) -> tuple[Buffer, ...]:
-        self._message_id += 1
         header, body = encode(message)
-        head = pack(self._message_id, 0, destination) + header
+        head = pack(0, 0, destination) + header
         return (head, body) if len(body) else (head,)
 
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pubsub.clock import MICROSECONDS, Stamps
 from pubsub.config.settings import ServerSettings
@@ -50,6 +49,9 @@ from pubsub.server.report import report
 from pubsub.server.retention import Retention
 from pubsub.server.topic import Entry, Log, Topic, Verdict, judge
 from pubsub.server.wholeness import Wholeness
+
+if TYPE_CHECKING:
+    from random import Random
 
 DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes handed out in one loop; who waits for more is served in the next."""

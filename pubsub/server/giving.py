@@ -18,11 +18,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.messages import Outcome, Status, Transfer
+
+if TYPE_CHECKING:
+    from random import Random
 
 WINDOW: Final = 4
 """Chunks on the way at once, which is what a transfer costs in memory on either side."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from random import Random
 from typing import TYPE_CHECKING, Final
 
 from pubsub.messenger.framing import FIRST_CALLBACK
@@ -25,6 +24,8 @@ from pubsub.server.topic import Entry, Topic
 from pubsub.server.transfer import Piece, chunks
 
 if TYPE_CHECKING:
+    from random import Random
+
     from pubsub.server.core import ServerCore
 
 _HERE: Final = frozenset({"held", "absorbed", "given"})

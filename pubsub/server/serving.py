@@ -95,7 +95,6 @@ class Serving:
     ) -> None:
         self.store, self.reserve = store, reserve
         self.lock = threading.Lock()
-        self._message_id = 0
         self._full_check_at = 0.0
         with self._translated():
             incarnation, change = store.start(int(wall * 1000))
@@ -207,8 +206,7 @@ class Serving:
 
     def _frames(self, out: Outgoing) -> list[bytes | memoryview]:
         head, body = encode(out.message)
-        self._message_id += 1
-        frames: list[bytes | memoryview] = [out.origin, pack(self._message_id, out.source, out.destination) + head]
+        frames: list[bytes | memoryview] = [out.origin, pack(0, out.source, out.destination) + head]
         if len(body):
             frames.append(body)
         return frames
