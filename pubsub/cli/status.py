@@ -69,7 +69,7 @@ def _servers(found: dict[str, Any]) -> Any:
             "disk full" if report["full"] else "up",
             f"{len(report['topics']):,}",
             f"{records:,}",
-            _size(sum(report["disk"].values())),
+            _size(sum(report["disk"].values())) if report["disk"] else "",
             report["address"],
         )
     return table
