@@ -250,7 +250,7 @@ class Calls:
                     raise
                 sub.intended(on)
             sub.failure, sub.insists = None, True
-            self.core.want(sub, until, session.now)
+            self.core.settle(sub, until)
             session.turn()
         yield Wait(lambda: sub.settled or sub.failure is not None or sub.on != on or session.closed, until)
         sub.insists = False
@@ -284,7 +284,11 @@ class Calls:
             if sub.available and sub.notice is None:
                 return sub
             core.want(sub, until, started)
-            session.turn()
+            try:
+                session.turn()
+            except BaseException:
+                sub.waiting -= 1
+                raise
         finally:
             session.lock.release()
         ready: Subscription = sub
@@ -292,8 +296,12 @@ class Calls:
         def done() -> bool:
             return ready.available or ready.failure is not None or ready.notice is not None or not ready.on
 
-        if not done():
-            yield Wait(lambda: done() or session.closed, until)
+        try:
+            if not done():
+                yield Wait(lambda: done() or session.closed, until)
+        finally:
+            with session.lock:
+                sub.waiting -= 1
         if ready.notice is not None:
             notice, ready.notice = ready.notice, None
             raise notice

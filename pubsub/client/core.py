@@ -133,11 +133,19 @@ class ClientCore:
         """Send what is unfinished on a topic, in order, until `until`."""
         return self.outbox.wake(topic, until, self.proxy)
 
-    def want(self, sub: Subscription, until: float, now: float) -> None:
-        """Somebody waits until `until` for messages, or for the intent to be settled."""
-        if now >= sub.until:
+    def settle(self, sub: Subscription, until: float) -> None:
+        """Ask for an intent to be settled until `until`."""
+        if sub.deadline is None:
             sub.tries.renew(self.proxy)
-        sub.until = max(sub.until, until)
+        sub.settle_until = max(sub.settle_until, until)
+        self._awake[sub.topic] = sub
+
+    def want(self, sub: Subscription, until: float, now: float) -> None:
+        """A call waits for messages until `until`; it counts itself in `sub.waiting`, and out again."""
+        if not sub.wanted(now) and sub.deadline is None:
+            sub.tries.renew(self.proxy)
+        sub.until = max(sub.until, until) if sub.wanted(now) else until
+        sub.waiting += 1
         if sub.settled and sub.parked_beyond(until, now):
             sub.deadline = None  # The server may hold that GET for longer than this call waits: ask anew.
         self._awake[sub.topic] = sub
@@ -164,7 +172,7 @@ class ClientCore:
         """Acknowledge all that is safe, for the last time; the subscriptions whose service is known to be there."""
         out = []
         for sub in self._awake.values():
-            sub.until = IDLE
+            sub.waiting = 0
             if sub.acknowledge_at() is not None and now - sub.heard < WAIT_SECONDS_MAX:
                 sub.stop_prefetching()
                 out.append(sub)
@@ -263,7 +271,7 @@ class ClientCore:
                 sub.tries.restart(proxy)
                 self.proxy = proxy
             else:
-                sub.trouble = "an answer that is damaged"
+                sub.trouble, sub.deadline = "an answer that is damaged", now + sub.tries.patience
         elif outcome is Outcome.SUPERSEDED:
             sub.fail(Superseded(self.settings.client, sub.topic))
         elif outcome is Outcome.BEHIND:
@@ -329,7 +337,7 @@ class ClientCore:
             sub.deadline = None
             return
         if not sub.settled:
-            if sub.deadline is not None or now >= sub.until:
+            if sub.deadline is not None or not sub.asking(now):
                 return
             message = sub.ask(self.numbers.take(), self.numbers.opening)
             sub.deadline = now + sub.tries.patience
@@ -387,15 +395,13 @@ class ClientCore:
             self.wants_sync = True
 
     def _asleep(self, sub: Subscription, now: float) -> bool:
-        return sub.deadline is None and now >= sub.until and sub.acknowledge_at() is None
+        return not (sub.deadline is not None or sub.wanted(now) or sub.asking(now) or sub.acknowledge_at() is not None)
 
-    def deadline(self, now: float) -> float | None:
+    def deadline(self) -> float | None:
         """When `tick` or `outgoing` has something to do; None: not before the next call or answer."""
         times = [at for chain in self.outbox.active.values() if (at := chain.next_deadline()) is not None]
         for sub in self._awake.values():
             times += [at for at in (sub.deadline, sub.acknowledge_at()) if at is not None]
-            if sub.until > now:
-                times.append(sub.until)
         if self._sync_at is not None:
             times.append(self._sync_at)
         return min(times, default=None)

@@ -149,10 +149,10 @@ class Session:
     def _ask_again(self) -> None:
         """Every start asks again for what is not settled."""
         with self.lock:
-            now = self.now
+            until = self.now + self.settings.timeout_seconds
             for sub in self.core.subscriptions.values():
                 if not sub.settled:
-                    self.core.want(sub, now + self.settings.timeout_seconds, now)
+                    self.core.settle(sub, until)
             self.turn()
 
     @property
@@ -291,7 +291,7 @@ class Session:
                 if (registered := self._registered.pop(token, None)) is not None:
                     self._messenger.forget(registered)
             core.forgotten.clear()
-        due = core.deadline(now)
+        due = core.deadline()
         before, self._next = self._next, _NEVER if due is None else due
         if self._next < before:
             self._messenger.wake()

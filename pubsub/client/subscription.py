@@ -102,7 +102,8 @@ class Subscription:
         attempts: how often a handler has seen the message at `tried`.
         failure: what every call raises until the user does something about it; notice: what the next one raises.
         insists: the user called just now, so a higher number elsewhere is gone above.
-        until: the latest deadline of the calls that wait for messages, or for the intent to be settled.
+        until: the latest deadline of the calls that wait for messages; waiting: how many do.
+        settle_until: the intent is asked for until then, whoever waits.
         heard: when the service last answered a GET; trouble: why it did not.
     """
 
@@ -120,7 +121,8 @@ class Subscription:
         self.failure: PubsubError | None = None
         self.notice: PubsubError | None = None
         self.insists = False
-        self.until = float("-inf")
+        self.until = self.settle_until = float("-inf")
+        self.waiting = 0
         self.heard = float("-inf")
         self.trouble = ""
         self.tokens: list[int] = []
@@ -161,6 +163,7 @@ class Subscription:
     def confirmed(self, change: Confirmed) -> None:
         """The commit of `confirm` succeeded."""
         self.settled, self.number, self.log, self.avoid = True, change.number, change.log, ""
+        self.settle_until, self.insists = float("-inf"), False
         self.position = self.safe = self.acknowledged = change.position
         self._empty()
 
@@ -178,11 +181,19 @@ class Subscription:
         """Whether a call finds something at once."""
         return bool(self._items)
 
+    def wanted(self, now: float) -> bool:
+        """Whether a call waits for messages."""
+        return self.waiting > 0 and now < self.until
+
+    def asking(self, now: float) -> bool:
+        """Whether the intent is to be asked for."""
+        return not self.settled and self.failure is None and (now < self.settle_until or self.wanted(now))
+
     def hungry(self, now: float, records_max: int, bytes_max: int) -> bool:
         """Whether a GET is to be sent: somebody waits, or the last answer brought something and there is room."""
         if not (self.on and self.settled) or self.failure or self.deadline is not None:
             return False
-        if now < self.until and not self._items:
+        if not self._items and self.wanted(now):
             return True
         return self._hungry and self.records < records_max and self.size < bytes_max
 
@@ -204,7 +215,7 @@ class Subscription:
         """How long the server may hold the next GET; not at all where it is not known to be there."""
         if self.tries.failed or now - self.heard > WAIT_SECONDS_MAX:
             return 0.0
-        return min(self._wait, max(0.0, self.until - now)) if now < self.until else self._wait
+        return min(self._wait, max(0.0, self.until - now)) if self.wanted(now) else self._wait
 
     def parked_beyond(self, until: float, now: float) -> bool:
         """Whether the GET in flight was held at the server for long, and may be for longer than a call waits."""

@@ -99,9 +99,14 @@ def test_an_intent_forgets_the_position_and_the_attempts(path: Path) -> None:
 
 def test_a_transaction_that_raises_leaves_nothing(path: Path) -> None:
     store = Store(path)
-    with pytest.raises(RuntimeError), store.transaction(fsync=False):
-        store.apply([row(1)])
-        raise RuntimeError
+
+    def fail() -> None:
+        with store.transaction(fsync=False):
+            store.apply([row(1)])
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert list(store.rows()) == []
     store.close()
 

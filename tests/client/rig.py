@@ -1,0 +1,123 @@
+"""A client core on a table: time is set by hand, commits succeed at once, and what is sent lies in a list."""
+
+from __future__ import annotations
+
+from random import Random
+from zlib import crc32
+
+from pubsub.client.changes import Change
+from pubsub.client.core import ClientCore, CoreSettings, Outgoing
+from pubsub.client.numbers import EPOCH_SECONDS, Numbers
+from pubsub.client.outbox import Draft, Row
+from pubsub.client.subscription import Loss, Subscription, Taking
+from pubsub.protocol import Message, Outcome, Position, RecordsBuilder, Status, encode_batch
+
+LOG, OTHER = "00000000000000aa", "00000000000000bb"
+PUBLISHER = "p/00000000000000cc"
+
+
+class Rig:
+    """One core and the time."""
+
+    def __init__(self, cuts: int = 0, proxies: int = 2) -> None:
+        self.now = 100.0
+        self.committed: list[Change] = []
+        self.sent: list[Outgoing] = []
+        numbers = Numbers(0, lambda: EPOCH_SECONDS + 1.0, Random(1), lambda milliseconds: None)
+        settings = CoreSettings(
+            client="c", path="c.db", publisher="00000000000000dd", proxies=proxies, tries=3, try_seconds=0.1, window=4,
+            outbox_bytes_max=1 << 20, prefetch_records=100, prefetch_bytes=10_000,
+        )  # fmt: skip
+        self.core = ClientCore(settings, numbers, cuts, lambda topic: {}, lambda: 5.0)
+
+    def turn(self) -> list[Outgoing]:
+        """Tick, commit what is due, send: what was sent now."""
+        self.core.tick(self.now)
+        due, self.core.due = self.core.due, []
+        for one in due:
+            self.committed += one.changes
+            one.then()
+        if self.core.wants_sync:
+            self.core.synced()
+        out = self.core.outgoing(self.now)
+        self.sent += out
+        return out
+
+    def later(self, seconds: float) -> list[Outgoing]:
+        """The time passes."""
+        self.now += seconds
+        return self.turn()
+
+    def answer(self, outgoing: Outgoing, status: Status) -> list[Outgoing]:
+        """An answer comes in."""
+        self.core.receive(outgoing.token, status, self.now)
+        return self.turn()
+
+    def put(self, *counts: int, topic: str = "t", seconds: float = 30.0) -> list[Row]:
+        """A put of batches with so many records."""
+        draft = Draft(self.core.outbox)
+        for count in counts:
+            draft.add(topic, [b"x"] * count)
+        self.core.outbox.accept(draft)
+        self.core.finish(topic, self.now + seconds)
+        return draft.rows
+
+    def intend(self, on: bool = True, *, insists: bool = True, seconds: float = 30.0) -> tuple[Subscription, Outgoing]:
+        """A call of subscribe or unsubscribe, and its first transmission."""
+        sub = self.core.subscription("t")
+        sub.intended(on)
+        sub.insists = insists
+        self.core.settle(sub, self.now + seconds)
+        (out,) = self.turn()
+        return sub, out
+
+    def subscribed(self, offset: int = 0) -> Subscription:
+        """A settled subscription on which nobody waits."""
+        sub, out = self.intend()
+        self.answer(out, settled(out.message, (LOG, offset)))
+        self.core.forgotten.clear()
+        return sub
+
+    def wants(self, sub: Subscription, seconds: float = 30.0) -> list[Outgoing]:
+        """A call waits for messages."""
+        self.core.want(sub, self.now + seconds, self.now)
+        return self.turn()
+
+    def take(self, sub: Subscription, most: int, *, fsynced: bool = False) -> Taking | Loss:
+        """A call takes, and its commit succeeds."""
+        taking = sub.take(most)
+        if isinstance(taking, Taking):
+            sub.took(taking)
+            self.core.moved(sub, self.now, fsynced=fsynced)
+        return taking
+
+
+def settled(message: Message, position: Position | None) -> Status:
+    """The answer that confirms an intent."""
+    return Status("s1", Outcome.SUCCESS, position=position, number=message.number, opening=message.opening, log=LOG)  # type: ignore[union-attr]
+
+
+def records(first: int, counters: list[int], publisher: str = PUBLISHER, log: str = LOG) -> Status:
+    """An answer with a record a counter, each its own batch, from offset `first`."""
+    builder = RecordsBuilder()
+    for place, counter in enumerate(counters):
+        builder.add(log, first + place, publisher, counter, 1, encode_batch([b"%d" % counter]), 0, 1)
+    body = builder.build()
+    last = (log, first + len(counters) - 1)
+    return Status("s1", Outcome.SUCCESS, message=last, records=len(counters), checksum=crc32(body), log=log, body=body)
+
+
+def batch(first: int, counter: int, count: int) -> Status:
+    """An answer with one run of records."""
+    builder = RecordsBuilder()
+    bodies = [b"%d" % (counter + place) for place in range(count)]
+    builder.add(LOG, first, PUBLISHER, counter, 1, encode_batch(bodies), 0, count)
+    body = builder.build()
+    return Status(
+        "s1", Outcome.SUCCESS, message=(LOG, first + count - 1), records=count, checksum=crc32(body), log=LOG, body=body
+    )
+
+
+def status(outcome: Outcome, **fields: object) -> Status:
+    """Any answer."""
+    return Status("s1", outcome, **fields)  # type: ignore[arg-type]
