@@ -111,8 +111,8 @@ class ServerCore:
         self.counters: Counter[str] = Counter()
         self.full = False
         """Whether the disk is full: puts and subscriptions are answered so."""
-        self.disk: dict[str, int] = {}
-        """Sizes in bytes that the shell knows, for reports."""
+        self.disk: Callable[[], dict[str, int]] = dict
+        """Gives sizes in bytes that the shell knows, for reports."""
         self._answers: list[tuple[Origin, Status | Transfer]] = []
         self._announce: dict[str, str] = {}
         self._count_change = True

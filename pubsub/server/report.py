@@ -40,7 +40,7 @@ def report(core: ServerCore, now: float) -> bytes:
         "uptime_seconds": round(now - core.started, 3),
         "full": core.full,
         "counters": dict(core.counters),
-        "disk": core.disk,
+        "disk": core.disk(),
         "proxies": proxies,
         "topics": {name: _topic(core, topic) for name, topic in sorted(core.topics.items())},
     }

@@ -112,6 +112,7 @@ class Serving:
             )
         stamps = Stamps(wall, now, store.stamp())
         self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)
+        self.core.disk = store.sizes
         reserve.make()
 
     @contextlib.contextmanager

@@ -392,9 +392,13 @@ class Store:
         pages = int(self.db.pragma("max_page_count")) - int(self.db.pragma("page_count"))
         return self.free_bytes() + pages * int(self.db.pragma("page_size"))
 
-    def size_bytes(self) -> int:
-        """Bytes of the file."""
-        return int(self.db.pragma("page_count")) * int(self.db.pragma("page_size"))
+    def sizes(self) -> dict[str, int]:
+        """Bytes on the disk: of the file, and of its write-ahead log."""
+        wal = Path(f"{self.path}-wal")
+        return {
+            "store": int(self.db.pragma("page_count")) * int(self.db.pragma("page_size")),
+            "log": wal.stat().st_size if wal.exists() else 0,
+        }
 
     def close(self) -> None:
         """Close the file and let another process have it."""
