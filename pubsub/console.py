@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pubsub.errors import PubsubError
 
@@ -35,10 +35,11 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
     """
     import typer
 
+    from pubsub.parameters import prepared
+
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
-        command: Any = typer.main.get_command(app)
-        code = command.main(args=arguments, prog_name=name, standalone_mode=False)
+        code = prepared(app).main(args=arguments, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
     except typer.TyperException as error:
@@ -63,6 +64,13 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
 def complain(text: str) -> None:
     """Writes one line "pubsub: error: …" to stderr, whatever line breaks `text` holds."""
     sys.stderr.write("pubsub: error: " + " ".join(text.split()) + "\n")
+
+
+def keep_log(role: str, name: str) -> None:
+    """Has what a process in the foreground notices written to stderr: time, level, who, what."""
+    import logging
+
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {role} {name}: %(message)s")
 
 
 def _usage(error: typer.TyperException, name: str) -> int:

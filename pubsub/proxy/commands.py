@@ -28,6 +28,7 @@ def start(loaded: Loaded[ProxySettings]) -> None:
     """
     from pubsub.proxy.process import run_proxy
 
+    console.keep_log("proxy", loaded.settings.id)
     run_proxy(loaded.settings)
 
 

@@ -35,6 +35,7 @@ def start(loaded: Loaded[ServerSettings]) -> None:
     """
     from pubsub.server.process import run_server
 
+    console.keep_log("server", loaded.settings.id)
     run_server(loaded.settings)
 
 
