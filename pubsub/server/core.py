@@ -286,7 +286,7 @@ class ServerCore:
         )
         self.marks.last(topic.name, publisher)
         self.counters["records"] += put.count
-        self.retention.appended(topic.name, now)
+        self.retention.appended(topic.name, len(put.body), now)
         self.polls.appended(topic.name)
 
     def publisher_number(self, name: str) -> int:

@@ -61,6 +61,9 @@ class BatchReader(Protocol):
     def log_state(self, log: str) -> str:
         """What is known of a log by its ID: "held", "incoming", "absorbed", "given" or "" for nothing."""
 
+    def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
+        """The same of the last batch that begins in [low, offset]."""
+
     def total_before(self, log: int, offset: int) -> int | None:
         """Bytes of the log before the batch that holds `offset`; None where there is no such batch."""
 

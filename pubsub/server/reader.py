@@ -19,6 +19,9 @@ from pubsub.server.delivery import Batch
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of recent batches kept in memory."""
 
+PIECE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of bodies after which reading ahead stops."""
+
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 _BATCH: Final = "select key, count, publisher, counter, stamp, checksum, total, body from batch"
 
@@ -62,14 +65,26 @@ class Reader:
         write-ahead log from starting over."""
         rows = 16
         while key < high:
-            piece = self._rows(f"{_BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
+            piece = self._piece(key, high, rows)
             for row in piece:
                 batch = Batch(row[0] & _OFFSET, *row[1:])
                 self.remember(row[0], batch)
                 yield batch
-            if len(piece) < rows:
+            if not piece:
                 return
-            key, rows = piece[-1][0] + piece[-1][1], min(rows * 4, 1024)
+            key, rows = piece[-1][0] + 1, min(rows * 4, 1024)
+
+    def _piece(self, key: int, high: int, rows: int) -> list[Any]:
+        """The next so many rows, or fewer where their bodies are large."""
+        piece, size = [], 0
+        cursor = self._db.execute(f"{_BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
+        for row in cursor:
+            piece.append(row)
+            size += len(row[-1] or b"")
+            if size >= PIECE_BYTES_MAX:
+                cursor.close()
+                break
+        return piece
 
     def _holding(self, base: int, offset: int) -> int | None:
         """The key of the batch that holds an offset."""
@@ -95,6 +110,15 @@ class Reader:
         """What is known of a log by its ID: "held", "incoming", "absorbed", "given" or "" for nothing."""
         row = self._row("select state from log where name = ? order by state = 'incoming' limit 1", (log,))
         return str(row[0]) if row else ""
+
+    def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
+        """The same of the last batch that begins in [low, offset]."""
+        base = log << OFFSET_BITS
+        row = self._row(
+            "select key, count, stamp, total from batch where key >= ? and key <= ? order by key desc limit 1",
+            (base | low, base | offset),
+        )
+        return None if row is None else (row[0] & _OFFSET, *row[1:])
 
     def total_before(self, log: int, offset: int) -> int | None:
         """Bytes of the log before the batch that holds `offset`; None where there is no such batch."""

@@ -2,8 +2,9 @@
 
 A batch may go when no leg holds any of it, it is older than the hold, and no other server holds any of the topic: then
 the spine's low end rises and nothing is missing there. Topics wait in a heap for the time at which their oldest batch
-may be due; whether they are whole is asked once for all that are found at the same time. The work is done in pieces,
-so that deleting a long history never holds up the loop.
+may be due; whether they are whole is asked once for all that are found at the same time. Stamps rise with offsets, so
+how far a log may go is found by bisection; the deleting is done in pieces, so that a long history never holds up the
+loop.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.clock import MICROSECONDS
 from pubsub.server.changes import BatchesDiscarded, Change, LogTrimmed, LogUsedUp, SkipDropped
+from pubsub.server.delivery import BatchReader
 from pubsub.server.join import drop_unused_skips
 from pubsub.server.topic import Log, Topic
 
@@ -24,10 +26,13 @@ if TYPE_CHECKING:
 ROUND_SECONDS: Final = 5.0
 """How soon a topic is looked at again whose oldest batch is due but may not go."""
 
-SCAN_BATCHES_MAX: Final = 500
-"""Batches looked at, and deleted, in one piece."""
+LOOK_SECONDS: Final = 1.0
+"""How soon a topic is looked at again of which something went: each look is a question to all proxies."""
 
-PIECE_BYTES_MAX: Final = 8 * 1024 * 1024
+PIECE_BATCHES_MIN: Final = 500
+PIECE_BYTES_MIN: Final = 8 * 1024 * 1024
+"""Deleted in one tick, or twice what was appended since the last one: so deleting keeps up with a busy writer."""
+
 TOPICS_MAX: Final = 200
 """Topics looked at in one tick."""
 
@@ -43,22 +48,25 @@ class Retention:
 
     def __init__(self, hold: float, now: float, topics: Iterable[str]) -> None:
         self._hold = hold
-        self._due = [(now + ROUND_SECONDS, name) for name in topics]
-        heapq.heapify(self._due)
-        self._queued = {name for _, name in self._due}
+        self._at = dict.fromkeys(topics, now + ROUND_SECONDS)
+        """When each topic is to be looked at."""
+        self._due = [(at, name) for name, at in self._at.items()]
+        """The same as a heap; what `_at` does not say any more is skipped."""
         self._allowed: deque[tuple[str, str, int]] = deque()
         self._discarded: deque[int] = deque()
         self._generation: dict[str, int] = {}
+        self._new_batches = self._new_bytes = 0
 
-    def appended(self, name: str, now: float) -> None:
-        """A topic has a new batch."""
-        if name not in self._queued:
+    def appended(self, name: str, size: int, now: float) -> None:
+        """A topic has a new batch of so many bytes."""
+        self._new_batches += 1
+        self._new_bytes += size
+        if name not in self._at:
             self._push(name, now + self._hold)
 
     def look_at(self, name: str) -> None:
         """A topic came to hold more than it did."""
-        if name not in self._queued:
-            self._push(name, float("-inf"))
+        self._push(name, float("-inf"))
 
     def forget(self, name: str) -> None:
         """What was found to be deletable of a topic may be needed now."""
@@ -70,8 +78,10 @@ class Retention:
         self._discarded.extend(logs)
 
     def _push(self, name: str, at: float) -> None:
-        self._queued.add(name)
-        heapq.heappush(self._due, (at, name))
+        """Look at a topic at this time, if not earlier."""
+        if at < self._at.get(name, float("inf")):
+            self._at[name] = at
+            heapq.heappush(self._due, (at, name))
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
@@ -84,23 +94,28 @@ class Retention:
         for _ in range(TOPICS_MAX):
             if not self._due or self._due[0][0] > now:
                 break
-            _, name = heapq.heappop(self._due)
-            self._queued.discard(name)
+            at, name = heapq.heappop(self._due)
+            if self._at.get(name) != at:
+                continue
+            del self._at[name]
             topic = core.topics.get(name)
             if topic is not None and not topic.frozen:
                 self._examine(core, topic, now)
         out: list[Change] = self._discard(core) if self._discarded else []
-        return out + self._trim(core) if self._allowed else out
+        if self._allowed:
+            out += self._trim(core, now)
+        self._new_batches = self._new_bytes = 0
+        return out
 
     def _discard(self, core: ServerCore) -> list[Change]:
         log = self._discarded[0]
-        rows = core.reader.stamps(log, 0, SCAN_BATCHES_MAX)
+        rows = core.reader.stamps(log, 0, PIECE_BATCHES_MIN)
         low = 0
         for offset, count, _, total in rows:
-            if total - rows[0][3] > PIECE_BYTES_MAX and low:
+            if total - rows[0][3] > PIECE_BYTES_MIN and low:
                 break
             low = offset + count
-        last = len(rows) < SCAN_BATCHES_MAX and (not rows or low == rows[-1][0] + rows[-1][1])
+        last = len(rows) < PIECE_BATCHES_MIN and (not rows or low == rows[-1][0] + rows[-1][1])
         if last:
             self._discarded.popleft()
         return [BatchesDiscarded(log, low, last)]
@@ -113,20 +128,13 @@ class Retention:
         for log in topic.logs.values():
             if log.low >= log.end:
                 continue
-            place = log.low
-            rows = core.reader.stamps(log.number, place, SCAN_BATCHES_MAX)
-            for offset, count, stamp, _ in rows:
-                if offset + count > floors[log.id]:
-                    again.append(now + ROUND_SECONDS)
-                    break
-                if stamp > old:
-                    again.append(now + (stamp - old) / MICROSECONDS)
-                    break
-                place = offset + count
-            else:
-                again.append(now + ROUND_SECONDS if len(rows) < SCAN_BATCHES_MAX else now)
-            if place > log.low:
-                cuts[log.id] = place
+            cut = _cut(core.reader, log, floors[log.id], old)
+            if cut > log.low:
+                cuts[log.id] = cut
+                continue
+            oldest = core.reader.stamps(log.number, log.low, 1)
+            held = not oldest or sum(oldest[0][:2]) > floors[log.id]
+            again.append(now + (ROUND_SECONDS if held else max(LOOK_SECONDS, (oldest[0][2] - old) / MICROSECONDS)))
         if cuts:
             asked = self._generation.get(topic.name, 0)
             if not core.wholeness.ask(topic.name, lambda whole, at: self._answered(topic.name, asked, cuts, whole, at)):
@@ -137,33 +145,72 @@ class Retention:
     def _answered(self, name: str, generation: int, cuts: dict[str, int], whole: bool, now: float) -> None:
         if whole and generation == self._generation.get(name, 0):
             self._allowed.extend((name, log, cut) for log, cut in cuts.items())
-        elif name not in self._queued:
+        else:
             self._push(name, now + ROUND_SECONDS)
 
-    def _trim(self, core: ServerCore) -> list[Change]:
-        name, log_id, cut = self._allowed.popleft()
-        topic = core.topics.get(name)
-        log = topic.logs.get(log_id) if topic else None
-        if topic is None or log is None or log.low >= cut:
-            return []
-        low = self._piece(core, log, cut)
+    def _trim(self, core: ServerCore, now: float) -> list[Change]:
+        batches = max(PIECE_BATCHES_MIN, 2 * self._new_batches)
+        size = max(PIECE_BYTES_MIN, 2 * self._new_bytes)
+        out: list[Change] = []
+        while self._allowed and batches > 0 and size > 0:
+            name, log_id, cut = self._allowed[0]
+            topic = core.topics.get(name)
+            log = topic.logs.get(log_id) if topic else None
+            if topic is None or log is None:
+                self._allowed.popleft()
+                continue
+            # A leg may have come to hold, since it was found, what nobody held then.
+            cut = min(cut, topic.floors()[log_id])
+            if log.low < cut:
+                low, taken, freed = _piece(core.reader, log, cut, batches, size)
+                batches, size = batches - taken, size - freed
+                out += self._trimmed(core, topic, log, low)
+            if log.low >= cut:
+                self._allowed.popleft()
+                self._push(name, now + LOOK_SECONDS)
+        return out
+
+    @staticmethod
+    def _trimmed(core: ServerCore, topic: Topic, log: Log, low: int) -> list[Change]:
         out: list[Change] = [LogTrimmed(log.number, low, log.end, log.total)]
         if topic.trim(log, low):
             out.append(LogUsedUp(log.number))
         out += [SkipDropped(skip) for skip in drop_unused_skips(topic)] if topic.skips else []
-        core.marks.topic(name)
-        if low < cut:
-            self._allowed.append((name, log_id, cut))
-        elif name not in self._queued:
-            self._push(name, float("-inf"))
+        core.marks.topic(topic.name)
         return out
 
-    @staticmethod
-    def _piece(core: ServerCore, log: Log, cut: int) -> int:
-        rows = core.reader.stamps(log.number, log.low, SCAN_BATCHES_MAX)
-        low, first = log.low, rows[0][3] if rows else 0
-        for offset, count, _, total in rows:
-            if offset + count > cut or (total - first > PIECE_BYTES_MAX and low > log.low):
-                return low
-            low = offset + count
-        return low if rows else cut
+
+def _cut(reader: BatchReader, log: Log, floor: int, old: int) -> int:
+    """The offset below which every batch of a log is as old as `old` and ends at or below `floor`."""
+    cut = low = log.low
+    high = min(floor, log.end)
+    while low < high:
+        middle = (low + high) // 2
+        batch = reader.newest(log.number, log.low, middle)
+        if batch is None:  # Nothing is stored there.
+            cut = low = middle + 1
+            continue
+        offset, count, stamp, _ = batch
+        if stamp <= old and offset + count <= floor:
+            cut = max(cut, offset + count)
+            low = max(offset + count, middle + 1)
+        else:
+            high = offset
+    return cut
+
+
+def _piece(reader: BatchReader, log: Log, cut: int, batches: int, size: int) -> tuple[int, int, int]:
+    """How much of what may go below `cut` goes at once.
+
+    Returns:
+        The new low end, and how many batches and bytes lie below it.
+    """
+    rows = reader.stamps(log.number, log.low, batches)
+    low, taken, first = log.low, 0, rows[0][3] if rows else 0
+    for offset, count, _, total in rows:
+        if offset + count > cut:
+            return cut, taken, total - first
+        if taken and total - first > size:
+            return low, taken, total - first
+        low, taken = offset + count, taken + 1
+    return (low if len(rows) == batches else cut), taken, rows[-1][3] - first if rows else 0

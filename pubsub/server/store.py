@@ -308,8 +308,13 @@ class Store:
         self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
 
     def _discard(self, change: c.BatchesDiscarded) -> None:
+        # The log of a topic whose giving was taken back for want of space is held again, and keeps its batches.
         first = change.log << OFFSET_BITS
-        self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
+        self.db.execute(
+            "delete from batch where key >= ? and key < ?"
+            " and not exists (select 1 from log where id = ? and state = 'held')",
+            (first, first | change.low, change.log),
+        )
         if change.last:
             self.db.execute("delete from log where id = ? and state = 'incoming'", (change.log,))
 

@@ -1,0 +1,206 @@
+"""When batches go: after the hold, when no leg holds them, while the topic is whole."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pubsub.protocol import Outcome
+from pubsub.protocol.messages import Whole
+from pubsub.server import retention
+from pubsub.server.changes import LogTrimmed
+from pubsub.server.legs import Leg
+from tests.server.stage import Stage, bodies, put
+
+
+def stored(stage: Stage, topic: str = "t") -> list[int]:
+    """Offsets of the topic's batches on the disk."""
+    log = stage.core.topics[topic].open.number
+    rows = stage.store.db.execute("select key & 0xffffffffff from batch where key >> 40 = ? order by key", (log,))
+    return [offset for (offset,) in rows]
+
+
+def test_a_topic_without_subscribers_keeps_nothing_beyond_the_hold(stage: Stage) -> None:
+    for counter in range(1, 6):
+        stage.put("t", counter)
+        stage.sleep(10)
+    stage.sleep(9)
+    assert stored(stage) == [1, 2, 3, 4, 5]
+    stage.sleep(6)
+    assert 1 not in stored(stage)
+    stage.sleep(60)
+    assert stored(stage) == []
+    topic = stage.core.topics["t"]
+    assert (topic.open.low, topic.open.end, topic.spine) == (6, 6, (Leg(topic.open.id, 6),))
+    stage.restart()
+    topic = stage.core.topics["t"]
+    assert (topic.open.low, topic.open.end, topic.spine) == (6, 6, (Leg(topic.open.id, 6),))
+    assert stage.put("t", 5).outcome is Outcome.DUPLICATE
+    assert stage.put("t", 6).outcome is Outcome.SUCCESS
+    assert stored(stage) == [6]
+
+
+def test_what_somebody_is_to_receive_stays(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    stage.put("t", 1, [b"a", b"b"])
+    stage.put("t", 3, [b"c"])
+    stage.sleep(200)
+    assert stored(stage) == [1, 3]
+    stage.get("bob", "t", (log, 1), 5)
+    stage.sleep(20)
+    assert stored(stage) == [1, 3]  # "b" is in the first batch
+    stage.get("bob", "t", (log, 2), 5)
+    stage.sleep(20)
+    assert stored(stage) == [3]
+    assert bodies(stage.get("bob", "t", None, 5)) == [b"c"]
+
+
+def test_what_was_acknowledged_stays_for_the_hold(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    stage.put("t", 1)
+    stage.get("bob", "t", (log, 1), 5)
+    stage.sleep(59)
+    assert stored(stage) == [1]
+    stage.sleep(7)
+    assert stored(stage) == []
+
+
+def test_a_subscriber_that_leaves_lets_go_of_what_waited(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 5)
+    stage.put("t", 1)
+    stage.sleep(100)
+    stage.unsubscribe("bob", "t", 6)
+    stage.sleep(10)
+    assert stored(stage) == []
+
+
+@pytest.mark.parametrize("whole", [False, None])
+def test_nothing_goes_while_the_topic_is_not_known_to_be_whole(stage: Stage, whole: bool | None) -> None:
+    stage.whole = whole
+    stage.put("t", 1)
+    stage.sleep(100)
+    assert stored(stage) == [1]
+    stage.whole = True
+    stage.sleep(6)
+    assert stored(stage) == []
+
+
+def test_proxies_are_asked_once_for_all_topics_found_at_the_same_time(stage: Stage) -> None:
+    for number in range(20):
+        stage.put(f"t{number}", 1)
+    stage.sent.clear()
+    stage.sleep(70)
+    questions = [out.message for out in stage.sent if isinstance(out.message, Whole) and out.link == 0]
+    assert len(questions) < 5
+    assert sum(len(question.topics or {}) for question in questions) == 20
+
+
+def test_a_steady_flow_is_not_asked_about_all_the_time(stage: Stage) -> None:
+    for counter in range(1, 400):
+        stage.put("t", counter)
+        stage.sleep(0.25)
+    questions = sum(isinstance(out.message, Whole) and out.link == 0 for out in stage.sent)
+    assert questions <= 45
+    assert len(stored(stage)) <= 61 * 4 + 8
+
+
+def test_deleting_keeps_up_with_a_busy_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "PIECE_BATCHES_MIN", 10)
+    monkeypatch.setattr(retention, "PIECE_BYTES_MIN", 1_000)
+    stage = Stage(tmp_path)
+    counter = 0
+    most = 0
+    for _ in range(300):  # 300 loops, half a second apart, of 40 puts over two topics
+        for _ in range(20):
+            counter += 1
+            stage.say(put("t", counter, [b"x" * 100]))
+            stage.say(put("u", counter, [b"x"]))
+        stage.loop()
+        stage.now += 0.5
+        most = max(most, len(stored(stage)))
+    assert most <= 20 * 2 * 70
+    stage.sleep(80)
+    assert stored(stage) == stored(stage, "u") == []
+    stage.close()
+
+
+def test_a_long_history_goes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "PIECE_BATCHES_MIN", 7)
+    stage = Stage(tmp_path)
+    for counter in range(1, 101):
+        stage.put("t", counter)
+    trimmed = []
+    apply = stage.store.apply
+    stage.store.apply = lambda changes: (  # type: ignore[method-assign]
+        trimmed.extend([change.low for change in changes if isinstance(change, LogTrimmed)]),
+        apply(changes),
+    )[1]
+    stage.sleep(70)
+    assert stored(stage) == []
+    assert max(after - before for before, after in pairwise([1, *trimmed])) == 7
+    stage.close()
+
+
+def test_a_piece_that_a_full_disk_took_back_goes_later(stage: Stage) -> None:
+    stage.put("t", 1)
+    stage.sleep(59)
+    stage.fail_commit = True
+    stage.sleep(10)
+    assert stored(stage) == [1]
+    assert stage.core.topics["t"].open.low == 1
+    stage.fail_commit = stage.core.full = False
+    stage.sleep(10)
+    assert stored(stage) == []
+
+
+def test_a_leg_that_came_after_the_question_is_respected(stage: Stage) -> None:
+    stage.put("t", 1, [b"a"])
+    stage.put("t", 2, [b"b"])
+    stage.whole = None
+    stage.sleep(66)
+    asked = [out for out in stage.sent if isinstance(out.message, Whole)][-2:]
+    topic = stage.core.topics["t"]
+    stage.subscribe("bob", "t", 5)
+    topic.entries["bob"].legs = (Leg(topic.open.id, 2),)  # as a join may give it
+    stage.whole = True
+    for out in asked:
+        stage.sent.append(out)
+    stage.sleep(20)
+    assert stored(stage) == [2]
+    assert bodies(stage.get("bob", "t", None, 5)) == [b"b"]
+
+
+def test_batches_whose_rows_are_gone_do_not_hold_up_the_others(stage: Stage) -> None:
+    for counter in range(1, 8):
+        stage.put("t", counter)
+    number = stage.core.topics["t"].open.number
+    for gone in ((1, 2), (5, 5), (7, 7)):
+        low, high = (number << 40 | offset for offset in gone)
+        stage.store.db.execute("delete from batch where key between ? and ?", (low, high))
+    stage.sleep(80)
+    assert stored(stage) == []
+    assert stage.core.topics["t"].open.low >= 7
+
+
+def test_what_may_go_is_found_as_by_looking_at_every_batch(stage: Stage) -> None:
+    random = Random(7)
+    counter = 1
+    for _ in range(60):
+        count = random.randrange(1, 6)
+        stage.put("t", counter, [b"x"] * count)
+        counter += count
+        stage.now += random.choice([0, 0, 1.0])
+    log = stage.core.topics["t"].open
+    rows = stage.core.reader.stamps(log.number, 1, 1000)
+    for _ in range(300):
+        floor = random.randrange(1, log.end + 1)
+        old = random.choice(rows)[2] - random.choice([0, 1])
+        expected = 1
+        for offset, count, stamp, _ in rows:
+            if stamp > old or offset + count > floor:
+                break
+            expected = offset + count
+        assert retention._cut(stage.core.reader, log, floor, old) == expected
