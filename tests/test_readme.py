@@ -1,0 +1,61 @@
+"""Every line that the README shows runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+READY_SECONDS = 30.0
+
+
+def blocks(language: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [text for name, text in fenced if name == language]
+
+
+def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (source,) = blocks("python")
+    exec(compile(source, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "orders b'first'\n1\n"
+
+
+def test_the_session_on_the_command_line_prints_what_it_shows(tmp_path: Path) -> None:
+    (session,) = [block for block in blocks("") if "pubsub up" in block]
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data"), "PUBSUB_PROXIES_FILE": "cluster/proxies"}
+    pubsub = f"{sys.executable} -m pubsub"
+    cluster = subprocess.Popen(
+        [*pubsub.split(), "up", "--dir", "cluster"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert cluster.stdout is not None
+        deadline = time.monotonic() + READY_SECONDS
+        while not cluster.stdout.readline().startswith("proxies file:"):
+            assert time.monotonic() < deadline
+        steps = re.findall(r"^\$ (.*?)(?: {2,}#.*)?\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
+        run = [(command, shown) for command, shown in steps if not command.startswith(("pubsub up", "export"))]
+        assert len(run) == 4
+        for command, shown in run:
+            done = subprocess.run(
+                re.sub(r"\bpubsub\b", pubsub, command, count=1),
+                shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True,
+            )  # fmt: skip
+            if not command.startswith("pubsub status"):
+                assert done.stdout == shown, command
+    finally:
+        cluster.terminate()
+        cluster.communicate(timeout=20)
+
+
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    for name in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"\./(scripts/[a-z]+)", README):
+        assert os.access(ROOT / name, os.X_OK), name
