@@ -6,6 +6,7 @@ behind `LAZY`, `pubsub client … put` never loads what `pubsub server start` ne
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -14,6 +15,10 @@ import typer
 from typer.core import TyperGroup
 
 from pubsub import console
+from pubsub.parameters import prepared
+
+GARBAGE_THRESHOLD: Final = 50_000
+"""Objects made, less those freed, after which Python looks for cycles; its own 700 is for small programs."""
 
 LAZY: Final[dict[str, str]] = {
     "client": "pubsub.client.commands",
@@ -38,7 +43,7 @@ class LazyGroup(TyperGroup):
         module = LAZY.get(cmd_name)
         if module is None:
             return None
-        command = typer.main.get_command(importlib.import_module(module).app)
+        command = prepared(importlib.import_module(module).app)
         command.name = cmd_name
         return command
 
@@ -65,4 +70,7 @@ def pubsub(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point: runs `pubsub ARGV…` and returns its exit code (docs/commands.md lists them)."""
+    if argv is None:
+        # This process is ours: fewer collections while modules are loaded, and while a server works.
+        gc.set_threshold(GARBAGE_THRESHOLD)
     return console.run(app, "pubsub", argv)

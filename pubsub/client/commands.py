@@ -90,7 +90,9 @@ def get(
     ctx: typer.Context,
     topic: Topic,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="Messages to take at most.")] = 1,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Patience with a topic that is empty.")] = 1.0,
+    wait: Annotated[
+        float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Patience with a topic that is empty.")
+    ] = 1.0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write there, not to stdout.")] = None,
     as_json: AsJson = False,
 ) -> None:

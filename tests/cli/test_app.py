@@ -95,11 +95,13 @@ def test_the_rooms_run_as_modules_from_a_checkout(module: str) -> None:
 
 def test_a_command_loads_neither_tables_nor_the_other_roles() -> None:
     """What `pubsub client … put` costs before it does anything is imports."""
+    unwanted = ("rich", "pydantic", "asyncio", "pubsub.server", "pubsub.proxy")
     program = (
-        "import sys; from pubsub.cli import main; main(['client', 'c', 'put', '--help']);"
-        "print([m for m in sys.modules if m in ('rich', 'platformdirs', 'asyncio', 'pubsub.server', 'pubsub.proxy')])"
+        "import sys; from pubsub.cli import main; main(['client', 'c', 'put', 't', '/none', '--proxy', 'h:1']);"
+        f"print([name for name in {unwanted} if name in sys.modules])"
     )
     done = run("-c", program)
+    assert "/none: No such file" in done.stderr
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
