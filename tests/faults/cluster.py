@@ -1,0 +1,269 @@
+"""Real processes for tests: proxies, servers and clients that are started, killed, stopped and started again.
+
+Each is a child of the test, is only ever signalled through its own handle, and is ended when the test is over. What it
+prints goes to a file; the test waits for lines in it, never for a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pubsub import Client
+from pubsub.config.settings import ClientSettings
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 40.0
+HEARTBEAT_SECONDS = 0.2
+LIVENESS = 3
+DEAD_SECONDS = HEARTBEAT_SECONDS * LIVENESS
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
+    """Polls a condition with a deadline; what it said."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.005)
+    return found
+
+
+def free_port() -> int:
+    """A free port below those that outgoing connections get, so that nobody takes it while its process is dead."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+class Process:
+    """One process.
+
+    Args:
+        name: for its files.
+        directory: where its output goes.
+        command: what to run, after the interpreter.
+    """
+
+    def __init__(self, name: str, directory: Path, command: Sequence[str]) -> None:
+        self.name, self.command = name, list(command)
+        self._directory = directory
+        self._starts = 0
+        self.popen: subprocess.Popen[bytes] | None = None
+
+    def start(self, *extra: str) -> Process:
+        """Starts it, with these arguments more."""
+        assert self.popen is None or self.popen.poll() is not None, f"{self.name} is running"
+        self._starts += 1
+        self.output = self._directory / f"{self.name}.{self._starts}.out"
+        self.errors = self._directory / f"{self.name}.{self._starts}.err"
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PUBSUB_")}
+        with self.output.open("wb") as out, self.errors.open("wb") as err:
+            self.popen = subprocess.Popen(
+                [sys.executable, *self.command, *extra],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                cwd=ROOT,
+                env=environment | {"PYTHONPATH": str(ROOT)},
+            )
+        return self
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        """The process."""
+        assert self.popen is not None
+        return self.popen
+
+    def lines(self, word: str) -> list[str]:
+        """The whole lines that it has printed and that begin so."""
+        text = self.output.read_text()
+        return [line for line in text[: text.rfind("\n") + 1].splitlines() if line.startswith(word)]
+
+    def wait_line(self, word: str) -> str:
+        """The last line that begins so, once there is one."""
+
+        def found() -> str:
+            lines = self.lines(word)
+            if not lines and self.running.poll() is not None:
+                raise AssertionError(f"{self.name} ended with {self.running.returncode}: {self.errors.read_text()}")
+            return lines[-1] if lines else ""
+
+        return str(until(found, f"{self.name} says {word!r}"))
+
+    def ready(self) -> str:
+        """Its ready line."""
+        return self.wait_line(f"{'proxy' if 'proxy' in self.command else 'server'} {self.name} ready")
+
+    def number(self, word: str) -> int:
+        """The number in the last line that begins so; 0 where there is none."""
+        lines = self.lines(word)
+        return int(lines[-1].split()[1]) if lines else 0
+
+    def say(self, word: str) -> None:
+        """Writes a line to its standard input."""
+        assert self.running.stdin is not None
+        self.running.stdin.write(f"{word}\n".encode())
+        self.running.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.running.kill()
+        self.running.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.running.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.running.send_signal(signal.SIGCONT)
+
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """Its exit code, once it has ended."""
+        try:
+            return self.running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            last = self.output.read_text().splitlines()[-1:]
+            raise AssertionError(
+                f"{self.name} goes on after {seconds:g} s; it said {last}; {self.errors.read_text()[-2000:]}"
+            ) from None
+
+    def end(self) -> None:
+        """Whatever state it is in."""
+        if self.popen is not None:
+            if self.popen.poll() is None:
+                self.popen.kill()
+                self.popen.wait()
+            if self.popen.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    self.popen.stdin.close()
+
+
+class Cluster:
+    """Proxies and servers, and the clients of a test; a context manager.
+
+    Attributes:
+        addresses: of the proxies' client side, in order.
+        inner: of their server side.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.processes: list[Process] = []
+        self.proxies: list[Process] = []
+        self.servers: list[Process] = []
+        self.addresses: list[str] = []
+        self.inner: list[str] = []
+        self.clients: list[Client] = []
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self.clients:
+            client.close()
+        for process in self.processes:
+            process.end()
+
+    def run(self, proxies: int = 2, servers: int = 2, **options: Any) -> Cluster:
+        """Starts so many of each and waits until they are ready; options are the servers'."""
+        for _ in range(proxies):
+            self.proxy()
+        for _ in range(servers):
+            self.server(**options)
+        self.wait_ready()
+        return self
+
+    def wait_ready(self) -> None:
+        """Until every proxy and server has said that it is ready."""
+        for process in (*self.proxies, *self.servers):
+            process.ready()
+
+    def process(self, name: str, *command: str) -> Process:
+        """A process that is ended with the cluster; it is not started."""
+        made = Process(name, self.directory, command)
+        self.processes.append(made)
+        return made
+
+    def proxy(self, **options: Any) -> Process:
+        """Starts one more proxy."""
+        name = f"p{len(self.proxies) + 1}"
+        client_side, server_side = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+        settings = {"bind": client_side, "servers": server_side, "data": self.directory / name} | options
+        made = self.process(name, *_command("proxy", name, settings))
+        self.proxies.append(made.start("--startup-wait-seconds", "0"))  # There is no owner to wait for yet.
+        self.addresses.append(client_side)
+        self.inner.append(server_side)
+        return made
+
+    def server(
+        self, name: str = "", *, proxies: Sequence[str] = (), entry: Sequence[str] = ("-m", "pubsub"), **options: Any
+    ) -> Process:
+        """Starts one more server; `entry`: the program that takes the command's words."""
+        name = name or f"s{len(self.servers) + 1}"
+        settings = {"proxy": proxies or self.inner, "data": self.directory / name} | options
+        made = self.process(name, *_command("server", name, settings, entry))
+        self.servers.append(made.start())
+        return made
+
+    def publisher(self, name: str, topics: Sequence[str], **options: Any) -> Process:
+        """Starts a publisher; see `publisher.py`."""
+        return self._worker("publisher", name, topics, options)
+
+    def subscriber(self, name: str, topics: Sequence[str], **options: Any) -> Process:
+        """Starts a subscriber; see `subscriber.py`."""
+        return self._worker("subscriber", name, topics, options)
+
+    def _worker(self, role: str, name: str, topics: Sequence[str], options: dict[str, Any]) -> Process:
+        facts = {
+            "name": name,
+            "directory": str(self.directory / "clients"),
+            "proxies": self.addresses,
+            "topics": list(topics),
+            **options,
+        }
+        return self.process(name, "-m", f"tests.faults.{role}", json.dumps(facts)).start()
+
+    def client(self, name: str, *, directory: Path | None = None, **options: Any) -> Client:
+        """A client in this process; it is closed with the cluster."""
+        settings = ClientSettings(
+            proxies=tuple(options.pop("proxies", self.addresses)),
+            directory=directory or self.directory / "clients",
+            **({"timeout_seconds": PATIENCE_SECONDS} | options),
+        )
+        self.clients.append(Client(name, settings=settings))
+        return self.clients[-1]
+
+    def state(self, name: str) -> Path:
+        """The database of a client."""
+        return self.directory / "clients" / f"{name}.db"
+
+    def report(self, target: str, proxy: int = 0) -> dict[str, Any]:
+        """What a server ("s1") or a proxy ("-") says of itself."""
+        from tests.faults.wire import Wire
+
+        with Wire(self.addresses[proxy]) as wire:
+            return wire.report(target)
+
+
+def _command(role: str, name: str, settings: dict[str, Any], entry: Sequence[str] = ("-m", "pubsub")) -> list[str]:
+    out = [*entry, role, "start", "--id", name]
+    for key, value in {"heartbeat_seconds": HEARTBEAT_SECONDS, "liveness": LIVENESS, **settings}.items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            out += [f"--{key.replace('_', '-')}", str(one)]
+    return out
