@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from pubsub.cli import main
-from pubsub.config import ProxySettings, ServerSettings
+from pubsub.client import Client, Message, Transaction
+from pubsub.config import ClientSettings, ProxySettings, ServerSettings
 from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
 
@@ -194,3 +198,64 @@ def test_a_small_put_takes_at_most_0_3_seconds_from_start_to_exit(service: str, 
         subprocess.run(command, check=True, timeout=60)
         times.append(time.monotonic() - started)
     assert min(times) <= 0.3
+
+
+def test_a_second_process_on_the_same_client_is_one_line_and_exit_code_9(
+    run: Run, service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Client("c", proxies=[service], directory=tmp_path / "share/pirate-pubsub/client/c"):
+        assert run("c", "flush") == 9
+    assert "in use by another process" in capsys.readouterr().err
+    assert run("c", "flush") == 0
+
+
+def test_an_interrupt_ends_a_waiting_get_with_130(run: Run, service: str, topic: str, tmp_path: Path) -> None:
+    place = ["--proxy", service, "--directory", str(tmp_path / "state")]
+    assert run("c", "subscribe", topic, *place) == 0
+    command = [sys.executable, "-m", "pubsub", "client", "c", "get", topic, "--wait", "60", *place]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "state/c.pid").exists() or int((tmp_path / "state/c.pid").read_text()) != process.pid:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+
+
+def test_a_bar_shows_how_far_the_lines_are_where_there_is_a_terminal(service: str, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("x\n" * 5000)
+    place = ["--proxy", service, "--directory", str(tmp_path / "state")]
+    leader, terminal = os.openpty()
+    command = [sys.executable, "-m", "pubsub", "client", "c", "put", topic, str(tmp_path / "lines"), "--lines", *place]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, timeout=60, check=True)
+    os.close(terminal)
+    assert b"put 5,000 messages" in done.stdout
+    assert "━".encode() in os.read(leader, 1 << 16)
+    os.close(leader)
+
+
+def test_dead_letters_are_listed(
+    run: Run, service: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "share/pirate-pubsub/client/c"
+
+    def refuse(message: Message, transaction: Transaction) -> None:
+        raise ValueError("cannot be handled")
+
+    settings = ClientSettings(proxies=(service,), directory=directory, handler_attempts=1)
+    with Client("c", settings=settings) as client:
+        client.subscribe(topic)
+        client.put(topic, b"bad")
+        with contextlib.suppress(ValueError):
+            client.process(topic, refuse, timeout=5)
+    assert run("c", "dead-letters", "--json") == 0
+    (letter,) = json.loads(capsys.readouterr().out)
+    assert (letter["topic"], letter["body"], letter["attempts"]) == (topic, "bad", 1)
+    assert "cannot be handled" in letter["error"]
+    assert run("c", "dead-letters", topic) == 0
+    assert "cannot be handled" in capsys.readouterr().out
