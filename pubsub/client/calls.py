@@ -281,6 +281,8 @@ class Calls:
             if sub is None or not sub.on:
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
+            if sub.chunk is not None and sub.chunk.thread == get_ident():
+                self._close_chunk(sub)
             if sub.available and sub.notice is None:
                 return sub
             core.want(sub, until, started)

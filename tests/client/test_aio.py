@@ -1,0 +1,142 @@
+"""The client for asyncio: the same calls, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from pubsub import embedded
+from pubsub.client import AsyncClient, Message, Transaction
+from pubsub.embedded import Embedded
+from pubsub.errors import CallerError, InDoubt, NotSubscribed
+
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    with embedded(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(_names)}"
+
+
+def run(cluster: Embedded, work: Callable[[AsyncClient], Coroutine[Any, Any, None]], **options: Any) -> None:
+    async def main() -> None:
+        async with cluster.async_client(f"client{next(_names)}", **options) as client:
+            await work(client)
+
+    asyncio.run(main())
+
+
+def test_put_and_get(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(topic)
+        ticket = await client.put(topic, b"one")
+        counters = await client.put_many(topic, [b"two", b"three"])
+        message = await client.get(topic, timeout=5.0)
+        assert message is not None
+        assert (message.body, message.counter) == (b"one", ticket.counter)
+        found = [message.counter async for message in client.messages(topic, timeout=0.2)]
+        assert found == list(counters)
+        assert await client.get(topic, timeout=0.02) is None
+        await client.unsubscribe(topic)
+        with pytest.raises(NotSubscribed):
+            await client.get(topic)
+
+    run(cluster, work)
+
+
+def test_coroutines_wait_side_by_side(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(topic)
+        getting = [asyncio.create_task(client.get(topic, timeout=10.0)) for _ in range(5)]
+        await asyncio.gather(*[client.put(topic, b"%d" % number) for number in range(5)])
+        found = await asyncio.gather(*getting)
+        assert sorted(message.body for message in found if message) == [b"%d" % number for number in range(5)]
+
+    run(cluster, work)
+
+
+def test_a_get_that_is_cancelled_has_taken_nothing(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(topic)
+        getting = asyncio.create_task(client.get(topic, timeout=10.0))
+        await asyncio.sleep(0)
+        getting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await getting
+        assert client._session.core.subscriptions[topic].waiting == 0
+        assert client._session.watchers == []
+        await client.put(topic, b"x")
+        message = await client.get(topic, timeout=5.0)
+        assert message is not None
+
+    run(cluster, work)
+
+
+def test_process_and_transactions(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(topic)
+        with client.transaction() as transaction:
+            transaction.execute("create table taken (body)")
+            ticket = await client.put(topic, b"x", transaction=transaction)
+        await client.flush()
+        assert ticket.done
+
+        def handler(message: Message, transaction: Transaction) -> None:
+            transaction.execute("insert into taken values (?)", (message.body,))
+
+        assert await client.process(topic, handler, timeout=5.0) == 1
+        with client.transaction() as transaction:
+            assert transaction.execute("select body from taken").get == b"x"
+            with pytest.raises(CallerError):
+                await client.put(topic, b"y")
+
+    run(cluster, work)
+
+
+def test_a_publisher_batches(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(topic)
+        async with client.publisher(topic, records=10) as publisher:
+            tickets = [await publisher.put(b"%d" % number) for number in range(1000)]
+        assert all(ticket.done for ticket in tickets)
+        found: list[bytes] = []
+        while len(found) < 1000:
+            found += (await client.get_many(topic, timeout=5.0)).bodies()
+        assert found == [b"%d" % number for number in range(1000)]
+
+    run(cluster, work)
+
+
+def test_the_rest_of_an_iteration_that_is_left_comes_again(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(topic)
+        await client.put_many(topic, [b"a", b"b", b"c"])
+        messages = client.messages(topic, timeout=5.0)
+        async for message in messages:
+            assert message.body == b"a"
+            break
+        message_after = await client.get(topic, timeout=5.0)
+        assert message_after is not None
+        assert message_after.body == b"b"
+
+    run(cluster, work)
+
+
+def test_a_put_nobody_answers_is_in_doubt_and_discarded(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        with pytest.raises(InDoubt):
+            await client.put(topic, b"x", timeout=0.05)
+        assert client.unfinished(topic) == 1
+        assert client.discard(topic) == 1
+
+    run(cluster, work, proxies=["tcp://127.0.0.1:1"])

@@ -1,0 +1,178 @@
+"""Puts one at a time, sent in batches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from pubsub import embedded
+from pubsub.client import Client
+from pubsub.embedded import Embedded
+from pubsub.errors import CallerError, InDoubt, StoreFull, TooLarge, Unavailable
+from pubsub.limits import BATCH_BYTES_MAX
+
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    with embedded(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(_names)}"
+
+
+@pytest.fixture
+def client(cluster: Embedded) -> Iterator[Client]:
+    with cluster.client(f"client{next(_names)}") as opened:
+        yield opened
+
+
+def eventually(done: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.002)
+
+
+def batches(client: Client, topic: str, expected: int) -> list[int]:
+    """How many records each put batch held."""
+    sizes: list[int] = []
+    while sum(sizes) < expected:
+        batch = client.get_many(topic, timeout=5.0)
+        assert batch
+        sizes += [piece.stop - piece.start for piece in batch.pieces]
+    return sizes
+
+
+def test_messages_are_sent_in_batches_of_so_many_records(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    with client.publisher(topic, records=10, linger=60.0) as publisher:
+        tickets = [publisher.put(b"%d" % number) for number in range(35)]
+        assert tickets[29].counter is not None
+        assert tickets[30].counter is None
+    assert all(ticket.done for ticket in tickets)
+    assert batches(client, topic, 35) == [10, 10, 10, 5]
+
+
+def test_messages_are_sent_in_batches_of_so_many_bytes(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    with client.publisher(topic, size=100, linger=60.0) as publisher:
+        for _ in range(6):
+            publisher.put(bytes(50))
+    assert batches(client, topic, 6) == [2, 2, 2]
+
+
+def test_an_open_batch_is_sent_when_it_has_lingered(client: Client, topic: str) -> None:
+    publisher = client.publisher(topic, linger=0.01)
+    ticket = publisher.put(b"x")
+    eventually(lambda: ticket.done)
+    publisher.close()
+
+
+def test_a_tickets_counter_is_what_the_subscriber_sees(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    with client.publisher(topic, records=3) as publisher:
+        tickets = [publisher.put(b"x") for _ in range(7)]
+    seen = [message.counter for _, message in zip(range(7), client.messages(topic, timeout=5.0), strict=False)]
+    assert seen == [ticket.counter for ticket in tickets]
+
+
+def test_threads_share_a_publisher(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    with client.publisher(topic, records=7, linger=0.002) as publisher:
+
+        def work(name: int) -> None:
+            for number in range(200):
+                publisher.put(b"%d %d" % (name, number))
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found: list[bytes] = []
+    while len(found) < 600:
+        found += client.get_many(topic, timeout=5.0).bodies()
+    for name in range(3):
+        assert [body for body in found if body.startswith(b"%d " % name)] == [
+            b"%d %d" % (name, number) for number in range(200)
+        ]
+
+
+def test_a_body_beyond_a_batch_is_refused_and_the_others_go_on(client: Client, topic: str) -> None:
+    with client.publisher(topic) as publisher:
+        ticket = publisher.put(b"x")
+        with pytest.raises(TooLarge):
+            publisher.put(bytes(BATCH_BYTES_MAX))
+    assert ticket.done
+
+
+def test_large_bodies_that_do_not_fit_together_go_in_batches_of_their_own(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    large = bytes(BATCH_BYTES_MAX // 2 - 100)
+    with client.publisher(topic, size=BATCH_BYTES_MAX, linger=60.0) as publisher:
+        tickets = [publisher.put(large) for _ in range(3)]
+    assert all(ticket.done for ticket in tickets)
+
+
+def test_a_closed_publisher_takes_nothing(client: Client, topic: str) -> None:
+    publisher = client.publisher(topic)
+    publisher.close()
+    with pytest.raises(CallerError, match="closed"):
+        publisher.put(b"x")
+
+
+@pytest.mark.parametrize("options", [{"records": 0}, {"size": 0}, {"linger": -1.0}])
+def test_a_batch_that_cannot_be_is_refused(client: Client, topic: str, options: dict[str, float]) -> None:
+    with pytest.raises(CallerError):
+        client.publisher(topic, **options)  # type: ignore[arg-type]
+
+
+def test_a_publisher_nobody_answers_waits_at_its_window_and_is_in_doubt_at_its_end(
+    cluster: Embedded, topic: str
+) -> None:
+    name = f"client{next(_names)}"
+    with cluster.client(name, proxies=["tcp://127.0.0.1:1"], timeout=0.1) as alone:
+        publisher = alone.publisher(topic, records=1)
+        most = 2 * alone.settings.window
+        with pytest.raises(Unavailable):
+            [publisher.put(b"x") for _ in range(most)]
+        with pytest.raises(InDoubt):
+            publisher.close()
+        assert alone.unfinished(topic) == most
+    with cluster.client(name) as again:
+        again.flush()
+
+
+def test_a_full_disk_keeps_the_open_batch_until_there_is_room(client: Client, topic: str) -> None:
+    db = client._session.store.db
+    publisher = client.publisher(topic, linger=0.01)
+    db.pragma("max_page_count", db.pragma("page_count"))
+    ticket = publisher.put(bytes(1 << 20 - 1))
+    with pytest.raises(StoreFull):
+        publisher.flush()
+    assert ticket.counter is None
+    db.pragma("max_page_count", 1 << 30)
+    publisher.close()
+    assert ticket.done
+
+
+def test_a_block_that_raises_still_sends_what_was_put(client: Client, topic: str) -> None:
+    tickets = []
+
+    def fail() -> None:
+        with client.publisher(topic, linger=60.0) as publisher:
+            tickets.append(publisher.put(b"x"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    eventually(lambda: tickets[0].done)

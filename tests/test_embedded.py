@@ -1,0 +1,67 @@
+"""The embedded cluster and the pytest plugin that ships with the package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pubsub import embedded
+from pubsub.embedded import Embedded
+
+
+def test_the_fixture_gives_a_running_cluster(pubsub_cluster: Embedded) -> None:
+    with pubsub_cluster.client("billing") as client:
+        client.subscribe("orders")
+        client.put("orders", b"first")
+        message = client.get("orders", timeout=5.0)
+        assert message is not None
+        assert message.body == b"first"
+
+
+def test_a_temporary_cluster_leaves_nothing_behind() -> None:
+    with embedded() as cluster, cluster.client("c") as client:
+        client.put("t", b"x")
+        directory = cluster.directory
+        assert directory.exists()
+    assert not directory.exists()
+
+
+def test_settings_of_both_roles_can_be_changed(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    with embedded(tmp_path, server=lambda settings: replace(settings, announce_seconds=0.5)) as cluster:
+        assert cluster.directory == tmp_path
+
+
+def test_two_clusters_in_one_process_do_not_meet(tmp_path: Path) -> None:
+    with (
+        embedded(tmp_path / "a") as first,
+        embedded(tmp_path / "b") as second,
+        first.client("c") as one,
+        second.client("c") as other,
+    ):
+        one.subscribe("t")
+        other.subscribe("t")
+        one.put("t", b"x")
+        assert other.get("t", timeout=0.05) is None
+        assert one.get("t", timeout=5.0) is not None
+
+
+def imports(module: str) -> set[str]:
+    code = f"import sys, {module}; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_importing_the_package_or_the_plugin_imports_nothing_heavy() -> None:
+    for module in ("pubsub", "pubsub.testing", "pubsub.client"):
+        assert not imports(module) & {"zmq", "apsw", "asyncio", "typer"}, module
+
+
+def test_every_name_that_the_package_offers_is_there() -> None:
+    import pubsub
+    import pubsub.client
+
+    for package in (pubsub, pubsub.client):
+        for name in package.__all__:
+            assert getattr(package, name) is not None
