@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import apsw
 
-from pubsub.server.database import PAGE_BYTES, open_database
+from pubsub.errors import StorageError
+from pubsub.server.database import PAGE_BYTES, Turns, open_database, translate
 from pubsub.server.store import Store
 
 INTERVAL_SECONDS: Final = 0.05
@@ -51,20 +53,33 @@ def grow_log(store: Store, size: int = GROWN_BYTES) -> None:
 class Checkpointer:
     """The thread that checkpoints a store.
 
+    An I/O error ends it: what was not synced then may be lost although a later sync succeeds, so nothing may be
+    answered any more that relies on it. The log still holds everything, for the next start.
+
     Args:
         store: whose file it is.
         lock: held by the loop while it writes.
+        failed: called, on this thread, when it ends by an error.
     """
 
-    def __init__(self, store: Store, lock: threading.Lock) -> None:
-        self._path, self._lock = store.path, lock
+    def __init__(self, store: Store, lock: Turns, failed: Callable[[], None]) -> None:
+        self._path, self._lock, self._failed = store.path, lock, failed
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
-        self.failure: str = ""
-        """What the last checkpoint failed with, "" where it did not."""
+        self._failure: StorageError | None = None
+        self._was_full = False
+        self._finished = 0
+        """Pages of the log when all of it was copied under the lock; so many again means that nothing was written."""
 
     def start(self) -> None:
-        """Begin."""
+        """Begin.
+
+        Raises:
+            StorageError: the file cannot be opened.
+        """
+        # The writer has set the file up; this connection must not checkpoint on its own, nor when it closes.
+        self._db = open_database(self._path, (("wal_autocheckpoint", 0), ("synchronous", 2)))
+        self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._thread.start()
 
     def stop(self) -> None:
@@ -72,27 +87,39 @@ class Checkpointer:
         self._stop.set()
         self._thread.join()
 
+    def check(self) -> None:
+        """See that it still works.
+
+        Raises:
+            StorageError: a checkpoint failed, and not for want of space.
+        """
+        if self._failure is not None:
+            raise self._failure
+
     def _run(self) -> None:
-        # The writer has set the file up; this connection must not wait for it, nor checkpoint on its own.
-        db = open_database(self._path, (("wal_autocheckpoint", 0), ("synchronous", 2)))
         try:
             while not self._stop.wait(INTERVAL_SECONDS):
                 try:
-                    self._round(db)
-                    self.failure = ""
+                    self._round(self._db)
+                    self._was_full = False
                 except apsw.BusyError:
                     continue
+                except apsw.FullError:
+                    if not self._was_full:
+                        _log.error("no space to copy the write-ahead log of %s back into it", self._path)
+                    self._was_full = True
                 except apsw.Error as error:
-                    if str(error) != self.failure:
-                        _log.error("checkpoint of %s failed: %s", self._path, error)
-                    self.failure = str(error)
+                    self._failure = translate(error, self._path)
+                    self._failed()
+                    return
         finally:
-            db.close()
+            self._db.close()
 
     def _round(self, db: apsw.Connection) -> None:
         # A connection that has not read yet answers (-1, -1) to a checkpoint, and does nothing.
         db.execute("select 1 from sqlite_schema limit 1").fetchall()
         pages, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        if pages * PAGE_BYTES > WAL_BYTES_MAX:
+        if pages * PAGE_BYTES > WAL_BYTES_MAX and pages != self._finished:
             with self._lock:
-                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                pages, copied = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._finished = pages if copied == pages else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Final
@@ -13,6 +14,25 @@ import apsw
 from pubsub.errors import ConfigurationError, StorageError, StoreDamaged, StoreFull, StoreInUse
 
 PAGE_BYTES: Final = 16 * 1024
+
+
+class Turns:
+    """A lock that threads get in the order in which they asked.
+
+    A plain lock goes back to the thread that released it a moment ago if it asks again at once: a busy writer would
+    never let a checkpoint in (440 MB of log in a second, measured).
+    """
+
+    def __init__(self) -> None:
+        self._first = threading.Lock()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._first:  # Held by whoever is next; the one before asks again behind it.
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 def lock_directory(directory: Path) -> IO[str]:

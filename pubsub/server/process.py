@@ -18,7 +18,7 @@ import zmq
 
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import ConfigurationError
+from pubsub.errors import ConfigurationError, StorageError
 from pubsub.messenger.sockets import Wakeup, open_dealer, open_router, receive, send
 from pubsub.protocol.names import check_id
 from pubsub.server.checkpoint import Checkpointer, grow_log
@@ -29,6 +29,9 @@ from pubsub.server.store import Store
 
 DRAIN_MAX: Final = 256
 """Messages taken from one proxy before the loop commits."""
+
+DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes after which no more is taken from it in this loop."""
 
 TRANSFER_DRAIN_MAX: Final = 8
 """Messages taken from other servers before the loop commits: chunks are large, and clients wait."""
@@ -60,7 +63,6 @@ class ServerProcess:
         self._wakeup = Wakeup()
         self._stopping = False
         self._closers: list[Any] = []
-        self._failed: BaseException | None = None
 
     def start(self) -> None:
         """Open the store and the sockets.
@@ -93,7 +95,7 @@ class ServerProcess:
         self.core.links.address = settings.advertise or self.address
         with self._translated():
             grow_log(self._store)
-        self._checkpointer = Checkpointer(self._store, self._serving.lock)
+        self._checkpointer = Checkpointer(self._store, self._serving.lock, self._wakeup.set)
         self._checkpointer.start()
         self._closers.append(self._checkpointer.stop)
         self._poller = zmq.Poller()
@@ -119,8 +121,12 @@ class ServerProcess:
             StorageError: the disk failed; nothing was answered that is not on it.
             ConfigurationError: another server has this one's ID.
         """
-        while not self._stopping:
-            self._turn()
+        try:
+            while not self._stopping:
+                self._turn()
+        except StorageError:
+            self._store.keep_log()
+            raise
         now = self._clock.monotonic()
         self.core.links.leave(now)
         self._send(now)
@@ -146,20 +152,28 @@ class ServerProcess:
         if taken:
             raise ConfigurationError(f"server {self.settings.id} cannot join: {taken.replace('_', ' ')}")
         self._serving.commit(now)
+        self._checkpointer.check()
+        self._reconnect()  # first, so that what is sent goes through the new sockets
         self._send(now)
-        self._reconnect()
         self._serving.check_full(now)
 
     def _drain(self, link: int | str, sock: zmq.Socket[bytes], now: float) -> None:
+        size = 0
         for _ in range(DRAIN_MAX if link != LISTENER else TRANSFER_DRAIN_MAX):
-            frames = receive(sock)
+            frames = receive(sock) if size < DRAIN_BYTES_MAX else None
             if frames is None:
                 return
+            size += sum(map(len, frames))
             self._serving.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
 
     def _send(self, now: float) -> None:
         for out, frames in self._serving.outgoing(now):
-            if not send(self._socket(out.link), frames[1:] if isinstance(out.link, str) else frames):
+            try:
+                sock = self._socket(out.link)
+            except ConfigurationError:  # An address that another process gave us, and that is none.
+                self.core.counters["bad addresses"] += 1
+                continue
+            if not send(sock, frames[1:] if isinstance(out.link, str) else frames):
                 self.core.counters["not sent"] += 1
 
     def _socket(self, link: int | str) -> zmq.Socket[bytes]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -27,7 +26,7 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
 from pubsub.server.core import Loaded, ServerCore
-from pubsub.server.database import translate
+from pubsub.server.database import Turns, translate
 from pubsub.server.links import Origin, Outgoing
 from pubsub.server.store import Store
 
@@ -94,7 +93,7 @@ class Serving:
         self, settings: ServerSettings, store: Store, reserve: Reserve, random: Random, now: float, wall: float
     ) -> None:
         self.store, self.reserve = store, reserve
-        self.lock = threading.Lock()
+        self.lock = Turns()
         self._full_check_at = 0.0
         with self._translated():
             incarnation, change = store.start(int(wall * 1000))

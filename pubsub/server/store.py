@@ -68,7 +68,11 @@ def write_legs(legs: Iterable[Leg]) -> str:
 
 
 def read_legs(text: str) -> tuple[Leg, ...]:
-    """The legs that `write_legs` wrote."""
+    """The legs that `write_legs` wrote.
+
+    Raises:
+        ValueError: the text is something else.
+    """
     return tuple(Leg(*row) for row in json.loads(text))
 
 
@@ -178,7 +182,7 @@ class Store:
             if open_log not in logs:
                 raise StoreDamaged(str(self.path), f"topic {title} has no open log")
             topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
-            topic.spine, topic.frozen = read_legs(spine), frozen
+            topic.spine, topic.frozen = self._legs(spine, title), frozen
             topic.absorbed = {
                 name for (name,) in self._rows("select name from log where topic = ? and state = 'absorbed'", (number,))
             }
@@ -189,9 +193,15 @@ class Store:
                 (number,),
             ):
                 who, own, opening, on, since, log, acknowledged, legs = row
-                topic.entries[who] = Entry(own, opening, bool(on), since, (log, acknowledged), read_legs(legs))
+                topic.entries[who] = Entry(own, opening, bool(on), since, (log, acknowledged), self._legs(legs, title))
             self._load_skips(topic)
             yield topic
+
+    def _legs(self, text: str, topic: str) -> tuple[Leg, ...]:
+        try:
+            return read_legs(text)
+        except (ValueError, TypeError):
+            raise StoreDamaged(str(self.path), f"topic {topic} has legs that cannot be read") from None
 
     def _load_skips(self, topic: Topic) -> None:
         legs = (*topic.spine, *(leg for entry in topic.entries.values() for leg in entry.legs))
@@ -404,6 +414,10 @@ class Store:
             "store": int(self.db.pragma("page_count")) * int(self.db.pragma("page_size")),
             "log": wal.stat().st_size if wal.exists() else 0,
         }
+
+    def keep_log(self) -> None:
+        """Do not copy the write-ahead log back when the file is closed: the disk failed, and only the log is sure."""
+        self.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def close(self) -> None:
         """Close the file and let another process have it."""

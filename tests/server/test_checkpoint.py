@@ -1,0 +1,155 @@
+"""The write-ahead log: grown at start, kept short while a writer is busy, never the reason for a false success."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import apsw
+import pytest
+
+from pubsub.errors import StorageError
+from pubsub.server import changes as c
+from pubsub.server.checkpoint import Checkpointer, grow_log
+from pubsub.server.database import Turns, open_database
+from pubsub.server.store import Store
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path)
+    yield store
+    store.close()
+
+
+def log_bytes(store: Store) -> int:
+    return Path(f"{store.path}-wal").stat().st_size
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.005)
+
+
+def append(store: Store, offset: int, size: int) -> None:
+    body = offset.to_bytes(8, "big") * (size // 8)
+    with store.guarded():
+        store.apply([c.BatchAppended(1, offset, 1, 1, offset, 1, 0, 0, body)])
+
+
+def test_growing_leaves_room_in_the_log_and_nothing_in_the_store(store: Store) -> None:
+    before = store.db.execute("select name from sqlite_schema order by name").fetchall()
+    pages = store.db.pragma("page_count")
+    cache = store.db.pragma("cache_size")
+    grow_log(store, 4 * MIB)
+    assert log_bytes(store) >= 4 * MIB
+    assert store.db.execute("select name from sqlite_schema order by name").fetchall() == before
+    assert (store.db.pragma("page_count"), store.db.pragma("cache_size")) == (pages, cache)
+    assert store.db.pragma("freelist_count") == 0
+    assert not store.db.in_transaction
+    size = log_bytes(store)
+    append(store, 1, MIB)
+    assert log_bytes(store) == size
+
+
+def test_growing_a_log_for_which_there_is_no_room_is_no_error(tmp_path: Path) -> None:
+    store = Store(tmp_path, bytes_max=2 * MIB)
+    grow_log(store, 8 * MIB)
+    append(store, 1, MIB // 4)
+    store.close()
+
+
+def test_a_fresh_connection_checkpoints_nothing_until_it_has_read(store: Store) -> None:
+    append(store, 1, MIB)
+    db = open_database(store.path, (("wal_autocheckpoint", 0),))
+    other = apsw.Connection(str(store.path))
+    assert other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE) == (-1, -1)  # why `_round` reads first
+    other.close()
+    checkpointer = Checkpointer(store, Turns(), lambda: None)
+    before = store.path.stat().st_size
+    checkpointer._round(db)
+    assert store.path.stat().st_size > before
+    pages, copied = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    assert pages == copied > 0
+    db.close()
+
+
+def test_the_log_stays_short_while_a_writer_is_busy(store: Store) -> None:
+    lock = Turns()
+    checkpointer = Checkpointer(store, lock, lambda: None)
+    checkpointer.start()
+    body = b"x" * MIB
+    longest = 0
+    for offset in range(1, 301):
+        with lock, store.guarded():
+            store.apply([c.BatchAppended(1, offset, 1, 1, offset, 1, 0, 0, body)])
+            if offset % 8 == 0:  # and as much goes as comes
+                store.apply([c.LogTrimmed(1, offset - 4, offset + 1, 0)])
+        longest = max(longest, log_bytes(store))
+    checkpointer.stop()
+    checkpointer.check()
+    assert longest <= 128 * MIB
+
+
+def test_the_thread_copies_the_log_back_by_itself(store: Store) -> None:
+    checkpointer = Checkpointer(store, Turns(), lambda: None)
+    checkpointer.start()
+    append(store, 1, 2 * MIB)
+    until(lambda: store.path.stat().st_size >= 2 * MIB)
+    checkpointer.stop()
+
+
+def test_a_checkpoint_that_cannot_be_synced_is_told_and_ends_the_thread(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Checkpointer, db: apsw.Connection) -> NoReturn:
+        raise apsw.IOError("disk I/O error")
+
+    monkeypatch.setattr(Checkpointer, "_round", fails)
+    told = threading.Event()
+    checkpointer = Checkpointer(store, Turns(), told.set)
+    checkpointer.check()
+    checkpointer.start()
+    assert told.wait(10)
+    with pytest.raises(StorageError, match="disk I/O error"):
+        checkpointer.check()
+    checkpointer.stop()
+
+
+@pytest.mark.parametrize("error", [apsw.FullError("database or disk is full"), apsw.BusyError("database is locked")])
+def test_a_full_disk_or_a_busy_file_is_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: apsw.Error
+) -> None:
+    rounds = 0
+
+    def fails(self: Checkpointer, db: apsw.Connection) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds < 3:
+            raise error
+
+    monkeypatch.setattr(Checkpointer, "_round", fails)
+    checkpointer = Checkpointer(store, Turns(), lambda: None)
+    checkpointer.start()
+    until(lambda: rounds >= 4)
+    checkpointer.stop()
+    checkpointer.check()
+
+
+def test_after_a_failed_disk_the_log_is_left_for_the_next_start(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    append(store, 1, MIB)
+    size = log_bytes(store)
+    store.keep_log()
+    store.close()
+    assert Path(f"{store.path}-wal").stat().st_size == size
+    store = Store(tmp_path)
+    assert store.db.execute("select count(*) from batch").fetchone() == (1,)
+    store.close()
