@@ -21,6 +21,7 @@ from typing import Any
 
 from pubsub import Client
 from pubsub.config.settings import ClientSettings
+from tests.faults.wire import Wire
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 40.0
@@ -260,11 +261,9 @@ class Cluster:
         return self.directory / "clients" / f"{name}.db"
 
     def report(self, target: str, proxy: int = 0) -> dict[str, Any]:
-        """What a server ("s1") or a proxy ("-") says of itself."""
-        from tests.faults.wire import Wire
-
+        """What a server ("s1") or a proxy ("-") says of itself, once the proxy can tell."""
         with Wire(self.addresses[proxy]) as wire:
-            return wire.report(target)
+            return dict(until(lambda: wire.report(target), f"{target} reports"))
 
 
 def _command(role: str, name: str, settings: dict[str, Any], entry: Sequence[str] = ("-m", "pubsub")) -> list[str]:

@@ -1,0 +1,66 @@
+"""Batches in flight of which some are lost, repeated or not answered."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from pubsub.protocol import Message, Put
+from tests.faults.checker import check
+from tests.faults.cluster import Cluster
+from tests.faults.finish import put_end
+from tests.faults.history import Putting, Taking
+from tests.faults.sieve import Fate, Sieve
+
+pytestmark = pytest.mark.faults
+BATCHES = 12
+
+
+def test_a_batch_lost_from_the_midst_of_a_pipeline_is_put_in_its_place(cluster: Cluster) -> None:
+    cluster.run(1, 1)
+    lost: list[int] = []
+
+    def lose_the_third(message: Message) -> Fate:
+        if isinstance(message, Put) and message.topic == "a":
+            lost.append(message.counter)
+            return Fate.DROP if len(lost) == 3 else Fate.PASS
+        return Fate.PASS
+
+    with Sieve(cluster.addresses[0], lose_the_third) as sieve:
+        taking = Taking(cluster.client("bob"))
+        taking.intend("a", True)
+        with cluster.client("alice", proxies=[sieve.address]) as alice:
+            putting = Putting(alice, "alice")
+            for _ in range(BATCHES):
+                putting.put("a", wait=False)
+            putting.flush()
+        assert len(sieve.lost) == 1
+        put_end(cluster, ["a"])
+        taking.drain("a")
+    taking.client.close()
+    assert check([cluster.state("alice")], [cluster.state("bob")]) == []
+    assert cluster.report("s1")["counters"].get("gap", 0) > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_puts_that_are_lost_repeated_or_not_answered_at_random(cluster: Cluster, seed: int) -> None:
+    cluster.run(1, 1)
+    rng = Random(seed)
+    fates = [Fate.PASS, Fate.PASS, Fate.DROP, Fate.TWICE, Fate.UNANSWERED]
+    with Sieve(cluster.addresses[0], lambda _: rng.choice(fates)) as sieve:
+        taking = Taking(cluster.client("bob", proxies=[sieve.address]))
+        taking.intend("a", True)
+        with (
+            Sieve(cluster.addresses[0], lambda _: rng.choice(fates)) as other,
+            cluster.client("alice", proxies=[other.address]) as alice,
+        ):
+            putting = Putting(alice, "alice")
+            for _ in range(BATCHES):
+                putting.put("a", wait=False)
+                putting.lot(["a", "b"])
+            putting.flush()
+        put_end(cluster, ["a"])
+        taking.drain("a")
+        taking.client.close()
+    assert check([cluster.state("alice")], [cluster.state("bob")]) == []
