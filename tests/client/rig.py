@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from zlib import crc32
 
-from pubsub.client.changes import Change
+from pubsub.client.changes import Change, Confirmed
 from pubsub.client.core import ClientCore, CoreSettings, Outgoing
 from pubsub.client.numbers import EPOCH_SECONDS, Numbers
 from pubsub.client.outbox import Draft, Row
@@ -23,6 +23,7 @@ class Rig:
         self.now = 100.0
         self.committed: list[Change] = []
         self.sent: list[Outgoing] = []
+        self.on_disk: dict[str, Position | None] = {}
         numbers = Numbers(0, lambda: EPOCH_SECONDS + 1.0, Random(1), lambda milliseconds: None)
         settings = CoreSettings(
             client="c", path="c.db", publisher="00000000000000dd", proxies=proxies, tries=3, try_seconds=0.1, window=4,
@@ -39,6 +40,9 @@ class Rig:
             one.then()
         if self.core.wants_sync:
             self.core.synced()
+            self.on_disk = {topic: sub.position for topic, sub in self.core.subscriptions.items()}
+        if any(isinstance(change, Confirmed) for one in due for change in one.changes):
+            self.on_disk = {topic: sub.position for topic, sub in self.core.subscriptions.items()}
         out = self.core.outgoing(self.now)
         self.sent += out
         return out
