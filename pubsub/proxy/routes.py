@@ -66,6 +66,7 @@ class RoutesStore:
             raise
 
     def _open(self, db: apsw.Connection) -> None:
+        db.pragma("locking_mode", "exclusive")  # Before the first look, which then needs no shared memory.
         if (version := db.pragma("user_version")) > FORMAT:
             raise StoreNewer(self.path, version, FORMAT)
         for name, wanted in _PRAGMAS:
