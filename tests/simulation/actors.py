@@ -1,0 +1,439 @@
+"""What users do: publishers and subscribers that put, subscribe, process, leave and come back, and write down what happened.
+
+They know the client's documented calls and errors and nothing else. What a subscriber has processed is what stands in its
+own table, which its handler writes; what it got by `get` is what `get` returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import apsw
+
+from pubsub.errors import (
+    DataLoss,
+    InDoubt,
+    NotSubscribed,
+    Refused,
+    StateCopied,
+    StorageError,
+    Superseded,
+)
+from tests.simulation.clients import Call, ClientNode, HandlerError
+from tests.simulation.disk import NAME
+from tests.simulation.history import ABORTED, ACKED, ASKED, EXCUSED, KEPT, History, Put, Reading, Seen
+from tests.simulation.world import EPOCH, World
+
+
+class Application:
+    """The program of one client: a publishing thread, and one that reads each of some topics."""
+
+    def __init__(self, world: World, node: ClientNode, history: History, topics: Callable[[], list[str]]) -> None:
+        self.world, self.node, self.history, self.topics = world, node, history, topics
+        self.name = node.name
+        self.life = 0
+        self.count = 0
+        random = world.random
+        self.publishes = random.random() < 0.8
+        self.reads = random.random() < 0.9 or not self.publishes
+        self.by_get = random.random() < 0.25
+        self.relays = not self.by_get and random.random() < 0.3
+        self.finishing = False
+        self.flushed = not self.publishes
+        self.drained: set[str] = set()
+        self.copied = 0.0
+        self.getting: dict[Call, tuple[str, int]] = {}
+        self._letters: dict[tuple[str, str], set[str]] = {}
+        self._first_asked: dict[str, dict[str, float]] = {}
+        self.readers: set[str] = set()
+        node.on_start, node.on_end = self._started, self._ended
+        self.unfinished: set[str] = set()
+
+    # Life
+
+    def _started(self) -> None:
+        self.readers = set()
+        self.flushed = False
+        self.drained.clear()
+        known = self.node.calls.subscriptions()
+        for (client, topic), reading in self.history.readings.items():
+            if client == self.name and reading.confirmed is not None and not known.get(topic, {}).get("on"):
+                self.history.violate(f"{self.name} is not subscribed to {topic} any more after its start")
+        self.node.later(0.01, self._publish)
+        self.node.later(0.01, self._look_for_topics)
+
+    def _ended(self, acting: Call | None) -> None:
+        """The process is gone. In the middle of a get it may have taken what nobody saw."""
+        if acting is not None and acting in self.getting:
+            topic, most = self.getting[acting]
+            self.history.reading(self.name, topic, by_get=True).excused += most
+        self.getting.clear()
+
+    def lost_power(self) -> None:
+        """Its rows that were not fsynced may be gone; what it got and did not sync comes again."""
+        self.getting.clear()
+        if self.node.settings.power_safe:
+            return
+        for put in self.history.states((ASKED, KEPT)):
+            if put.source[0] == self.name and not put.group and put.follows is None:
+                put.state = EXCUSED
+        for reading in self._readings():
+            if reading.by_get:
+                reading.parts.append([])
+
+    def directory_replaced(self, since: float | None) -> None:
+        """The directory is empty (`since` is None) or as it was at some time: what came after is unknown to it."""
+        self.life += 1
+        for put in self.history.puts.values():
+            if (put.source[0] == self.name and (put.state in {ASKED, KEPT} or put.follows or put.group)) or (
+                put.source[0] == self.name and since is not None and put.invoked >= since
+            ):
+                put.state = EXCUSED
+        for reading in self._readings():
+            reading.confirmed = None
+            reading.wanted = False
+            reading.parts.append([])
+
+    def _readings(self) -> list[Reading]:
+        return [reading for reading in self.history.readings.values() if reading.client == self.name]
+
+    def collect(self) -> None:
+        """Read the application's own tables, as they are on the disk now."""
+        path = f"/{self.name}/{self.name}.db"
+        if path not in self.node.host.disk.files:
+            return
+        db = apsw.Connection(path, vfs=NAME)
+        db.pragma("locking_mode", "exclusive")
+        try:
+            tables = {name for (name,) in db.execute("select name from sqlite_schema")}
+            if "seen" not in tables:
+                return
+            rows = list(db.execute("select topic, body, id, stamp from seen order by n"))
+            letters = list(
+                db.execute("select topic, body, first, stamp from pubsub_dead_letters where body is not null")
+            )
+            self.history.rows[self.name] = {row[1] for row in rows} | {
+                token for (token,) in db.execute("select token from sent")
+            }
+        finally:
+            db.close()
+        for reading in self._readings():
+            if reading.by_get:
+                continue
+            first = self._first_asked.get(reading.topic, {})
+            reading.parts[-1] = [
+                Seen(topic, body, position, stamp, first.get(body, 0.0))
+                for topic, body, position, stamp in rows
+                if topic == reading.topic
+            ]
+            # Where a dead letter stands between the others is not recorded; that it came, and once, is.
+            handled = {seen.body for seen in reading.parts[-1]}
+            for topic, body, position, stamp in letters:
+                text = bytes(body).decode()
+                if topic == reading.topic:
+                    if text in handled:
+                        self.history.violate(f"{self.name} recorded {text} and has it among the dead letters")
+                    self._letters.setdefault((self.name, topic), set()).add(text)
+
+    def settle_letters(self) -> None:
+        """Dead letters were delivered: they go to the end of what was seen, as parts of their own."""
+        for (_, topic), texts in self._letters.items():
+            reading = self.history.readings[self.name, topic]
+            for text in sorted(texts):
+                put = self.history.puts.get(text)
+                if put is None or put.topic != topic:
+                    self.history.violate(f"{self.name} buried {text!r}, which nobody put to {topic}")
+                else:
+                    reading.parts.append([Seen(topic, text, f"x{text}.1", 1e12)])
+
+    # Publishing
+
+    def _next(self, action: Callable[[], None]) -> None:
+        seconds = 0.02 if self.finishing else self.world.random.expovariate(1 / self.world.fate.think)
+        self.node.later(seconds, action)
+
+    def _new(self, topic: str, thread: str = "main", **facts: Any) -> Put:
+        self.count += 1
+        body = f"{self.name}:{self.count}"
+        put = Put(body, (self.name, self.life, thread), self.count, topic, self.world.now, **facts)
+        return self.history.put(put)
+
+    def _publish(self) -> None:
+        if self.finishing:
+            self._flush(self._finished_flush)
+            return
+        if not self.publishes or not self.topics():
+            self._next(self._publish)
+            return
+        random = self.world.random
+        topic = random.choice(self.topics())
+        chance = random.random()
+        if chance < 0.5:
+            self._put(topic, 1)
+        elif chance < 0.8:
+            self._put(topic, random.randrange(2, 9))
+        elif chance < 0.86:
+            self._put(topic, random.randrange(1, 4), wait=False)
+        elif chance < 0.94:
+            self._transact()
+        elif chance < 0.98:
+            self._flush(self._flushed)
+        else:
+            self._discard(topic)
+
+    def _put(self, topic: str, count: int, *, wait: bool = True) -> None:
+        puts = [self._new(topic) for _ in range(count)]
+        earlier = self._unresolved(topic)
+
+        def then(result: Any, error: Exception | None) -> None:
+            if error is None:
+                for put in puts:
+                    self._move(put, ACKED if wait else KEPT)
+                for put in earlier if wait else ():
+                    self._move(put, ACKED)
+            elif isinstance(error, InDoubt):
+                for put in puts:
+                    self._move(put, KEPT)
+            self._failed(error)
+            self._next(self._publish)
+
+        bodies = [put.body.encode() for put in puts]
+        self.node.call(self.node.calls.put_many(topic, bodies, None, None, wait), then)
+
+    def _unresolved(self, topic: str) -> list[Put]:
+        return [p for p in self.history.states((KEPT,)) if p.source[0] == self.name and p.topic == topic]
+
+    @staticmethod
+    def _move(put: Put, state: str) -> None:
+        if put.state not in {EXCUSED, ABORTED, ACKED}:
+            put.state = state
+
+    def _transact(self) -> None:
+        random, calls = self.world.random, self.node.calls
+        self.node.operations += 1
+        token = f"{self.name}/{self.life}/{self.count}"
+        aborts = random.random() < 0.15
+        puts: list[Put] = []
+        try:
+            with calls.transaction() as transaction:
+                for _ in range(random.randrange(1, 4)):
+                    put = self._new(random.choice(self.topics()), group=token)
+                    puts.append(put)
+                    for _ in calls.put_many(put.topic, [put.body.encode()], None, transaction, True):
+                        pass
+                transaction.execute("insert into sent (token) values (?)", (token,))
+                if aborts:
+                    raise HandlerError
+        except HandlerError:
+            for put in puts:
+                put.state = ABORTED
+        except (StorageError, StateCopied, apsw.Error) as error:
+            self._failed(error)
+        else:
+            for put in puts:
+                self._move(put, KEPT)
+        self._next(self._publish)
+
+    def _discard(self, topic: str) -> None:
+        self.node.operations += 1
+        for put in self.history.states((ASKED, KEPT)):
+            if put.source[0] == self.name and put.topic == topic:
+                put.state = EXCUSED
+                for other in self.history.groups.get(put.group, ()):
+                    self._move(other, EXCUSED)
+        for put in self.history.puts.values():
+            if put.follows is not None and put.source[0] == self.name and put.topic == topic:
+                put.state = EXCUSED
+        try:
+            self.node.calls.discard(topic)
+        except StorageError as error:
+            self._failed(error)
+        self._next(self._publish)
+
+    def _flush(self, then: Callable[[], None]) -> None:
+        kept = [put for put in self.history.states((KEPT,)) if put.source[0] == self.name]
+
+        def finished(_: Any, error: Exception | None) -> None:
+            if error is None:
+                for put in kept:
+                    self._move(put, ACKED)
+                then()
+                return
+            self._failed(error)
+            self._next(self._publish)
+
+        self.node.call(self.node.calls.flush(None), finished)
+
+    def _flushed(self) -> None:
+        self._next(self._publish)
+
+    def _finished_flush(self) -> None:
+        self.flushed = True
+        self.node.later(0.5, self._publish)
+
+    def _failed(self, error: Exception | None) -> None:
+        """An error that a call raised: those that may be, and those that say that something is broken."""
+        if isinstance(error, StateCopied):
+            if not self.life:
+                self.history.violate(f"{self.name}: {error}")
+            self._renew()
+        elif isinstance(error, DataLoss | Refused):
+            self.history.violate(f"{self.name}: {type(error).__name__}: {error}")
+
+    def _renew(self) -> None:
+        self.directory_replaced(self.copied)
+        try:
+            self.node.calls.renew(keep=self.world.random.random() < 0.5)
+        except StorageError:
+            return
+
+    # Reading
+
+    def _look_for_topics(self) -> None:
+        for topic in self.topics():
+            if self.reads and topic not in self.readers:
+                self.readers.add(topic)
+                self.history.reading(self.name, topic, by_get=self.by_get)
+                self._read(topic)
+        if not self.finishing:
+            self.node.later(0.3, self._look_for_topics)
+
+    def _again(self, topic: str) -> None:
+        self._next(partial(self._read, topic))
+
+    def _read(self, topic: str) -> None:
+        reading = self.history.reading(self.name, topic, by_get=self.by_get)
+        chance = self.world.random.random()
+        if reading.wanted and reading.confirmed is None:
+            self._intend(topic, reading, on=True)
+        elif not reading.wanted:
+            if self.finishing and reading.asked is None:
+                self.drained.add(topic)
+            elif self.finishing or chance < 0.5:
+                # Whoever left comes back at the end in some runs, and stays away in others.
+                stays_away = self.finishing and (self.world.seed + len(topic) + self.count) % 2
+                self._intend(topic, reading, on=not stays_away)
+            else:
+                self._again(topic)
+        elif chance < 0.03 and not self.finishing:
+            self._intend(topic, reading, on=False)
+        elif self.by_get:
+            self._get(topic, reading)
+        else:
+            self._process(topic, reading)
+
+    def _intend(self, topic: str, reading: Reading, *, on: bool) -> None:
+        was = reading.wanted
+        if not on or reading.asked is None or not was:
+            reading.confirmed = None
+            if on:
+                reading.asked = self.world.now
+        reading.wanted = on
+
+        def then(_: Any, error: Exception | None) -> None:
+            if error is None:
+                if on:
+                    reading.confirmed = self.world.now
+                elif self.finishing:
+                    self.unfinished.discard(topic)
+                    self.drained.add(topic)
+                    return
+            elif isinstance(error, StateCopied):
+                self._failed(error)
+            if not on and error is not None:
+                reading.wanted = False
+            self._again(topic)
+
+        self.node.call(self.node.calls.intend(topic, on, None), then)
+
+    def _process(self, topic: str, reading: Reading) -> None:
+        random = self.world.random
+        timeout = 0.6 if self.finishing else random.choice((0.0, 0.1, 1.0))
+        most = 50 if self.finishing else random.choice((1, 3, 20))
+        first = self._first_asked.setdefault(topic, {})
+
+        def handle(message: Any, transaction: Any) -> None:
+            body = message.body.decode()
+            self.node.operations += 1
+            stamp = message.stamp / 1e6 - EPOCH
+            transaction.execute(
+                "insert into seen (topic, body, id, stamp) values (?, ?, ?, ?)", (topic, body, message.id, stamp)
+            )
+            first[body] = reading.asked or 0.0
+            if not self.finishing and random.random() < self.world.fate.handler_fails:
+                raise HandlerError
+            if self.relays and not body.startswith("r:") and int(body.rpartition(":")[2]) % 4 == 0:
+                self._relay(topic, body, transaction)
+
+        def then(taken: Any, error: Exception | None) -> None:
+            self._received(topic, reading, taken, error)
+
+        self.node.call(self.node.calls.process(topic, handle, timeout, most), then)
+
+    def _relay(self, topic: str, body: str, transaction: Any) -> None:
+        relayed = f"r:{self.name}:{topic}:{body}"
+        put = self.history.puts.get(relayed)
+        if put is None:
+            self.count += 1
+            target = self.topics()[self.count % len(self.topics())]
+            source = (self.name, self.life, f"relay {topic}")
+            put = Put(relayed, source, self.count, target, self.world.now, follows=(self.name, body))
+            self.history.put(put)
+        else:
+            self.count += 1
+            put.index = self.count
+        put.invoked = self.world.now
+        for _ in self.node.calls.put_many(put.topic, [relayed.encode()], None, transaction, True):
+            pass
+
+    def _get(self, topic: str, reading: Reading) -> None:
+        random = self.world.random
+        most = random.choice((1, 3, 20))
+        timeout = 0.6 if self.finishing else random.choice((0.0, 0.1, 1.0))
+
+        def then(batch: Any, error: Exception | None) -> None:
+            for message in batch or ():
+                self.node.operations += 1
+                stamp = message.stamp / 1e6 - EPOCH
+                seen = Seen(topic, message.body.decode(), message.id, stamp, reading.asked or 0.0)
+                reading.parts[-1].append(seen)
+            self._received(topic, reading, len(batch or ()), error)
+
+        flow = self.node.calls.get_many(topic, most, timeout)
+        self.node.call(flow, then, lambda call: self.getting.update({call: (topic, most)}))
+
+    def _received(self, topic: str, reading: Reading, taken: int, error: Exception | None) -> None:
+        self._failed(error)
+        if isinstance(error, NotSubscribed) and reading.wanted and reading.confirmed is not None:
+            self.history.violate(f"{self.name} is not subscribed to {topic} any more")
+        if isinstance(error, Superseded):
+            if not self.life:
+                self.history.violate(f"{self.name}: {error}")
+            reading.confirmed = None
+        if error is None and not taken and self.finishing:
+            self.drained.add(topic)
+            self.node.later(0.3, partial(self._read, topic))
+            return
+        if taken or error is not None:
+            self.drained.discard(topic)
+        self._again(topic)
+
+    # The end
+
+    def finish(self) -> None:
+        """No new messages: finish what was begun, take what is there."""
+        self.finishing = True
+        self.flushed = False
+        self.drained.clear()
+        self.node.later(0.0, self._look_for_topics)
+
+    def settled(self) -> str:
+        """What is still open, "" where nothing is."""
+        if not self.flushed:
+            return f"{self.name} has not flushed"
+        for topic in self.readers:
+            if topic not in self.drained:
+                return f"{self.name} has not drained {topic}"
+        return ""

@@ -1,0 +1,243 @@
+"""Clients of the simulated world: the shipped session, core, store and calls, on a Messenger without sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pubsub.client.calls import Calls
+from pubsub.client.session import Session
+from pubsub.client.waiting import Flow, Wait
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import PubsubError, StorageError
+from pubsub.messenger.core import MessengerCore
+from tests.simulation.disk import NAME
+from tests.simulation.nodes import proxy_addresses
+from tests.simulation.world import Host, Process, World
+
+
+class SimulatedMessenger:
+    """The Messenger's core with the simulated network in place of its sockets and its thread."""
+
+    def __init__(self, node: ClientNode) -> None:
+        self.node = node
+        self.core = MessengerCore(node.world.random.getrandbits(20), node.world.random, self._no_answer)
+        self.ticker: Any = None
+        self._peers: dict[Any, Any] = {}
+        self._links: dict[int, Any] = {}
+
+    def _no_answer(self, request: Any, contents: Any) -> None:
+        raise AssertionError("a client answers nobody")
+
+    def connect(self, address: str) -> Any:
+        link = self.core.connected(address)
+        key = len(self._peers)
+        self._links[key] = link
+        self._peers[link.peer] = self.node.world.network.connect(self.node, address, key, fifo=False)
+        return link.peer
+
+    def send(self, peer: Any, contents: Any, callback: Any = None, *, retry: bool = True) -> int:
+        parts = (contents,) if isinstance(contents, bytes | memoryview) else contents
+        token = self.core.register(peer, callback, retry=retry) if callback is not None else 0
+        self.core.send(peer, parts, self.node.host.monotonic(), token=token, retry=retry)
+        self.flush()
+        return token
+
+    def flush(self) -> None:
+        for peer, head, rest in self.core.take():
+            frames = (bytes(head), *(bytes(part) for part in rest))
+            self.node.world.network.to_router(self._peers[peer], frames)
+
+    def forget(self, token: int) -> None:
+        self.core.forget(token)
+
+    def wake(self) -> None:
+        self.node.wake(self.node.world.now)
+
+    def wait(self, done: Callable[[], bool], deadline: float) -> bool:
+        return done()
+
+    def close(self) -> None:
+        pass
+
+    def arrived(self, key: int, frames: list[bytes], now: float) -> None:
+        call = self.core.receive(self._links[key], b"", frames[0], frames[1:], now)
+        if call is not None:
+            call[0](*call[1])
+
+
+class HandlerError(Exception):
+    """What a handler of the simulated application raises."""
+
+
+class Call:
+    """One call of the application, on its way.
+
+    Args:
+        flow: what it does.
+        then: told its result and its error; a call that its process did not live to see the end of tells nobody.
+    """
+
+    __slots__ = ("flow", "then", "wait")
+
+    def __init__(self, flow: Flow[Any], then: Callable[[Any, Exception | None], None]) -> None:
+        self.flow, self.then = flow, then
+        self.wait: Wait | None = None
+
+
+class Clock:
+    """A client's clocks, as they are when they are read."""
+
+    def __init__(self, host: Host) -> None:
+        self.monotonic, self.wall = host.monotonic, host.wall
+
+
+class ClientNode(Process):
+    """A client.
+
+    Attributes:
+        acting: the call that is being stepped, where the process may be killed.
+        on_start: told when a new session is open.
+    """
+
+    def __init__(self, world: World, host: Host, proxies: tuple[str, ...], *, power_safe: bool) -> None:
+        super().__init__(world, host)
+        self.settings = ClientSettings(
+            proxies=tuple(proxy_addresses(name)[0] for name in proxies),
+            directory=Path(f"/{self.name}"),
+            timeout_seconds=1.5,
+            try_seconds=0.05,
+            power_safe=power_safe,
+            window=4,
+            prefetch_records=50,
+            handler_attempts=4,
+        )
+        self.calls: Calls
+        self._calls: list[Call] = []
+        self.on_start: Callable[[], None] = lambda: None
+        self.on_end: Callable[[Call | None], None] = lambda call: None
+        self.acting: Call | None = None
+        self.operations = 0
+
+    def begin(self) -> None:
+        self._calls = []
+        self.acting = None
+        self._messenger = SimulatedMessenger(self)
+        self.session = self.make_session()
+        self.calls = Calls(self.session)
+        self.session.store.db.execute("create table if not exists seen (n integer primary key, topic, body, id, stamp)")
+        self.session.store.db.execute("create table if not exists sent (n integer primary key, token)")
+        self.on_start()
+
+    def make_session(self) -> Session:
+        host = self.host
+        return Session(
+            self.name,
+            self.settings,
+            clock=Clock(host),
+            random=Random(self.world.random.getrandbits(64)),
+            boot=f"{self.name}-{host.boot}",
+            messenger=self._messenger,  # type: ignore[arg-type]
+            vfs=NAME,
+        )
+
+    def call(
+        self,
+        flow: Flow[Any],
+        then: Callable[[Any, Exception | None], None],
+        begun: Callable[[Call], None] = lambda call: None,
+    ) -> None:
+        """Begin a call. To be used within `act`, or from `then`."""
+        self.operations += 1
+        call = Call(flow, then)
+        begun(call)
+        self._calls.append(call)
+        self._advance(call, None)
+
+    def act(self, action: Callable[[], None]) -> None:
+        """Let the application do something now; the process may be killed at it."""
+        if self.alive and not self.paused:
+            self._guarded(action)
+            if self.alive:
+                self.wake(self.world.now)
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Let the application do something later in this life, when the process is not paused."""
+        life = self.life
+
+        def attempt() -> None:
+            if self.life == life and self.alive:
+                if self.paused:
+                    self.world.after(0.05, attempt)
+                else:
+                    self.act(action)
+
+        self.world.after(seconds, attempt)
+
+    def _advance(self, call: Call, answer: bool | None) -> None:
+        self.acting = call
+        try:
+            call.wait = call.flow.send(answer)
+            self.acting = None
+            return
+        except StopIteration as stop:
+            result, error = stop.value, None
+        except (PubsubError, HandlerError) as raised:
+            result, error = None, raised
+        if self.host.disk.epoch != self.session_epoch:
+            return
+        self.acting = None
+        self._calls.remove(call)
+        call.then(result, error)
+
+    @property
+    def session_epoch(self) -> int:
+        return self._epoch
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        self._epoch = self.host.disk.epoch
+        super()._guarded(call)
+
+    def turn(self) -> None:
+        now, messenger, session = self.host.monotonic(), self._messenger, self.session
+        batch, self.inbox = self.inbox, []
+        for key, *frames in batch:
+            messenger.arrived(key, frames, now)
+        due = messenger.core.deadline()
+        if due is not None and due <= now:
+            messenger.core.tick(now)
+            messenger.flush()
+        due = session.deadline()
+        if due is not None and due <= now:
+            session.tick(now)
+        for call in list(self._calls):
+            wait = call.wait
+            if call in self._calls and wait is not None and (wait.done() or now >= wait.deadline):
+                self._advance(call, wait.done())
+
+    def deadline(self) -> float:
+        if self.inbox:
+            return float("-inf")
+        due = self.session.deadline()
+        times = [call.wait.deadline for call in self._calls if call.wait is not None]
+        if due is not None:
+            times.append(due)
+        due = self._messenger.core.deadline()
+        if due is not None:
+            times.append(due)
+        return min(times, default=float("inf"))
+
+    def close(self) -> None:
+        """The application ends in good order."""
+        self._guarded(partial(self.session.close, 0.0))
+        self.end("closed")
+
+    def ended(self) -> None:
+        acting, self.acting = self.acting, None
+        self.on_end(acting)
+
+    def expected(self, error: BaseException) -> bool:
+        return isinstance(error, StorageError)

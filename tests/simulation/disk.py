@@ -1,0 +1,252 @@
+"""The virtual disk: files in memory under SQLite, which lose or tear what was not synced.
+
+Every host has a `Disk`. A file knows which of its writes came after its last sync. A process that is killed leaves all
+it wrote; a power cut takes back what was not synced, all of it, any part of it, or a part of a single write (a tear), as
+the kernel may have brought any page to the disk and not another. A disk can be full, fail once, and a process can be
+killed at its n-th access from now, which is how a crash gets into the middle of a commit.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import apsw
+
+NAME = "simulated"
+SECTOR = 512
+
+
+class Killed(BaseException):
+    """The process ends here: at this access of the disk, or at this step."""
+
+
+class Failed(Exception):
+    """The disk failed."""
+
+
+class File:
+    """One file.
+
+    Attributes:
+        data: as the kernel has it.
+        undo: (offset, bytes before, bytes written, size before) of each write since the last sync.
+        linked: whether the directory entry is on the disk.
+    """
+
+    __slots__ = ("data", "linked", "undo")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.undo: list[tuple[int, bytes, bytes | None, int]] = []
+        self.linked = False
+
+    def write(self, data: bytes, offset: int) -> None:
+        size = len(self.data)
+        if offset > size:
+            self.data.extend(bytes(offset - size))
+        end = offset + len(data)
+        self.undo.append((offset, bytes(self.data[offset:end]), data, size))
+        self.data[offset:end] = data
+
+    def truncate(self, size: int) -> None:
+        before = len(self.data)
+        self.undo.append((size, bytes(self.data[size:]), None, before))
+        del self.data[size:]
+
+    def sync(self) -> None:
+        self.undo.clear()
+        self.linked = True
+
+    def cut(self, random: Random) -> None:
+        """Power goes: of what was not synced nothing, all or any part is there."""
+        if not self.undo:
+            return
+        undo, self.undo = self.undo, []
+        for offset, before, data, size in reversed(undo):
+            if data is None:
+                self.data[offset:] = before
+            else:
+                self.data[offset : offset + len(data)] = before
+                del self.data[size:]
+        keep = random.choice((0.0, 0.0, 0.5, 0.9, 1.0))
+        for offset, _, data, _ in undo:
+            if random.random() >= keep:
+                continue
+            if data is None:
+                del self.data[offset:]
+                continue
+            if random.random() < 0.2:  # torn
+                start = SECTOR * random.randrange(0, len(data) // SECTOR + 1)
+                if random.random() < 0.5:
+                    data = data[:start]
+                else:
+                    offset, data = offset + start, data[start:]
+            if len(self.data) < offset:
+                self.data.extend(bytes(offset - len(self.data)))
+            self.data[offset : offset + len(data)] = data
+        self.undo.clear()
+
+
+class Disk:
+    """The files of one host.
+
+    Attributes:
+        kill_in: the process is killed at so many accesses from now; None: not.
+        fail_in: an access fails so many from now; None: none.
+        full: whether writes that make a file longer fail.
+        ignores_syncs: a deliberate breakage: syncs do nothing.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, File] = {}
+        self.kill_in: int | None = None
+        self.fail_in: int | None = None
+        self.full = False
+        self.ignores_syncs = False
+        self.epoch = 0
+        self.syncs = 0
+
+    def end_process(self) -> None:
+        """Handles that are open now are dead: nothing is written through them any more."""
+        self.epoch += 1
+        self.kill_in = self.fail_in = None
+
+    def cut_power(self, random: Random) -> None:
+        self.end_process()
+        for name in list(self.files):
+            file = self.files[name]
+            if file.linked or random.random() < 0.5:
+                file.cut(random)
+            else:
+                del self.files[name]
+
+    def copy(self) -> dict[str, bytes]:
+        return {name: bytes(file.data) for name, file in self.files.items()}
+
+    def restore(self, copy: dict[str, bytes]) -> None:
+        self.files.clear()
+        for name, data in copy.items():
+            file = self.files[name] = File()
+            file.data, file.linked = bytearray(data), True
+
+    def step(self) -> None:
+        """One access that changes something; it may be the last one."""
+        if self.kill_in is not None:
+            self.kill_in -= 1
+            if self.kill_in < 0:
+                self.end_process()
+                raise Killed
+        if self.fail_in is not None:
+            self.fail_in -= 1
+            if self.fail_in < 0:
+                self.fail_in = None
+                raise apsw.IOError("the disk failed")
+
+
+class Handle:
+    """An open file, as SQLite uses it."""
+
+    __slots__ = ("disk", "epoch", "file")
+
+    def __init__(self, disk: Disk, file: File) -> None:
+        self.disk, self.file, self.epoch = disk, file, disk.epoch
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
+        if self.epoch != self.disk.epoch:
+            raise Killed
+        return bytes(self.file.data[offset : offset + amount])
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        disk = self.disk
+        if self.epoch != disk.epoch:
+            raise Killed
+        if disk.kill_in is not None or disk.fail_in is not None:
+            disk.step()
+        if disk.full and offset + len(data) > len(self.file.data):
+            raise apsw.FullError("full")
+        self.file.write(data, offset)
+
+    def xTruncate(self, size: int) -> None:  # noqa: N802
+        if self.epoch != self.disk.epoch:
+            raise Killed
+        self.disk.step()
+        if size < len(self.file.data):
+            self.file.truncate(size)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        disk = self.disk
+        if self.epoch != disk.epoch:
+            raise Killed
+        disk.step()
+        disk.syncs += 1
+        if not disk.ignores_syncs:
+            self.file.sync()
+
+    def xFileSize(self) -> int:  # noqa: N802
+        return len(self.file.data)
+
+    def xClose(self) -> None:  # noqa: N802
+        pass
+
+    def xLock(self, level: int) -> None:  # noqa: N802
+        pass
+
+    def xUnlock(self, level: int) -> None:  # noqa: N802
+        pass
+
+    def xCheckReservedLock(self) -> bool:  # noqa: N802
+        return False
+
+    def xFileControl(self, op: int, pointer: int) -> bool:  # noqa: N802
+        return False
+
+    def xSectorSize(self) -> int:  # noqa: N802
+        return 4096
+
+    def xDeviceCharacteristics(self) -> int:  # noqa: N802
+        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE
+
+
+class Disks(apsw.VFS):
+    """All disks of one run, as one file system of SQLite: `/host/…` is on that host's disk."""
+
+    def __init__(self) -> None:
+        super().__init__(NAME, base="")
+        self.disks: dict[str, Disk] = {}
+        self.temporary = Disk()
+
+    def disk_of(self, name: str) -> Disk:
+        return self.disks[name.split("/")[1]]
+
+    def xOpen(self, name: Any, flags: list[int]) -> Handle:  # noqa: N802
+        if name is None:
+            return Handle(self.temporary, File())
+        path = name if isinstance(name, str) else name.filename()
+        disk = self.disk_of(path)
+        file = disk.files.get(path)
+        if file is None:
+            file = disk.files[path] = File()
+        flags[1] = flags[0]
+        return Handle(disk, file)
+
+    def xDelete(self, path: str, syncdir: bool) -> None:  # noqa: N802
+        disk = self.disk_of(path)
+        disk.step()
+        disk.files.pop(path, None)
+
+    def xAccess(self, path: str, flags: int) -> bool:  # noqa: N802
+        return path in self.disk_of(path).files
+
+    def xFullPathname(self, name: str) -> str:  # noqa: N802
+        return name
+
+
+_DISKS: list[Disks] = []
+
+
+def disks() -> Disks:
+    """The file system, registered with SQLite once a process."""
+    if not _DISKS:
+        _DISKS.append(Disks())
+    return _DISKS[0]

@@ -1,0 +1,71 @@
+"""What one run is like: how many of everybody, which faults and how often. All of it is drawn from the seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+FAULTS = (
+    "kill", "kill in commit", "power", "pause", "cut", "one way", "clog", "move", "full", "fail", "clock", "empty",
+    "copy", "churn",
+)  # fmt: skip
+
+
+@dataclass
+class Fate:
+    """One run.
+
+    Attributes:
+        seconds: of the phase with faults.
+        delay, late_seconds: of messages, at most; loss, late, reorder, duplicate: how many of them.
+        faults: how many of each kind a second.
+        skew: bound on the difference of two servers' clocks.
+    """
+
+    servers: int = 2
+    proxies: int = 2
+    clients: int = 3
+    topics: int = 3
+    seconds: float = 10.0
+    delay: float = 0.002
+    loss: float = 0.0
+    late: float = 0.0
+    late_seconds: float = 3.0
+    reorder: float = 0.0
+    duplicate: float = 0.0
+    skew: float = 0.5
+    heartbeat: float = 0.3
+    announce: float = 1.0
+    divided: bool = False
+    think: float = 0.05
+    handler_fails: float = 0.0
+    power_safe: float = 0.0
+    faults: dict[str, float] = field(default_factory=dict)
+
+
+def draw(random: Random) -> Fate:
+    """A run."""
+    fate = Fate(
+        servers=random.choice((1, 2, 2, 3, 3, 4)),
+        proxies=random.choice((1, 2, 2, 3)),
+        clients=random.choice((2, 3, 4)),
+        topics=random.choice((1, 2, 3, 5)),
+        seconds=random.choice((3.0, 6.0, 6.0, 12.0, 20.0)),
+        delay=random.choice((0.0005, 0.002, 0.02)),
+        loss=random.choice((0.0, 0.0, 0.001, 0.01, 0.05)),
+        late=random.choice((0.0, 0.001, 0.01)),
+        reorder=random.choice((0.0, 0.05, 0.5)),
+        duplicate=random.choice((0.0, 0.0, 0.01, 0.1)),
+        divided=random.random() < 0.5,
+        think=random.choice((0.005, 0.02, 0.1)),
+        handler_fails=random.choice((0.0, 0.0, 0.05)),
+        power_safe=random.choice((0.0, 0.3)),
+    )
+    busy = random.choice((0.1, 0.3, 1.0))
+    for fault in FAULTS:
+        if random.random() < 0.45:
+            fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
+    for fault in ("empty", "copy", "clock", "full", "fail"):
+        if fault in fate.faults:
+            fate.faults[fault] *= 0.3
+    return fate

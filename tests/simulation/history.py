@@ -1,0 +1,193 @@
+"""What the applications did and saw, and the judgement on it, from the guarantees alone.
+
+    1   an acknowledged put reaches everybody who was subscribed before it was put
+    2   nothing reaches a subscriber twice
+    3   a put that is in doubt reaches all of them or none; one that was discarded, or whose row a power cut took, some
+    4   a publisher's messages arrive in the order it put them
+    5   within one log everybody sees one order
+    6   what was put long before a subscription does not reach it, and who unsubscribed is left alone
+    7   nothing arrives that nobody put, or on another topic
+    8   the puts of a transaction, and its rows, happen all or not at all; what a handler puts, exactly with its message
+
+The checks know nothing of logs' joins, counters or positions; only 5 takes message IDs apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+ASKED, KEPT, ACKED, EXCUSED, ABORTED = "asked", "kept", "acked", "excused", "aborted"
+
+
+@dataclass(slots=True, eq=False)
+class Put:
+    """One message that somebody put.
+
+    Attributes:
+        source: client, life of its directory and thread; order holds within it.
+        state: asked (in doubt, and whether it was written at all), kept (in doubt, and written), acked; excused:
+            anything may become of it; aborted: it must not be seen.
+        group: of a transaction.
+        follows: what a handler handled when it put this.
+    """
+
+    body: str
+    source: tuple[str, int, str]
+    index: int
+    topic: str
+    invoked: float
+    state: str = ASKED
+    group: str = ""
+    follows: tuple[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """One message that somebody got; `stamp` in virtual seconds."""
+
+    topic: str
+    body: str
+    id: str
+    stamp: float
+    subscribed: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """A subscriber's topic.
+
+    Attributes:
+        asked: when the present subscription was asked for; confirmed: when that call returned. None: there is none.
+        parts: what was received; within one part nothing comes twice, and order holds.
+        excused: messages that a kill inside `get` may have taken.
+    """
+
+    client: str
+    topic: str
+    by_get: bool
+    asked: float | None = None
+    confirmed: float | None = None
+    wanted: bool = False
+    parts: list[list[Seen]] = field(default_factory=lambda: [[]])
+    excused: int = 0
+
+
+class History:
+    """Everything that happened at the clients of one run."""
+
+    def __init__(self, skew: float) -> None:
+        self.skew = skew
+        self.puts: dict[str, Put] = {}
+        self.readings: dict[tuple[str, str], Reading] = {}
+        self.rows: dict[str, set[str]] = {}
+        self.groups: dict[str, list[Put]] = {}
+        self.violations: list[str] = []
+        self.delivered = 0
+
+    def violate(self, text: str) -> None:
+        if len(self.violations) < 20:
+            self.violations.append(text)
+
+    def put(self, put: Put) -> Put:
+        self.puts[put.body] = put
+        if put.group:
+            self.groups.setdefault(put.group, []).append(put)
+        return put
+
+    def reading(self, client: str, topic: str, *, by_get: bool) -> Reading:
+        key = (client, topic)
+        if key not in self.readings:
+            self.readings[key] = Reading(client, topic, by_get)
+        return self.readings[key]
+
+    # Judgement
+
+    def judge(self) -> list[str]:
+        places: dict[str, str] = {}
+        self._judge_handled()
+        self._judge_groups()
+        for reading in self.readings.values():
+            for part in reading.parts:
+                self._judge_part(reading, part, places)
+        self._judge_deliveries()
+        return self.violations
+
+    def _judge_part(self, reading: Reading, part: list[Seen], places: dict[str, str]) -> None:
+        who = f"{reading.client} on {reading.topic}"
+        bodies: set[str] = set()
+        newest: dict[tuple[str, int, str], Put] = {}
+        offsets: dict[str, int] = {}
+        for seen in part:
+            put = self.puts.get(seen.body)
+            if put is None or put.topic != reading.topic or put.state == ABORTED:
+                self.violate(f"{who} got {seen.body!r}, which nobody put there")
+                continue
+            if seen.body in bodies:
+                self.violate(f"{who} got {seen.body} twice")
+            bodies.add(seen.body)
+            before = newest.get(put.source)
+            if before is not None and before.index > put.index:
+                self.violate(f"{who} got {put.body} after {before.body}, which was put later")
+            newest[put.source] = put
+            log, _, offset = seen.id.partition(".")
+            if int(offset) <= offsets.get(log, 0):
+                self.violate(f"{who} got {seen.id} after {log}.{offsets[log]}")
+            offsets[log] = int(offset)
+            if places.setdefault(seen.id, seen.body) != seen.body:
+                self.violate(f"{seen.id} is {seen.body} to {who} and {places[seen.id]} to others")
+            if seen.stamp < seen.subscribed - 2 * self.skew - 0.05:
+                self.violate(
+                    f"{who} got {seen.body} of {seen.stamp:.3f}, though it asked to subscribe at {seen.subscribed:.3f}"
+                )
+
+    def _judge_handled(self) -> None:
+        """What a handler put happens exactly if what it handled is recorded."""
+        for put in self.puts.values():
+            if put.follows is None or put.state == EXCUSED:
+                continue
+            client, body = put.follows
+            put.state = ACKED if body in self.rows.get(client, set()) else ABORTED
+            if put.state == ABORTED and any(put.body in self._bodies(reading) for reading in self.readings.values()):
+                self.violate(f"{put.body} was put with {body}, which {client} has not recorded, and it arrived")
+
+    def _judge_groups(self) -> None:
+        """A transaction's row in the application's table says whether its puts happened."""
+        for group, puts in self.groups.items():
+            if any(put.state == EXCUSED for put in puts):
+                continue
+            client = puts[0].source[0]
+            there = group in self.rows.get(client, set())
+            for put in puts:
+                if put.state == ABORTED:
+                    continue
+                if put.state == ACKED and not there:
+                    self.violate(f"{put.body} of transaction {group} is acknowledged, and the row beside it is gone")
+                put.state = ACKED if there else ABORTED
+
+    @staticmethod
+    def _bodies(reading: Reading) -> set[str]:
+        return {seen.body for part in reading.parts for seen in part}
+
+    def _judge_deliveries(self) -> None:
+        current = [r for r in self.readings.values() if r.wanted and r.confirmed is not None]
+        got = {(r.client, r.topic): self._bodies(r) for r in current}
+        missing: dict[tuple[str, str], list[Put]] = {}
+        for put in self.puts.values():
+            if put.state in {EXCUSED, ABORTED}:
+                continue
+            due = [r for r in current if r.topic == put.topic and r.confirmed is not None and r.confirmed < put.invoked]
+            without = [r for r in due if put.body not in got[r.client, r.topic]]
+            if put.state == ACKED or len(without) < len([r for r in due if not r.by_get or not r.excused]):
+                for reading in without:
+                    missing.setdefault((reading.client, reading.topic), []).append(put)
+        for (client, topic), puts in missing.items():
+            reading = self.readings[client, topic]
+            if len(puts) > reading.excused:
+                for put in puts[:3]:
+                    self.violate(f"{client} on {topic} never got {put.body}, put at {put.invoked:.3f} ({put.state})")
+
+    def states(self, states: Iterable[str]) -> list[Put]:
+        """The puts in one of these states."""
+        wanted = set(states)
+        return [put for put in self.puts.values() if put.state in wanted]

@@ -1,0 +1,415 @@
+"""One run: a world drawn from a seed, a phase with faults, a phase in which everything must settle, the judgement."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from unittest import mock
+
+import apsw
+
+import pubsub.client.store
+import pubsub.server.moves
+import pubsub.server.retention
+import pubsub.server.store
+import pubsub.server.transfer
+from tests.simulation.actors import Application
+from tests.simulation.clients import ClientNode
+from tests.simulation.disk import disks
+from tests.simulation.fate import Fate, draw
+from tests.simulation.history import History
+from tests.simulation.nodes import ProxyNode, ServerNode
+from tests.simulation.world import Process, World
+
+SETTLE_SECONDS = 60.0
+"""Virtual time within which everything has settled after the last fault."""
+
+FLIGHTS_MAX = 500
+
+
+@dataclass
+class Result:
+    """What came of a run.
+
+    Attributes:
+        operations: client calls and delivered records.
+        counters: of the servers, and how often which fault was injected.
+    """
+
+    seed: int
+    violations: list[str]
+    operations: int = 0
+    trace: int = 0
+    events: int = 0
+    virtual: float = 0.0
+    seconds: float = 0.0
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+class Seeded:
+    """In place of `secrets`, for store IDs."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def token_hex(self, size: int) -> str:
+        return self._random.randbytes(size).hex()
+
+
+@contextlib.contextmanager
+def small(random: Random) -> Iterator[None]:
+    """Limits so small that a run reaches them, and store IDs from the seed."""
+    with contextlib.ExitStack() as stack:
+        for target, name, value in (
+            (pubsub.server.transfer, "CHUNK_BATCHES", 4),
+            (pubsub.server.transfer, "CHUNK_ITEMS", 3),
+            (pubsub.server.retention, "ROUND_SECONDS", 1.0),
+            (pubsub.server.retention, "LOOK_SECONDS", 0.3),
+            (pubsub.server.retention, "PIECE_BATCHES_MIN", 8),
+            (pubsub.server.store, "secrets", Seeded(random)),
+            (pubsub.client.store, "secrets", Seeded(random)),
+            (pubsub.client.calls, "secrets", Seeded(random)),
+        ):
+            stack.enter_context(mock.patch.object(target, name, value))
+        # A process that is gone does not tidy up: its connections are closed as they are.
+        apsw.connection_hooks.append(_leave_log)
+        try:
+            yield
+        finally:
+            apsw.connection_hooks.remove(_leave_log)
+
+
+def _leave_log(db: apsw.Connection) -> None:
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
+class Simulation:
+    """One run.
+
+    Args:
+        seed: its only input.
+        fate: instead of the one that the seed draws.
+        log: gets a line for everything that happens.
+    """
+
+    def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
+        self.random = random = Random(seed)
+        self.seed, self.fate = seed, fate or draw(random)
+        fate = self.fate
+        self.world = world = World(seed, fate, random)
+        world.log = log
+        self.counters: dict[str, int] = {}
+        self.history = History(fate.skew)
+        file_system = disks()
+        file_system.disks = {}
+        proxies = tuple(f"p{n}" for n in range(1, fate.proxies + 1))
+        self.proxies = [ProxyNode(world, world.host(name, 0.0)) for name in proxies]
+        half = fate.skew / 2
+        self.servers = [
+            ServerNode(world, world.host(f"s{n}", random.uniform(-half, half)), proxies)
+            for n in range(1, fate.servers + 1)
+        ]
+        self.clients = []
+        self.applications = []
+        for n in range(1, fate.clients + 1):
+            order = tuple(random.sample(proxies, len(proxies)))
+            node = ClientNode(
+                world,
+                world.host(f"c{n}", random.choice((0.0, 1.0, -3000.0, 86400.0))),
+                order,
+                power_safe=random.random() < fate.power_safe,
+            )
+            self.clients.append(node)
+            self.applications.append(Application(world, node, self.history, self.topics))
+        file_system.disks = {name: host.disk for name, host in world.hosts.items()}
+        self.copies: dict[str, tuple[float, dict[str, bytes]]] = {}
+        self.over = False
+
+    @property
+    def nodes(self) -> list[Process]:
+        return [*self.proxies, *self.servers, *self.clients]
+
+    def topics(self) -> list[str]:
+        """Topics appear one after the other."""
+        share = min(1.0, self.world.now / self.fate.seconds)
+        return [f"t{n}" for n in range(1, 1 + max(1, int(self.fate.topics * share + 0.999)))][: self.fate.topics]
+
+    def run(self) -> Result:
+        """The whole run."""
+        started = time.perf_counter()
+        world = self.world
+        with small(self.random):
+            for node in self.nodes:
+                world.at(world.random.random() * 0.3, node.start)
+            if self.fate.divided:
+                self._divide()
+            for fault in self.fate.faults:
+                self._later(fault)
+            world.at(0.5, self._look)
+            world.run(self.fate.seconds)
+            open_end = self._settle()
+            if open_end:
+                self.history.violate(f"after {SETTLE_SECONDS:g} s without faults: {open_end}")
+            self._collect()
+            violations = self.history.judge()
+        for client in self.clients:
+            client.end("over")
+        operations = sum(client.operations for client in self.clients)
+        for server in self.servers:
+            if server.alive:
+                for name, value in server.core.counters.items():
+                    self.counters[name] = self.counters.get(name, 0) + value
+        return Result(
+            self.seed, violations, operations, world.trace, world.events, world.now,
+            time.perf_counter() - started, self.counters,
+        )  # fmt: skip
+
+    # Faults
+
+    def _later(self, fault: str) -> None:
+        self.world.after(self.random.expovariate(self.fate.faults[fault]), self._strike, fault)
+
+    def _strike(self, fault: str) -> None:
+        if self.over:
+            return
+        self.counters[f"fault: {fault}"] = self.counters.get(f"fault: {fault}", 0) + 1
+        getattr(self, "_" + fault.replace(" ", "_"))()
+        self._later(fault)
+
+    def _restart(self, node: Process) -> None:
+        """Somebody starts it again, sooner or later."""
+        if not node.restarting:
+            node.restarting = True
+            seconds = self.random.choice((0.001, 0.1, 1.0, 4.0)) * self.random.random()
+            self.world.after(0.5 if self.over else seconds, self._start, node)
+
+    def _start(self, node: Process) -> None:
+        node.restarting = False
+        if not node.alive:
+            node.start()
+            if not node.alive:
+                self._restart(node)
+
+    def _look(self) -> None:
+        """See to it that who ended by itself comes back, and that nothing grows."""
+        for node in self.nodes:
+            if not node.alive:
+                self._restart(node)
+        for client in self.clients:
+            if client.alive and len(client.session.core._flights) > FLIGHTS_MAX:
+                self.history.violate(f"{client.name} waits for {len(client.session.core._flights)} answers")
+        self.world.after(2.0, self._look)
+
+    def _kill(self) -> None:
+        node = self.random.choice(self.nodes)
+        if isinstance(node, ServerNode) and self.random.random() < 0.6:
+            node.kill_at_step = self.random.choice(("before commit", "after commit", "while sending"))
+            self.world.after(1.0, self._restart, node)
+        else:
+            node.end("killed")
+            self._restart(node)
+
+    def _kill_in_commit(self) -> None:
+        node = self.random.choice(self.nodes)
+        if node.alive:
+            node.host.disk.kill_in = self.random.randrange(12)
+            self.world.after(1.0, self._restart, node)
+
+    def _power(self) -> None:
+        node = self.random.choice(self.nodes)
+        self._cut_power(node)
+        self._restart(node)
+
+    def _cut_power(self, node: Process) -> None:
+        for link in node.links:
+            link.silent = self.random.random() < 0.5
+        node.end("power cut")
+        node.host.disk.cut_power(self.random)
+        node.host.boot += 1
+        self.world.note(f"{node.name} lost power")
+        for application in self.applications:
+            if application.node is node:
+                application.lost_power()
+
+    def _pause(self) -> None:
+        self.random.choice(self.nodes).pause(self.random.choice((0.2, 1.0, 3.0)) * self.random.random())
+
+    def _pair(self) -> tuple[str, str]:
+        a, b = self.random.sample(self.nodes, 2)
+        return a.name, b.name
+
+    def _partition(self) -> None:
+        a, b = self._pair()
+        seconds = self.random.choice((0.5, 2.0, 5.0)) * self.random.random()
+        self.world.note(f"{a} and {b} are cut for {seconds:.2f}")
+        self.world.network.cut(a, b, seconds)
+        self.world.network.cut(b, a, seconds)
+
+    def _cut(self) -> None:
+        self._partition()
+
+    def _one_way(self) -> None:
+        a, b = self._pair()
+        self.world.network.cut(a, b, self.random.choice((0.5, 2.0, 5.0)) * self.random.random())
+
+    def _clog(self) -> None:
+        a, b = self._pair()
+        self.world.network.clog(a, b, 3.0 * self.random.random(), self.random.choice((0.1, 1.0)))
+
+    def _churn(self) -> None:
+        """The servers fall into two groups, each with proxies of its own."""
+        self._divide()
+
+    def _divide(self) -> None:
+        random, network = self.random, self.world.network
+        seconds = random.uniform(0.5, 4.0)
+        sides: dict[bool, list[str]] = {True: [], False: []}
+        for node in [*self.proxies, *self.servers]:
+            sides[random.random() < 0.5].append(node.name)
+        self.world.note(f"{sides[True]} and {sides[False]} are cut for {seconds:.2f}")
+        for a in sides[True]:
+            for b in sides[False]:
+                network.cut(a, b, seconds)
+                network.cut(b, a, seconds)
+
+    def _move(self) -> None:
+        if len(self.servers) < 2:
+            return
+        proxy = self.random.choice(self.proxies)
+        giver, receiver = self.random.sample(self.servers, 2)
+        if proxy.alive and self.topics():
+            topic = self.random.choice(self.topics())
+            self.world.note(f"{proxy.name} has {giver.name} give {topic} to {receiver.name}")
+            proxy.merge(giver.name, topic, receiver.address)
+
+    def _full(self) -> None:
+        disk = self.random.choice(self.nodes).host.disk
+        disk.full = True
+        self.world.after(2.0 * self.random.random(), partial(setattr, disk, "full", False))
+
+    def _fail(self) -> None:
+        self.random.choice(self.nodes).host.disk.fail_in = self.random.randrange(20)
+
+    def _clock(self) -> None:
+        if self.random.random() < 0.5:
+            host = self.random.choice(self.clients).host
+            host.skew += self.random.choice((-1.0, 1.0)) * self.random.choice((0.5, 60.0, 7200.0))
+        else:
+            half = self.fate.skew / 2
+            self.random.choice(self.servers).host.skew = self.random.uniform(-half, half)
+
+    def _empty(self) -> None:
+        application = self.random.choice(self.applications)
+        self._replace(application, None, {})
+
+    def _copy(self) -> None:
+        application = self.random.choice(self.applications)
+        known = self.copies.pop(application.name, None)
+        if known is None:
+            application.node.end("killed")
+            self.copies[application.name] = (self.world.now, application.node.host.disk.copy())
+            self._restart(application.node)
+        else:
+            self._replace(application, *known)
+
+    def _replace(self, application: Application, since: float | None, files: dict[str, bytes]) -> None:
+        node = application.node
+        node.end("killed")
+        self.world.note(f"{node.name} finds its directory as of {since}")
+        application.collect()
+        application.copied = since or 0.0
+        application.directory_replaced(since)
+        node.host.disk.restore(files)
+        self.copies.pop(application.name, None)
+        self._restart(node)
+
+    # The end
+
+    def _heal(self) -> None:
+        world, fate = self.world, self.fate
+        self.over = True
+        world.note("everything is well from here on")
+        fate.loss = fate.late = fate.reorder = fate.duplicate = 0.0
+        fate.delay = 0.001
+        world.network.heal()
+        for node in self.nodes:
+            node.host.disk.full = False
+            node.host.disk.kill_in = node.host.disk.fail_in = None
+            if isinstance(node, ServerNode):
+                node.kill_at_step = ""
+            node.resume()
+            if not node.alive:
+                node.start()
+        for application in self.applications:
+            application.finish()
+
+    def _settle(self) -> str:
+        self._heal()
+        end = self.world.now + SETTLE_SECONDS
+        well = 0
+        what = ""
+        while self.world.now < end and well < 3:
+            self.world.run(self.world.now + 0.5)
+            what = self._open_end()
+            well = 0 if what else well + 1
+        return what
+
+    def _open_end(self) -> str:
+        for node in self.nodes:
+            if not node.alive:
+                return f"{node.name} does not run"
+        for topic in {name for server in self.servers for name in server.core.topics}:
+            holders = [server.name for server in self.servers if topic in server.core.topics]
+            if len(holders) > 1:
+                return f"{topic} is held by {' and '.join(holders)}"
+            if self.server(holders[0]).core.topics[topic].frozen:
+                return f"{topic} is frozen at {holders[0]}"
+            for proxy in self.proxies:
+                known = [holder.id for holder in proxy.core.table.holders(topic)]
+                if known != holders:
+                    return f"{topic} is held by {holders[0]}, and {proxy.name} believes by {known}"
+        for application in self.applications:
+            what = application.settled()
+            if what:
+                return what
+        return ""
+
+    def server(self, name: str) -> ServerNode:
+        return next(server for server in self.servers if server.name == name)
+
+    def _collect(self) -> None:
+        for application in self.applications:
+            application.node.end("over")
+            application.collect()
+            application.settle_letters()
+            self._check_left(application)
+
+    def _check_left(self, application: Application) -> None:
+        """Who has unsubscribed is subscribed nowhere."""
+        for server in self.servers:
+            for topic in server.core.topics.values():
+                entry = topic.entries.get(application.name)
+                reading = self.history.readings.get((application.name, topic.name))
+                left = reading is not None and not reading.wanted and reading.asked is not None
+                if (
+                    left
+                    and topic.name in application.drained
+                    and entry is not None
+                    and entry.on
+                    and not application.life
+                ):
+                    self.history.violate(f"{application.name} left {topic.name}, and is subscribed at {server.name}")
+
+
+def simulate(seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> Result:
+    """Run one seed."""
+    logging.disable(logging.CRITICAL)
+    try:
+        return Simulation(seed, fate, log).run()
+    finally:
+        logging.disable(logging.NOTSET)
