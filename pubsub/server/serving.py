@@ -96,7 +96,7 @@ class Serving:
         self.lock = Turns()
         self._full_check_at = 0.0
         with self._translated():
-            incarnation, change = store.start(int(wall * 1000))
+            incarnation, change = store.start(int(wall * 1000), settings.id)
             next_topic, next_log, next_skip = store.next_numbers()
             loaded = Loaded(
                 store.store_id,

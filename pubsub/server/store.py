@@ -142,23 +142,31 @@ class Store:
 
     # Loading
 
-    def start(self, wall_ms: int) -> tuple[int, int]:
+    def start(self, wall_ms: int, server_id: str = "") -> tuple[int, int]:
         """Begin a new incarnation, durably.
 
         Args:
             wall_ms: milliseconds since 1970.
+            server_id: noted for who opens the store without a configuration.
 
         Returns:
             The incarnation and the change number.
         """
         incarnation = max(wall_ms, int(self._meta("incarnation") or 0) + 1)
         with self.guarded():
-            self.db.execute("insert or replace into meta values ('incarnation', ?)", (incarnation,))
+            self.db.executemany(
+                "insert or replace into meta values (?,?)", (("incarnation", incarnation), ("server", server_id))
+            )
         return incarnation, int(self._meta("change") or 0)
 
     def stamp(self) -> int:
         """The highest stamp of the topics loaded so far, and of the last commit that counted a change."""
         return max(self._newest_stamp, int(self._meta("stamp") or 0))
+
+    @property
+    def server_id(self) -> str:
+        """The ID of the server that used it last, "" where none did."""
+        return str(self._meta("server") or "")
 
     def publishers(self) -> list[str]:
         """Every publisher's name, by its number."""

@@ -68,6 +68,11 @@ class Stage:
         self._callback = 1000
         self.open()
 
+    @staticmethod
+    def settings_of(directory: Path, **changed: Any) -> ServerSettings:
+        """Settings of a server on this directory."""
+        return settings(directory, **changed)
+
     def open(self) -> None:
         self.store = FailingStore(self.settings.directory, bytes_max=self.settings.store_bytes_max)
         self.serving = Serving(self.settings, self.store, Reserve(), Random(self.now), self.now, self.wall)
