@@ -73,6 +73,13 @@ def check_body(body: bytes) -> bytes:
     return body if isinstance(body, bytes) else bytes(body)
 
 
+def check_bodies(bodies: Sequence[bytes]) -> Sequence[bytes]:
+    """The bodies themselves; raises as `check_body`."""
+    if set(map(type, bodies)) <= {bytes} and batch_size(1, sum(map(len, bodies))) <= BATCH_BYTES_MAX:
+        return bodies
+    return [check_body(body) for body in bodies]
+
+
 def split(bodies: Sequence[bytes]) -> list[Sequence[bytes]]:
     """Bodies as batches, each within the limits."""
     if len(bodies) <= BATCH_RECORDS_MAX and batch_size(len(bodies), sum(map(len, bodies))) <= BATCH_BYTES_MAX:
@@ -106,7 +113,7 @@ class Calls:
     ) -> Flow[list[Row]]:
         """Put messages in one commit; the rows they are in, done where `wait`."""
         check_topic(topic)
-        batches = split([check_body(body) for body in bodies])
+        batches = split(check_bodies(bodies if isinstance(bodies, list | tuple) else list(bodies)))
         if transaction is not None:
             if transaction.draft.outbox is not self.core.outbox:
                 raise CallerError("the transaction is another client's")
@@ -216,7 +223,7 @@ class Calls:
             self.store.commit(changes, fsync=True)
             self.core.outbox.removed()
             self.core.outbox.discarded(topic)
-            self.session.turn()
+            self.session.follow()
             return sum([row.count for row in rows])
 
     @contextmanager
@@ -226,7 +233,7 @@ class Calls:
         with session.entered():
             with session.transacting(lambda: (), fsync=True) as transaction:
                 yield transaction
-            session.turn()
+            session.follow()
 
     # Subscriptions
 
@@ -431,11 +438,19 @@ class Calls:
                         self.session.sync()
                     self.session.send()
         finally:
-            with self.session.lock:
-                if self.session.held_since is not None and not self.session.closed:
-                    self.session.sync()
-                    self.session.turn()
+            self._send_held()
         return taken
+
+    def _send_held(self) -> None:
+        """Fsync what handlers put, and send it; where the disk refuses, the next fsync does it."""
+        session = self.session
+        with session.lock:
+            if session.held_since is not None and not session.closed:
+                try:
+                    session.sync()
+                except StorageError as error:
+                    _log.warning("client %s: %s", session.name, error)
+                session.follow()
 
     def _process_next(self, sub: Subscription, handler: Handler, before: int, *, more: bool) -> int | None:
         """One message: 1 where it was taken, 0 where it had been before, None where there is none."""
@@ -520,7 +535,7 @@ class Calls:
             wanted = [sub for sub in core.subscriptions.values() if sub.on]
             session.commit([Renewed(store), *core.outbox.renewal(), *[sub.intend(True) for sub in wanted]])
             core.renewed(store, wanted)
-            session.turn()
+            session.follow()
 
     def close(self, seconds: float) -> None:
         """End the session; acknowledgements may take `seconds`."""

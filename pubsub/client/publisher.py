@@ -83,6 +83,7 @@ class Publisher:
         self._linger = settings.linger_seconds if linger is None else linger
         if self._records < 1 or self._size < 1 or self._linger < 0:
             raise CallerError("a publisher's batch has at least 1 record and 1 byte, and lingers for 0 s or longer")
+        self._full = BATCH_BYTES_MAX - batch_size(self._records, 0)
         self._lock = threading.Lock()
         self._filling = Filling()
         self._deadline = _NEVER
@@ -114,14 +115,19 @@ class Publisher:
             bodies = filling.bodies
             index = len(bodies)
             filling.size += len(body)
-            if index and batch_size(index + 1, filling.size) > BATCH_BYTES_MAX:
+            if filling.size > self._full and index:
                 filling.size -= len(body)
                 self._close_batch()
                 filling, index = self._filling, 0
                 bodies, filling.size = filling.bodies, len(body)
             bodies.append(body)
             if index + 1 >= self._records or filling.size >= self._size:
-                self._close_batch()
+                try:
+                    self._close_batch()
+                except PubsubError:
+                    bodies.pop()  # This message is not put; those before it stay in the open batch.
+                    filling.size -= len(body)
+                    raise
             elif not index:
                 if self._closed:
                     filling.bodies, filling.size = [], 0
@@ -149,13 +155,18 @@ class Publisher:
         self._deadline = _NEVER
         if not filling.bodies:
             return
-        session.enter()
-        try:
-            (filling.row,) = session.put_rows(self.topic, (filling.bodies,), self._calls.until(None))
-        finally:
-            session.lock.release()
-        filling.bodies = []
+        # It is replaced first: whatever interrupts this thread from here on, no message is put twice.
         self._filling = Filling()
+        try:
+            session.enter()
+            try:
+                (filling.row,) = session.put_rows(self.topic, (filling.bodies,), self._calls.until(None))
+            finally:
+                session.lock.release()
+        except PubsubError:
+            self._filling = filling
+            raise
+        filling.bodies = []
 
     def deadline(self) -> float:
         """When the open batch is to be sent, on the monotonic clock."""

@@ -211,11 +211,15 @@ class Session:
             return
         with self.lock:
             if not self.closed:
-                try:
-                    self.turn()
-                except PubsubError as error:
-                    self._next = now + self.settings.try_seconds
-                    _log.warning("client %s: %s", self.name, error)
+                self.follow()
+
+    def follow(self) -> None:
+        """A turn after something that has succeeded: what fails in it is tried again later. The lock is held."""
+        try:
+            self.turn()
+        except PubsubError as error:
+            self._next = self.now + self.settings.try_seconds
+            _log.warning("client %s: %s", self.name, error)
 
     def turn(self) -> None:
         """Take answers, commit, fsync, send. The lock is held.
@@ -346,7 +350,7 @@ class Session:
         self.commit(draft.changes())
         core.outbox.accept(draft)
         core.finish(topic, until)
-        self.turn()
+        self.follow()
         return draft.rows
 
     @contextmanager
@@ -410,6 +414,8 @@ class Session:
             if self.closed:
                 return
             self.closed = True
+            for watcher in tuple(self.watchers):
+                watcher()
         self._messenger.close()
         with self.lock:
             self.store.close()

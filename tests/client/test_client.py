@@ -770,6 +770,26 @@ def test_a_closed_client_says_so(client: Client, topic: str) -> None:
         client.get(topic)
 
 
+def test_closing_ends_the_calls_that_wait(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            client.get(topic, timeout=30.0)
+        except CallerError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    sub = client._session.core.subscriptions[topic]
+    eventually(lambda: sub.waiting > 0)
+    client.close()
+    thread.join(5.0)
+    assert not thread.is_alive()
+    assert "closed" in str(caught[0])
+
+
 def test_a_client_without_proxies_or_with_a_bad_address_is_a_bad_configuration(tmp_path: Path) -> None:
     for proxies in ([], ["nonsense"]):
         with pytest.raises(ConfigurationError):

@@ -154,15 +154,20 @@ def test_a_publisher_nobody_answers_waits_at_its_window_and_is_in_doubt_at_its_e
 
 def test_a_full_disk_keeps_the_open_batch_until_there_is_room(client: Client, topic: str) -> None:
     db = client._session.store.db
-    publisher = client.publisher(topic, linger=0.01)
+    publisher = client.publisher(topic, records=2, linger=60.0)
+    client.subscribe(topic)
     db.pragma("max_page_count", db.pragma("page_count"))
-    ticket = publisher.put(bytes(1 << 20 - 1))
+    ticket = publisher.put(bytes(1 << 19))
     with pytest.raises(StoreFull):
         publisher.flush()
+    with pytest.raises(StoreFull):
+        publisher.put(b"not put")
     assert ticket.counter is None
     db.pragma("max_page_count", 1 << 30)
     publisher.close()
     assert ticket.done
+    assert batches(client, topic, 1) == [1]
+    assert client.get(topic, timeout=0.05) is None
 
 
 def test_a_block_that_raises_still_sends_what_was_put(client: Client, topic: str) -> None:
