@@ -15,9 +15,7 @@ from pubsub.options import takes_settings
 
 app = typer.Typer(name="server", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
-Store = Annotated[
-    Path, typer.Option("--data", metavar="DIR", help="The server's data directory; it must not be running.")
-]
+Store = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data directory of a server that does not run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -47,11 +45,12 @@ def export_command(
 ) -> None:
     """Write a stopped server's topics as a directory tree.
 
-    server_ID/TOPIC/subscribers, publishers, messages/ID; topics are percent-encoded.
+    server_ID/TOPIC/subscribers, publishers, order, messages/ID; topics are percent-encoded.
     """
     from pubsub.server.export import export_tree
 
-    console.report(as_json, {"exported": str(target), "count": export_tree(data, target)}, f"exported to {target}")
+    count = export_tree(data, target)
+    console.report(as_json, {"exported": str(target), "messages": count}, f"exported {count:,} messages to {target}")
 
 
 @app.command("import")
@@ -66,7 +65,8 @@ def import_command(
     """
     from pubsub.server.export import import_tree
 
-    console.report(as_json, {"imported": str(source), "count": import_tree(data, source)}, f"imported {source}")
+    count = import_tree(data, source)
+    console.report(as_json, {"imported": str(source), "messages": count}, f"imported {count:,} messages from {source}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
