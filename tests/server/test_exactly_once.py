@@ -1,0 +1,177 @@
+"""Random histories of one server against a simple oracle: exactly once, in order, over crashes and full disks."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from pubsub.protocol import Get, Outcome, Position
+from tests.server.stage import Stage, bodies, put
+
+WHO = st.sampled_from(["bob", "carol", "dave"])
+TOPIC = st.sampled_from(["t", "u"])
+PUBLISHER = st.sampled_from(["alice", "erin"])
+
+
+class Subscriber:
+    """What one client knows of one subscription, and what it is to receive."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.number = 0
+        self.last: Position | None = None
+        self.after: Position | None = None
+        self.expected: list[bytes] = []
+        """Records from the one behind `last` on."""
+        self.ahead = 0
+        """How many of them were received already, up to `after`."""
+
+
+class History(RuleBasedStateMachine):
+    """Clients that behave, a server that crashes and runs out of disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.stage = Stage(
+            Path(self.folder.name), retention_hold_seconds=13.0, answer_records_max=4, backlog_bytes_max=10_000
+        )
+        self.number = 10
+        self.subscribers: dict[tuple[str, str], Subscriber] = {}
+        self.puts: dict[tuple[str, str], list[tuple[int, int, list[bytes]]]] = {}
+
+    def teardown(self) -> None:
+        self.stage.close()
+        self.folder.cleanup()
+
+    def subscriber(self, who: str, topic: str) -> Subscriber:
+        return self.subscribers.setdefault((who, topic), Subscriber())
+
+    def next(self, count: int = 1) -> int:
+        self.number += count
+        return self.number - count
+
+    @rule(who=WHO, topic=TOPIC, on=st.booleans(), full=st.booleans())
+    def subscribe(self, who: str, topic: str, on: bool, full: bool) -> None:
+        mine = self.subscriber(who, topic)
+        number = self.next()
+        self.stage.fail_commit = full
+        request = self.stage.subscribe if on else self.stage.unsubscribe
+        answer = request(who, topic, number, opening=1)
+        self.stage.fail_commit = self.stage.core.full = False
+        if full:
+            assert answer.outcome is Outcome.FULL
+            return
+        assert (answer.outcome, answer.number) == (Outcome.SUCCESS, number)
+        mine.on, mine.number, mine.expected, mine.ahead = on, number, [], 0
+        mine.last = mine.after = answer.position
+
+    @rule(who=WHO, topic=TOPIC, back=st.integers(1, 5), on=st.booleans())
+    def late_subscription(self, who: str, topic: str, back: int, on: bool) -> None:
+        mine = self.subscriber(who, topic)
+        if mine.number > back:
+            request = self.stage.subscribe if on else self.stage.unsubscribe
+            assert request(who, topic, mine.number - back, opening=1).outcome is Outcome.SUPERSEDED
+
+    @rule(publisher=PUBLISHER, topic=TOPIC, count=st.integers(1, 6), size=st.integers(0, 40), full=st.booleans())
+    def new_put(self, publisher: str, topic: str, count: int, size: int, full: bool) -> None:
+        history = self.puts.setdefault((publisher, topic), [])
+        counter = self.next(count)
+        records = [b"%d:" % (counter + index) + b"x" * size for index in range(count)]
+        previous = history[-1][0] + history[-1][1] - 1 if history else 0
+        self.stage.fail_commit = full
+        answer = self.stage.ask(put(topic, counter, records, sender=publisher, previous=previous))
+        self.stage.fail_commit = self.stage.core.full = False
+        if answer.outcome is Outcome.FULL:
+            assert full or answer.reason == "backlog_bytes_max"
+            return
+        assert (answer.outcome, answer.last) == (Outcome.SUCCESS, counter + count - 1)
+        history.append((counter, count, records))
+        for (_, name), mine in self.subscribers.items():
+            if name == topic and mine.on:
+                mine.expected += records
+
+    @rule(publisher=PUBLISHER, topic=TOPIC, data=st.data())
+    def repeated_put(self, publisher: str, topic: str, data: st.DataObject) -> None:
+        history = self.puts.get((publisher, topic))
+        if history:
+            counter, _, records = data.draw(st.sampled_from(history))
+            again = put(topic, counter, records, sender=publisher, previous=data.draw(st.integers(0, counter)))
+            assert self.stage.ask(again).outcome is Outcome.DUPLICATE
+
+    @rule(publisher=PUBLISHER, topic=TOPIC, ahead=st.integers(1, 9))
+    def put_too_early(self, publisher: str, topic: str, ahead: int) -> None:
+        early = put(topic, self.number + ahead + 1, sender=publisher, previous=self.number + ahead)
+        assert self.stage.ask(early).outcome is Outcome.GAP
+
+    @rule(who=WHO, topic=TOPIC, most=st.integers(1, 9), wait=st.booleans(), full=st.booleans())
+    def get(self, who: str, topic: str, most: int, wait: bool, full: bool) -> None:
+        mine = self.subscriber(who, topic)
+        request = Get(who, topic, mine.last, mine.number, 1, mine.after, most, 0, 500 * wait)
+        if not mine.on:
+            assert self.stage.ask(request).outcome is Outcome.UNKNOWN
+            return
+        self.stage.fail_commit = full
+        callback = self.stage.say(request)
+        self.stage.loop()
+        if wait:
+            self.stage.sleep(0.6)
+        self.stage.fail_commit = self.stage.core.full = False
+        answer = self.stage.answered(callback)
+        if answer.outcome is Outcome.FULL:
+            assert full
+            return
+        rest = mine.expected[mine.ahead :]
+        if answer.outcome is Outcome.EMPTY:
+            assert rest == []
+            return
+        records = bodies(answer)
+        assert records == rest[: len(records)]
+        assert 0 < len(records) <= min(most, 4)
+        mine.ahead += len(records)
+        mine.after = answer.message
+
+    @rule(who=WHO, topic=TOPIC)
+    def commit(self, who: str, topic: str) -> None:
+        """What was received is durable at the client; the next GET says so."""
+        mine = self.subscriber(who, topic)
+        mine.expected, mine.ahead = mine.expected[mine.ahead :], 0
+        mine.last = mine.after
+
+    @rule(who=WHO, topic=TOPIC)
+    def forget(self, who: str, topic: str) -> None:
+        """The client crashed: what was not durable is asked for again."""
+        mine = self.subscriber(who, topic)
+        mine.ahead, mine.after = 0, mine.last
+
+    @rule(seconds=st.sampled_from([0.05, 0.3, 5.0, 20.0]))
+    def sleep(self, seconds: float) -> None:
+        self.stage.sleep(seconds)
+
+    @rule()
+    def crash(self) -> None:
+        self.stage.restart()
+
+    @invariant()
+    def memory_is_what_is_stored(self) -> None:
+        """But for acknowledgements, which may wait for a commit to ride on."""
+        self.stage.sleep(0.25)
+        stored = {topic.name: topic for topic in self.stage.store.topics()}
+        assert stored.keys() == self.stage.core.topics.keys()
+        for name, topic in self.stage.core.topics.items():
+            assert facts(stored[name]) == facts(topic)
+
+
+def facts(topic: Any) -> tuple[Any, ...]:
+    return topic.number, topic.spine, topic.last, topic.entries, topic.open, topic.logs
+
+
+TestHistory = History.TestCase
+TestHistory.settings = settings(
+    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
