@@ -1,0 +1,134 @@
+"""Cuts, delays, one-way loss, processes that are stopped for longer than liveness, and topics that were split."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.faults.cluster import DEAD_SECONDS, Cluster, Process, until
+from tests.faults.finish import finish, objections
+from tests.faults.relay import DOWN, UP, Relay
+
+pytestmark = pytest.mark.faults
+TOPICS = ["a", "b", "c/d"]
+
+
+class Net:
+    """Relays before both sides of both proxies."""
+
+    def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
+        for _ in range(2):
+            cluster.proxy()
+        self.clients = [stack.enter_context(Relay(address)) for address in cluster.addresses]
+        self.servers = [stack.enter_context(Relay(address)) for address in cluster.inner]
+        self.direct = list(cluster.addresses)
+        cluster.addresses[:] = [relay.endpoint for relay in self.clients]
+        cluster.inner[:] = [relay.endpoint for relay in self.servers]
+
+    @property
+    def relays(self) -> list[Relay]:
+        """All of them."""
+        return [*self.clients, *self.servers]
+
+    def heal(self) -> None:
+        """All of it."""
+        for relay in self.relays:
+            relay.heal()
+
+
+@pytest.fixture
+def net(cluster: Cluster) -> Iterator[Net]:
+    """Two proxies behind relays; servers and clients are the test's to start."""
+    with ExitStack() as stack:
+        yield Net(cluster, stack)
+
+
+def pass_time(seconds: float, takers: list[Process], messages: int) -> None:
+    """Until so much time has passed, or so many messages were taken."""
+    limit, goal = time.monotonic() + seconds, sum(taker.number("took") for taker in takers) + messages
+    until(lambda: time.monotonic() > limit or sum(taker.number("took") for taker in takers) > goal, "the moment comes")
+
+
+def test_cuts_delays_and_one_way_loss_lose_double_and_misplace_nothing(cluster: Cluster, net: Net) -> None:
+    rng = Random(5)
+    for _ in range(2):
+        cluster.server()
+    cluster.wait_ready()
+    subscribers = [cluster.subscriber(name, TOPICS) for name in ("bob", "eve")]
+    for process in subscribers:
+        process.wait_line("subscribed")
+    publishers = [cluster.publisher(name, TOPICS, pause=0.02) for name in ("alice", "carl")]
+    faults = ["cut", "delay", UP, DOWN] * 2
+    rng.shuffle(faults)
+    for number, fault in enumerate(faults):
+        relay = rng.choice(net.clients if number % 2 else net.servers)
+        if fault == "cut":
+            relay.cut()
+        elif fault == "delay":
+            relay.delay = 0.05
+        else:
+            relay.silent = {fault}
+        pass_time(rng.random() * 2 * DEAD_SECONDS, subscribers, 300)
+        relay.heal()
+        pass_time(rng.random() * 0.3, subscribers, 100)
+    finish(cluster, TOPICS, publishers, subscribers)
+    assert objections(cluster, publishers, subscribers) == []
+
+
+def test_whoever_is_stopped_for_longer_than_liveness_goes_on_as_if_nothing_were(cluster: Cluster) -> None:
+    rng = Random(7)
+    cluster.run()
+    subscribers = [cluster.subscriber(name, TOPICS) for name in ("bob", "eve")]
+    for process in subscribers:
+        process.wait_line("subscribed")
+    publishers = [cluster.publisher(name, TOPICS, pause=0.02) for name in ("alice", "carl")]
+    for role in (cluster.servers, cluster.proxies, publishers, subscribers):
+        victim = rng.choice(role)
+        victim.pause()
+        over = time.monotonic() + 1.5 * DEAD_SECONDS
+        until(lambda over=over: time.monotonic() > over, "it is taken for dead")
+        victim.resume()
+        pass_time(0.3, subscribers, 100)
+    finish(cluster, TOPICS, publishers, subscribers)
+    assert objections(cluster, publishers, subscribers) == []
+
+
+def holders(cluster: Cluster) -> list[dict[str, int]]:
+    """How many holders each topic has, as each proxy sees it."""
+    reports: list[dict[str, Any]] = [cluster.report("-", proxy=number) for number in (0, 1)]
+    return [{topic["topic"]: len(topic["holders"]) for topic in report["topics"]} for report in reports]
+
+
+def test_a_topic_that_was_split_by_deaf_proxies_is_joined_without_loss_or_repeat(cluster: Cluster, net: Net) -> None:
+    net.servers[0].blocked, net.servers[1].blocked = {"s2"}, {"s1"}
+    for _ in range(2):
+        cluster.server()
+    cluster.wait_ready()
+    sides = [[net.clients[0].endpoint], [net.clients[1].endpoint]]
+    subscribers = [
+        cluster.subscriber(name, TOPICS, proxies=side) for name, side in zip(("bob", "eve"), sides, strict=True)
+    ]
+    for process in subscribers:
+        process.wait_line("subscribed")
+    publishers = [
+        cluster.publisher(name, TOPICS, pause=0.02, proxies=side)
+        for name, side in zip(("alice", "carl"), sides, strict=True)
+    ]
+    for taker in subscribers:
+        until(lambda taker=taker: taker.number("took") > 50, "each side has its own")
+    for name in ("s1", "s2"):
+        number = int(name[1]) - 1
+        assert set(cluster.report(name, proxy=number)["topics"]) == set(TOPICS)
+    net.heal()
+    until(lambda: holders(cluster) == [dict.fromkeys(TOPICS, 1)] * 2, "every topic has one holder")
+    for taker in subscribers:
+        before = taker.number("took")
+        until(lambda taker=taker, before=before: taker.number("took") > before + 50, "traffic goes on")
+    finish(cluster, TOPICS, publishers, subscribers)
+    assert objections(cluster, publishers, subscribers) == []
+    assert all(process.number("ended") > 100 for process in subscribers)
