@@ -21,6 +21,7 @@ GARBAGE_THRESHOLD: Final = 50_000
 """Objects made, less those freed, after which Python looks for cycles; its own 700 is for small programs."""
 
 LAZY: Final[dict[str, str]] = {
+    "bench": "pubsub.cli.bench.command",
     "client": "pubsub.client.commands",
     "config": "pubsub.cli.settings",
     "proxy": "pubsub.proxy.commands",

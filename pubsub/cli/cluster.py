@@ -62,9 +62,14 @@ class Child:
 
 
 class Cluster:
-    """Children that are started, watched and stopped together; use as a context manager."""
+    """Children that are started, watched and stopped together; use as a context manager.
 
-    def __init__(self) -> None:
+    Args:
+        errors: a file that gets what the children write to stderr; None: our own stderr.
+    """
+
+    def __init__(self, errors: IO[bytes] | None = None) -> None:
+        self._errors = errors
         self.children: list[Child] = []
         self.died = 0
         self._selector = selectors.DefaultSelector()
@@ -93,14 +98,14 @@ class Cluster:
     def start(self, role: str, name: str, *options: str) -> Child:
         """Starts a process."""
         command = _command(role, name, *options)
-        child = Child(role, name, command, _spawn(command))
+        child = Child(role, name, command, _spawn(command, self._errors))
         self.children.append(child)
         self._selector.register(child.output, selectors.EVENT_READ, child)
         return child
 
     def restart(self, child: Child) -> None:
         """Starts a child that died once more, as it was started."""
-        child.process, child.ready = _spawn(child.command), ""
+        child.process, child.ready = _spawn(child.command, self._errors), ""
         self._selector.register(child.output, selectors.EVENT_READ, child)
 
     def wait_ready(self) -> None:
@@ -253,10 +258,10 @@ def _announce(cluster: Cluster, proxies: Sequence[ProxyAddress], listing: Path, 
     sys.stdout.flush()
 
 
-def _spawn(command: Sequence[str]) -> subprocess.Popen[str]:
+def _spawn(command: Sequence[str], errors: IO[bytes] | None) -> subprocess.Popen[str]:
     """A child in a session of its own: Ctrl-C is ours to pass on."""
     return subprocess.Popen(  # noqa: S603  our own interpreter and our own commands
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
     )
 
 

@@ -1,0 +1,124 @@
+"""The cluster under measurement: one proxy and one server, real processes in a directory of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pubsub.cli.cluster import Child, Cluster
+from pubsub.config.addresses import ProxyAddress
+from pubsub.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pubsub.client import Client
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Stage:
+    """A running cluster, for one repetition of the measures; a context manager.
+
+    Args:
+        directory: made, and removed at the end.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.proxy = ""
+        self._numbers = count(1)
+        self._cluster: Cluster
+
+    def __enter__(self) -> Stage:
+        self.directory.mkdir(parents=True)
+        self._log = (self.directory / "log").open("wb")
+        self._cluster = Cluster(self._log)
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._cluster.__enter__()
+        try:
+            any_port = ("--bind", "tcp://127.0.0.1:0", "--servers", "tcp://127.0.0.1:0", "--startup-wait-seconds", "0")
+            proxy = self._cluster.start("proxy", "p1", *any_port, "--data", str(self.directory / "p1"))
+            self._cluster.wait_ready()
+            address = listening(proxy)
+            self.proxy = address.clients
+            self.server = self._cluster.start(
+                "server", "s1", "--proxy", address.servers, "--data", str(self.directory / "s1")
+            )
+            self._cluster.wait_ready()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        finally:
+            for number, handler in before.items():  # A measure is interrupted at once, not when it is over.
+                signal.signal(number, handler)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cluster.__exit__()
+        if kind is not None:
+            sys.stderr.write((self.directory / "log").read_text(errors="replace"))
+        self._log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def name(self, word: str) -> str:
+        """A name that was not used on this stage yet: of a topic or a client."""
+        return f"{word}{next(self._numbers)}"
+
+    def client(self, word: str) -> Client:
+        """A client of a new name, opened."""
+        from pubsub.client import Client
+
+        name = self.name(word)
+        return Client(name, proxies=[self.proxy], directory=self.directory / name)
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Process IDs by role."""
+        return {child.role: child.process.pid for child in self._cluster.children}
+
+    @property
+    def wal_bytes(self) -> int:
+        """Size of the server's write-ahead log."""
+        return (self.directory / "s1" / "server.db-wal").stat().st_size
+
+    def kill_server(self) -> None:
+        """SIGKILL; it is gone when this returns."""
+        self.server.process.kill()
+        self.server.process.wait()
+
+    def restart_server(self) -> None:
+        """Start it again, without waiting for it."""
+        self._cluster.restart(self.server)
+
+
+def listening(proxy: Child) -> ProxyAddress:
+    """Where a proxy listens, from its ready line.
+
+    Raises:
+        ConfigurationError: it was stopped before it was ready.
+    """
+    addresses = [word for word in proxy.ready.replace(",", " ").split() if "://" in word]
+    if len(addresses) != 2:
+        raise ConfigurationError("the cluster was stopped before it was ready")
+    return ProxyAddress(*addresses)
+
+
+def resident_bytes(process: int) -> int:
+    """Memory of a process (Linux)."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def cpu_seconds(process: int) -> float:
+    """Processor time that a process has used (Linux)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS

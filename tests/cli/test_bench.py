@@ -1,0 +1,118 @@
+"""`pubsub bench`: every measure for a moment, and the shape of what it says. How fast it is, no test asks."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.cli import main
+from pubsub.cli.bench.measures import MEASURES
+from pubsub.cli.bench.table import Results, Series
+from pubsub.errors import ConfigurationError
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def bench(capsys: pytest.CaptureFixture[str], directory: Path, *options: str) -> dict[str, Any]:
+    code = main(["bench", "--json", "--dir", str(directory), *options])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    facts: dict[str, Any] = json.loads(out)
+    return facts
+
+
+def test_every_measure_gives_every_figure_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = bench(capsys, tmp_path, "--secs", "0.02", "--reps", "1", "--sizes", "64")
+    found = {(one["measure"], one["figure"]): one for one in facts["results"]}
+    wanted = {(measure.name, figure): unit for measure in MEASURES for figure, unit in measure.units.items()}
+    assert found.keys() == wanted.keys()
+    for key, one in found.items():
+        assert one["unit"] == wanted[key]
+        assert one["size"] == 64
+        assert math.isfinite(one["median"])
+        assert one["median"] >= 0
+        assert one["values"] == [one["median"]]
+    assert not list(tmp_path.iterdir()), "nothing stays behind"
+
+
+def test_repetitions_and_sizes_are_interleaved_and_come_with_their_floors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = bench(
+        capsys, tmp_path, "--secs", "0.02", "--reps", "2", "--sizes", "10,20", "--only", "sync-put,put-100"
+    )  # fmt: skip
+    assert (facts["secs"], facts["reps"]) == (0.02, 2)
+    assert {(one["measure"], one["figure"], one["size"]) for one in facts["results"]} == {
+        ("sync-put", figure, size) for figure in ("p50", "p99") for size in (10, 20)
+    } | {("put-100", "rate", size) for size in (10, 20)}
+    for one in facts["results"]:
+        assert len(one["values"]) == len(one["floor"]["values"]) == 2
+        assert one["min"] <= one["median"] <= one["max"]
+        shares = [value / floor for value, floor in zip(one["values"], one["floor"]["values"], strict=True)]
+        assert one["share"] == pytest.approx(sum(shares) / 2)
+
+
+def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--dir", str(tmp_path), "--secs", "0.02", "--reps", "1", "--only", "put-1000"]) == 0
+    out = capsys.readouterr().out
+    assert "measure" in out
+    assert "put-1000" in out
+    assert "1,024" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--only", "put-7"], "put-1000"),
+        (["--sizes", "100,x"], "--sizes 100,x"),
+        (["--sizes", "0"], "--sizes 0"),
+        (["--against", "sqlite"], "only redis"),
+        (["--secs", "0"], "secs"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_one_line(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *options]) in {2, ConfigurationError.exit_code}
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_redis_that_is_not_installed_is_said_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert main(["bench", "--against", "redis"]) == ConfigurationError.exit_code
+    assert "there is no redis-server on the PATH" in capsys.readouterr().err
+
+
+def test_the_library_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/redis-server")
+    monkeypatch.setitem(sys.modules, "redis", None)
+    assert main(["bench", "--against", "redis"]) == ConfigurationError.exit_code
+    assert "pirate-pubsub[bench]" in capsys.readouterr().err
+
+
+def test_a_ratio_says_how_many_times_as_good_it_is() -> None:
+    rate = Series("put", "rate", 1, "records/s", [10.0, 20.0, 90.0], [], [5.0, 5.0, 5.0])
+    latency = Series("put", "p50", 1, "µs", [10.0], [5.0], [20.0])
+    assert (rate.ratio, rate.share) == (4.0, None)
+    assert (latency.ratio, latency.share) == (2.0, 2.0)
+
+
+def test_a_floor_belongs_to_the_figures_of_its_unit() -> None:
+    results = Results()
+    results.add("put", 1, {"p50": "µs", "load": "records/s"}, {"p50": 10.0, "load": 7.0}, 5.0, {"p50": 20.0})
+    p50, load = results.facts()
+    assert (p50["share"], p50["ratio"]) == (2.0, 2.0)
+    assert "floor" not in load
+    assert "rival" not in load
