@@ -58,9 +58,12 @@ class Application:
         self.flushed = False
         self.drained.clear()
         known = self.node.calls.subscriptions()
-        for (client, topic), reading in self.history.readings.items():
-            if client == self.name and reading.confirmed is not None and not known.get(topic, {}).get("on"):
-                self.history.violate(f"{self.name} is not subscribed to {topic} any more after its start")
+        for reading in self._readings():
+            on = bool(known.get(reading.topic, {}).get("on"))
+            if reading.confirmed is not None and not on:
+                self.history.violate(f"{self.name} is not subscribed to {reading.topic} any more after its start")
+            if on and not reading.wanted and self.life:  # An older directory: subscribed, nobody knows since when.
+                reading.wanted, reading.asked = True, 0.0
         self.node.later(0.01, self._publish)
         self.node.later(0.01, self._look_for_topics)
 
@@ -325,14 +328,16 @@ class Application:
             self._process(topic, reading)
 
     def _intend(self, topic: str, reading: Reading, *, on: bool) -> None:
-        was = reading.wanted
+        was, asked = reading.wanted, reading.asked
         if not on or reading.asked is None or not was:
             reading.confirmed = None
             if on:
                 reading.asked = self.world.now
         reading.wanted = on
+        self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
 
         def then(_: Any, error: Exception | None) -> None:
+            self.world.note(f"{self.name} is told about {topic}: {type(error).__name__}")
             if error is None:
                 if on:
                     reading.confirmed = self.world.now
@@ -342,8 +347,8 @@ class Application:
                     return
             elif isinstance(error, StateCopied):
                 self._failed(error)
-            if not on and error is not None:
-                reading.wanted = False
+            if error is not None and self.node.calls.subscriptions().get(topic, {}).get("on") and not on:
+                reading.wanted, reading.asked = True, asked  # Nothing of it happened.
             self._again(topic)
 
         self.node.call(self.node.calls.intend(topic, on, None), then)
@@ -368,6 +373,8 @@ class Application:
                 self._relay(topic, body, transaction)
 
         def then(taken: Any, error: Exception | None) -> None:
+            if taken or error:
+                self.world.note(f"{self.name} processed {taken} of {topic}: {type(error).__name__}")
             self._received(topic, reading, taken, error)
 
         self.node.call(self.node.calls.process(topic, handle, timeout, most), then)

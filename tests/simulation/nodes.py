@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from pubsub.config.settings import ProxySettings, ServerSettings
-from pubsub.errors import StorageError, StoreFull
+from pubsub.errors import StorageError
 from pubsub.messenger.framing import pack
 from pubsub.protocol import Merge, encode
 from pubsub.proxy.core import ProxyCore
@@ -272,4 +272,4 @@ class ProxyNode(Process):
         return min(self.core.deadline, retry)
 
     def expected(self, error: BaseException) -> bool:
-        return isinstance(error, StorageError) and not isinstance(error, StoreFull)
+        return isinstance(error, StorageError)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,10 @@ from unittest import mock
 
 import apsw
 
+import pubsub.client.calls
 import pubsub.client.store
+import pubsub.proxy.routing
+import pubsub.proxy.servers
 import pubsub.server.moves
 import pubsub.server.retention
 import pubsub.server.store
@@ -66,6 +70,8 @@ def small(random: Random) -> Iterator[None]:
     """Limits so small that a run reaches them, and store IDs from the seed."""
     with contextlib.ExitStack() as stack:
         for target, name, value in (
+            (pubsub.proxy.routing, "TENTATIVE_SECONDS", 12.0),
+            (pubsub.proxy.servers, "EXPIRE_SECONDS", 1.0),
             (pubsub.server.transfer, "CHUNK_BATCHES", 4),
             (pubsub.server.transfer, "CHUNK_ITEMS", 3),
             (pubsub.server.retention, "ROUND_SECONDS", 1.0),
@@ -409,7 +415,10 @@ class Simulation:
 def simulate(seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> Result:
     """Run one seed."""
     logging.disable(logging.CRITICAL)
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None  # What a dead process leaves behind is closed without its disk.
     try:
         return Simulation(seed, fate, log).run()
     finally:
+        sys.unraisablehook = hook
         logging.disable(logging.NOTSET)
