@@ -50,7 +50,7 @@ def export_command(
     from pubsub.server.export import export_tree
 
     count = export_tree(data, target)
-    console.report(as_json, {"exported": str(target), "messages": count}, f"exported {count:,} messages to {target}")
+    console.report(as_json, {"exported": str(target), "count": count}, f"exported {count:,} messages to {target}")
 
 
 @app.command("import")
@@ -66,7 +66,7 @@ def import_command(
     from pubsub.server.export import import_tree
 
     count = import_tree(data, source)
-    console.report(as_json, {"imported": str(source), "messages": count}, f"imported {count:,} messages from {source}")
+    console.report(as_json, {"imported": str(source), "count": count}, f"imported {count:,} messages from {source}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

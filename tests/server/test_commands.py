@@ -26,7 +26,7 @@ def test_what_is_exported_can_be_imported_elsewhere(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["server", "export", str(tmp_path / "tree"), "--data", str(data), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"exported": str(tmp_path / "tree"), "messages": 3}
+    assert json.loads(capsys.readouterr().out) == {"exported": str(tmp_path / "tree"), "count": 3}
     bodies = [path.read_bytes() for path in sorted((tmp_path / "tree").rglob("messages/*"))]
     assert sorted(bodies) == [b"one", b"three", b"two"]
     assert main(["server", "import", str(tmp_path / "tree"), "--data", str(tmp_path / "other")]) == 0
