@@ -62,8 +62,9 @@ class Application:
             on = bool(known.get(reading.topic, {}).get("on"))
             if reading.confirmed is not None and not on:
                 self.history.violate(f"{self.name} is not subscribed to {reading.topic} any more after its start")
-            if on and not reading.wanted and self.life:  # An older directory: subscribed, nobody knows since when.
-                reading.wanted, reading.asked = True, 0.0
+            if on and not reading.wanted:  # An older directory, or it was killed before it had left.
+                reading.wanted = True
+                reading.asked = 0.0 if self.life else reading.asked
         self.node.later(0.01, self._publish)
         self.node.later(0.01, self._look_for_topics)
 
@@ -288,7 +289,8 @@ class Application:
     def _renew(self) -> None:
         self.directory_replaced(self.copied)
         try:
-            self.node.calls.renew(keep=self.world.random.random() < 0.5)
+            # What is unfinished in an older copy may have been finished since: kept, it would be put once more.
+            self.node.calls.renew(keep=False)
         except StorageError:
             return
 
