@@ -306,24 +306,32 @@ class Calls:
             return ready.available or ready.failure is not None or ready.notice is not None or not ready.on
 
         try:
-            if not done():
-                yield Wait(lambda: done() or session.closed, until)
+            while True:
+                if not (done() or session.closed):
+                    yield Wait(lambda: done() or session.closed, until)
+                found = self._found(ready, started, until)
+                # Special case: another call took what this one was woken for. It waits on.
+                if found is not None or session.now >= until:
+                    return found
         finally:
             with session.lock:
                 sub.waiting -= 1
-        if ready.notice is not None:
-            notice, ready.notice = ready.notice, None
+
+    def _found(self, sub: Subscription, started: float, until: float) -> Subscription | None:
+        """What a call that waited from `started` to `until` has to say."""
+        if sub.notice is not None:
+            notice, sub.notice = sub.notice, None
             raise notice
-        if ready.available:
-            return ready
-        if ready.failure is not None:
-            raise ready.failure
-        if session.closed:
-            raise CallerError(f"client {session.name} was closed during the call")
-        if not ready.on:
-            raise NotSubscribed(session.name, topic)
-        if until > started and (not ready.settled or ready.unheard_since(started)):
-            raise Unavailable("get", topic, round(until - started, 3), ready.trouble)
+        if sub.available:
+            return sub
+        if sub.failure is not None:
+            raise sub.failure
+        if self.session.closed:
+            raise CallerError(f"client {self.session.name} was closed during the call")
+        if not sub.on:
+            raise NotSubscribed(self.session.name, sub.topic)
+        if self.session.now >= until > started and (not sub.settled or sub.unheard_since(started)):
+            raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble)
         return None
 
     # Taking
@@ -424,19 +432,27 @@ class Calls:
 
     def process(self, topic: str, handler: Handler, timeout: float | None, most: int) -> Flow[int]:
         """Hand up to `most` messages to a handler, each in a transaction of its own; how many were taken."""
-        sub = yield from self.available(topic, timeout)
-        taken = 0
+        until = self.until(timeout)
+        while True:
+            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            if sub is None:
+                return 0
+            if taken := self._process_batch(sub, handler, most):
+                return taken
+
+    def _process_batch(self, sub: Subscription, handler: Handler, most: int) -> int:
+        """What is here, up to `most` messages; 0 where all of it had been taken before."""
+        session, taken = self.session, 0
         try:
-            while sub is not None and taken < most:
-                with self.session.entered():
+            while taken < most:
+                with session.entered():
                     found = self._process_next(sub, handler, taken, more=taken + 1 < most)
                     if found is None:
                         break
                     taken += found
-                    held = self.session.held_since
-                    if held is not None and self.session.now - held >= HELD_SECONDS:
-                        self.session.sync()
-                    self.session.send()
+                    if session.held_since is not None and session.now - session.held_since >= HELD_SECONDS:
+                        session.sync()
+                    session.send()
         finally:
             self._send_held()
         return taken

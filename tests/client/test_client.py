@@ -506,6 +506,25 @@ def test_a_waiting_get_returns_as_soon_as_something_comes(cluster: Embedded, cli
     assert message.body == b"at last"
 
 
+def test_threads_that_wait_on_one_topic_get_a_message_each(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    found: list[bytes] = []
+
+    def work() -> None:
+        message = client.get(topic, timeout=20.0)
+        assert message is not None
+        found.append(message.body)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for number in range(6):
+        client.put(topic, b"%d" % number)
+    for thread in threads:
+        thread.join(20.0)
+    assert sorted(found) == [b"%d" % number for number in range(6)]
+
+
 def test_iterating_hands_out_every_message_and_gives_the_rest_back(cluster: Embedded, topic: str) -> None:
     name = f"client{next(_names)}"
     with cluster.client(name) as client:
