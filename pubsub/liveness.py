@@ -46,7 +46,7 @@ class Liveness:
 
     def due(self, now: float) -> bool:
         """Whether a heartbeat is to be sent."""
-        return now - self._sent >= self._interval
+        return now >= self.deadline()  # The same sum, so that what is due at its deadline is due.
 
     def deadline(self) -> float:
         """When the next heartbeat is to be sent."""

@@ -51,3 +51,10 @@ def test_a_busy_link_carries_no_heartbeat(peer):
         assert not peer.due(now + 0.5)
     assert peer.due(103.7)
     assert peer.deadline() == 103.7
+
+
+def test_what_is_due_at_its_deadline_is_due_whatever_the_rounding() -> None:
+    for thousandths in range(5000):
+        link = Liveness(0.1, 3, thousandths / 1000)
+        link.sent(thousandths / 1000)
+        assert link.due(link.deadline())

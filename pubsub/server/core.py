@@ -486,7 +486,8 @@ class ServerCore:
         self.wholeness.tick(now)
         self.moves.tick(now)
         if now >= self.links.deadline():
-            announcing = any(now >= link.announce_at for link in self.links.links)
+            # Who gets a new socket is told everything too.
+            announcing = any(now >= min(link.announce_at, link.reconnect_at) for link in self.links.links)
             holdings = {name: topic.open.id for name, topic in self.topics.items()} if announcing else {}
             self.links.tick(holdings, self.change, now)
             self._count_change = self._count_change or announcing
@@ -556,6 +557,7 @@ class ServerCore:
             del self._publisher_numbers[name]
         del self.publishers[self._publishers_stored :]
         self.moves.reverted(now)
+        self.retention.pause(now)
         retry = Status(self.settings.id, Outcome.FULL, reason="disk")
         # What else was answered speaks of logs, counters and positions that are not there any more.
         self._answers = [

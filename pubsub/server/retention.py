@@ -29,6 +29,9 @@ ROUND_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 1.0
 """How soon a topic is looked at again of which something went: each look is a question to all proxies."""
 
+PAUSE_SECONDS: Final = 0.1
+"""How soon it is tried again where the disk was too full even to delete."""
+
 PIECE_BATCHES_MIN: Final = 500
 PIECE_BYTES_MIN: Final = 8 * 1024 * 1024
 """Deleted in one tick, or twice what was appended since the last one: so deleting keeps up with a busy writer."""
@@ -56,6 +59,7 @@ class Retention:
         self._discarded: deque[int] = deque()
         self._generation: dict[str, int] = {}
         self._new_batches = self._new_bytes = 0
+        self._paused_until = float("-inf")
 
     def appended(self, name: str, size: int, now: float) -> None:
         """A topic has a new batch of so many bytes."""
@@ -77,6 +81,10 @@ class Retention:
         """Delete the batches of logs that are nobody's, by their numbers."""
         self._discarded.extend(logs)
 
+    def pause(self, now: float) -> None:
+        """Nothing could be deleted just now: not to be tried again at once."""
+        self._paused_until = now + PAUSE_SECONDS
+
     def _push(self, name: str, at: float) -> None:
         """Look at a topic at this time, if not earlier."""
         if at < self._at.get(name, float("inf")):
@@ -86,11 +94,13 @@ class Retention:
     def deadline(self) -> float:
         """When `tick` has something to do."""
         if self._allowed or self._discarded:
-            return float("-inf")
-        return self._due[0][0] if self._due else float("inf")
+            return self._paused_until
+        return max(self._due[0][0], self._paused_until) if self._due else float("inf")
 
     def tick(self, core: ServerCore, now: float) -> list[Change]:
         """Look at the topics that are due, and delete a piece of what may go."""
+        if now < self._paused_until:
+            return []
         for _ in range(TOPICS_MAX):
             if not self._due or self._due[0][0] > now:
                 break

@@ -142,7 +142,7 @@ class Stage:
             self.loop()
             if self.now >= until and self.core.deadline() > self.now:
                 return
-        raise AssertionError("the core always has something to do")
+        raise AssertionError(f"the core always has something to do: {self.core.deadline()} at {self.now}")
 
     # Requests
 

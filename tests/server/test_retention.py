@@ -204,3 +204,16 @@ def test_what_may_go_is_found_as_by_looking_at_every_batch(stage: Stage) -> None
                 break
             expected = offset + count
         assert retention._cut(stage.core.reader, log, floor, old) == expected
+
+
+def test_a_disk_too_full_to_delete_is_not_tried_in_every_loop(stage: Stage) -> None:
+    stage.put("t", 1)
+    stage.sleep(59)
+    stage.fail_commit = True
+    loops = 0
+    until = stage.now + 10
+    while stage.now < until:
+        stage.now = max(stage.now, stage.core.deadline())
+        stage.loop()
+        loops += 1
+    assert loops < 250
