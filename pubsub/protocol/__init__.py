@@ -1,7 +1,7 @@
 """The service's messages and how they become bytes."""
 
 from pubsub.protocol.batch import batch_ends, batch_size, check_batch, decode_batch, encode_batch
-from pubsub.protocol.codec import decode, encode, join_topics, request_route, split_topics
+from pubsub.protocol.codec import decode, encode, join_stages, join_topics, request_route, split_stages, split_topics
 from pubsub.protocol.messages import (
     RETRY,
     Get,
@@ -10,8 +10,11 @@ from pubsub.protocol.messages import (
     Message,
     Outcome,
     Periodic,
+    Publish,
     Put,
+    Read,
     Report,
+    Stage,
     Status,
     Subscribe,
     Transfer,
@@ -30,11 +33,14 @@ __all__ = [
     "Outcome",
     "Periodic",
     "Position",
+    "Publish",
     "Put",
+    "Read",
     "Records",
     "RecordsBuilder",
     "Report",
     "Run",
+    "Stage",
     "Status",
     "Subscribe",
     "Transfer",
@@ -50,8 +56,10 @@ __all__ = [
     "encode",
     "encode_batch",
     "format_position",
+    "join_stages",
     "join_topics",
     "parse_position",
     "request_route",
+    "split_stages",
     "split_topics",
 ]

@@ -43,6 +43,12 @@ def _outcome(text: str) -> m.Outcome:
         raise ValueError(f"not a status: {text[:40]!r}") from None
 
 
+def _start(text: str) -> str:
+    if text not in {"earliest", "latest"}:
+        raise ValueError(f"neither earliest nor latest: {text[:40]!r}")
+    return text
+
+
 def _flag(text: str) -> int:
     if text not in {"0", "1"}:
         raise ValueError(f"not 0 or 1: {text[:40]!r}")
@@ -63,6 +69,7 @@ _HEX = _Kind(str, _matching("16 hex digits", is_hex))
 _WORD = _Kind(str, _matching("a word of printable ASCII", lambda text: _TEXT.fullmatch(text) is not None))
 _NUMBER = _Kind(str, parse_number)
 _FLAG = _Kind(str, _flag)
+_START = _Kind(str, _start)
 _POSITION = _Kind(format_position, parse_position)
 _OUTCOME = _Kind(str, _outcome)
 
@@ -95,6 +102,33 @@ def join_topics(topics: dict[str, str]) -> bytes:
     return " ".join([f"{topic}={value}" for topic, value in topics.items()]).encode("ascii")
 
 
+def split_stages(body: Buffer) -> dict[str, int]:
+    """Attempts and their rows from a body: `attempt=rows attempt=rows …`.
+
+    Raises:
+        DecodeError: the body is not such a list.
+    """
+    try:
+        words = bytes(body).decode("ascii").split(" ") if len(body) else []
+    except UnicodeDecodeError:
+        raise DecodeError("stages are not ASCII") from None
+    out: dict[str, int] = {}
+    for word in words:
+        attempt, _, rows = word.partition("=")
+        if not is_id(attempt) or attempt in out:
+            raise DecodeError(f"not an attempt, or one named twice: {word[:100]!r}")
+        try:
+            out[attempt] = parse_number(rows)
+        except ValueError as error:
+            raise DecodeError(str(error)) from None
+    return out
+
+
+def join_stages(stages: dict[str, int]) -> bytes:
+    """The body that `split_stages` reads."""
+    return " ".join([f"{attempt}={rows}" for attempt, rows in stages.items()]).encode("ascii")
+
+
 class _Codec:
     """Writes and reads one class of message."""
 
@@ -108,7 +142,7 @@ class _Codec:
         optional: int = 0,
         body: str = "",
     ) -> None:
-        """Args: `optional` positional fields at the end may be absent; `body` is "", "bytes" or "topics"."""
+        """Args: `optional` positional fields at the end may be absent; `body` is "", "bytes", "topics" or "stages"."""
         self.name, self.cls, self.positional, self.body = name, cls, positional, body
         self.least = len(positional) - optional
         defaults = {f.name: f.default for f in fields(cls)}
@@ -129,6 +163,8 @@ class _Codec:
                 words.append(f"{wire}={kind.format(value)}")
         if self.body == "topics":
             return (" ".join(words) + _TAIL).encode("ascii"), join_topics(message.topics or {})
+        if self.body == "stages":
+            return (" ".join(words) + _TAIL).encode("ascii"), join_stages(message.stages or {})
         return (" ".join(words) + _TAIL).encode("ascii"), message.body if self.body else b""
 
     def decode(self, words: list[str], body: Buffer) -> m.Message:
@@ -162,6 +198,8 @@ class _Codec:
             raise DecodeError(f"{self.name} without {', '.join(sorted(self.required - values.keys()))}")
         if self.body == "topics":
             values["topics"] = split_topics(body)
+        elif self.body == "stages":
+            values["stages"] = split_stages(body)
         elif self.body:
             values["body"] = body
         elif len(body):
@@ -174,9 +212,11 @@ _SENDER = ("sender", _ID)
 _ABOUT = (_SENDER, ("topic", _TOPIC))
 _HISTORY = (("log", "log", _HEX), ("avoid", "avoid", _HEX))
 _SUBSCRIPTION = (("number", "number", _NUMBER), ("opening", "opening", _NUMBER))
+_NAME = ("name", "name", _ID)
+_SINK = (("publisher", "publisher", _HEX),)
 _CODECS: Final = (
-    _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY)),
-    _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY)),
+    _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME, ("from", "start", _START))),
+    _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME)),
     _Codec(
         "GET",
         m.Get,
@@ -187,6 +227,19 @@ _CODECS: Final = (
             ("max", "records_max", _NUMBER),
             ("bytes", "bytes_max", _NUMBER),
             ("wait", "wait_ms", _NUMBER),
+            *_HISTORY,
+            _NAME,
+        ),
+    ),
+    _Codec(
+        "READ",
+        m.Read,
+        (*_ABOUT, ("after", _POSITION)),
+        (
+            ("until", "until", _POSITION),
+            _NAME,
+            ("max", "records_max", _NUMBER),
+            ("bytes", "bytes_max", _NUMBER),
             *_HISTORY,
         ),
     ),
@@ -204,6 +257,21 @@ _CODECS: Final = (
         ),
         body="bytes",
     ),
+    _Codec(
+        "STAGE",
+        m.Stage,
+        (*_ABOUT, ("batch", _NUMBER)),
+        (
+            *_SINK,
+            ("attempt", "attempt", _ID),
+            ("first", "first", _NUMBER),
+            ("count", "count", _NUMBER),
+            ("crc", "checksum", _NUMBER),
+            *_HISTORY,
+        ),
+        body="bytes",
+    ),
+    _Codec("PUBLISH", m.Publish, (*_ABOUT, ("batch", _NUMBER)), (*_SINK, *_HISTORY), body="stages"),
     _Codec(
         "PERIODIC",
         m.Periodic,
@@ -252,6 +320,7 @@ _CODECS: Final = (
             ("change", "change", _NUMBER),
             ("stamp", "stamp", _NUMBER),
             ("server", "server", _ID),
+            ("rows", "rows", _NUMBER),
         ),
         optional=1,
         body="bytes",

@@ -32,6 +32,7 @@ class Outcome(StrEnum):
     GONE = "gone"  # the log that is named was given up
     BEHIND = "behind"  # the position is older than what was acknowledged
     SUPERSEDED = "superseded"  # the subscription, or the client, was opened anew elsewhere
+    RESTAGE = "restage"  # a stage that a publish names is not here in full: write the batch again
     REFUSED = "refused"  # the bytes themselves cannot be served
     ANNOUNCE = "announce"  # to a server: who are you? announce yourself
     TAKEN = "taken"  # to a server: its ID or store is in use by one that is still heard
@@ -51,6 +52,8 @@ class Subscribe:
         opening: the first number of this open client.
         log: the log of the client's last answer on this topic, "" for none.
         avoid: a log whose holder answered a gap or a wrong number, "" for none.
+        name: of a named subscription, which is no client's; "": the sender's own.
+        start: where a named subscription that is not there yet begins: "earliest" or "latest".
     """
 
     sender: str
@@ -59,6 +62,8 @@ class Subscribe:
     opening: int
     log: str = ""
     avoid: str = ""
+    name: str = ""
+    start: str = "latest"
 
 
 @dataclass(slots=True)
@@ -71,6 +76,7 @@ class Unsubscribe:
     opening: int
     log: str = ""
     avoid: str = ""
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -84,6 +90,7 @@ class Get:
         after: the position received and not durable yet; None: the same as `last`.
         records_max, bytes_max: at most so much; one record is always handed out. 0 records: acknowledge only.
         wait_ms: how long the server may wait for the first record.
+        name: of a named subscription, which has neither number nor opening, and only acknowledges by this.
     """
 
     sender: str
@@ -95,6 +102,30 @@ class Get:
     records_max: int = 1
     bytes_max: int = 0
     wait_ms: int = 0
+    log: str = ""
+    avoid: str = ""
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Read:
+    """READ: hand out a range, acknowledge nothing.
+
+    Attributes:
+        after: the position that the range begins behind; None: where the subscription, or what is stored, begins.
+        until: the last position of the range; None: the last there is.
+        name: of the named subscription along whose legs the range lies; "": along all that the topic holds.
+        records_max, bytes_max: at most so much; one record is always handed out. 0 records: hand out no record but
+            the plan of the range, as JSON.
+    """
+
+    sender: str
+    topic: str
+    after: Position | None
+    until: Position | None = None
+    name: str = ""
+    records_max: int = 0
+    bytes_max: int = 0
     log: str = ""
     avoid: str = ""
 
@@ -123,6 +154,50 @@ class Put:
     log: str = ""
     avoid: str = ""
     body: Buffer = b""
+
+
+@dataclass(slots=True)
+class Stage:
+    """STAGE: keep rows of a sink's batch, durably, which nobody sees until they are published.
+
+    Attributes:
+        sender, publisher: the sink's name and its query's ID, which together are the publisher.
+        batch: number of the batch, from 0.
+        attempt: names the writing of one part of the batch, fresh for each try.
+        first: number of the first row within the attempt.
+        count: rows in the body.
+        checksum: CRC-32 of the body.
+    """
+
+    sender: str
+    topic: str
+    batch: int
+    publisher: str
+    attempt: str
+    first: int
+    count: int
+    checksum: int
+    log: str = ""
+    avoid: str = ""
+    body: Buffer = b""
+
+
+@dataclass(slots=True)
+class Publish:
+    """PUBLISH: append these stages of a sink's batch, all of them in one step, in this order.
+
+    Attributes:
+        sender, publisher, batch: as in STAGE.
+        stages: attempt to its number of rows; none where the batch has no row for this topic.
+    """
+
+    sender: str
+    topic: str
+    batch: int
+    publisher: str
+    stages: dict[str, int] | None = None
+    log: str = ""
+    avoid: str = ""
 
 
 @dataclass(slots=True)
@@ -230,6 +305,7 @@ class Status:
         change: of the announcement that is answered.
         stamp: the highest one known.
         server: whom the answer speaks of.
+        rows: rows staged so far, or published.
         body: records, JSON, or (to WHOLE and PERIODIC) topics with the IDs of other holders separated by commas.
     """
 
@@ -248,7 +324,23 @@ class Status:
     change: int = 0
     stamp: int = 0
     server: str = ""
+    rows: int = 0
     body: Buffer = b""
 
 
-Message = Subscribe | Unsubscribe | Get | Put | Periodic | Heartbeat | Whole | Merge | Transfer | Report | Status
+Message = (
+    Subscribe
+    | Unsubscribe
+    | Get
+    | Read
+    | Put
+    | Stage
+    | Publish
+    | Periodic
+    | Heartbeat
+    | Whole
+    | Merge
+    | Transfer
+    | Report
+    | Status
+)

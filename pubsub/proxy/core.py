@@ -27,7 +27,10 @@ from pubsub.proxy.report import Facts, build_report
 from pubsub.proxy.routing import Remembered, RoutingTable, Server
 from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers
 
-REQUESTS: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "GET", "PUT"})
+REQUESTS: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "GET", "READ", "PUT", "STAGE", "PUBLISH"})
+READS: Final = frozenset({"GET", "READ"})
+"""Requests that make no topic."""
+
 REPORT_SECONDS: Final = 0.25
 """A report is made at most so often; whoever asks in between gets the last one."""
 
@@ -149,11 +152,11 @@ class ProxyCore:
             self.outbox.refuse(client, prefix, error.reason)
             return
         server = self.table.assigned(topic, now)
-        if server is None or name != "GET":
+        if server is None or name not in READS:
             if now < self.servers.starts_at:
                 self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, STARTING)
                 return
-            if name == "GET":
+            if name in READS:
                 self.outbox.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
             if not self.table.may_assign(topic):

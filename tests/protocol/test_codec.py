@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pubsub.errors import DecodeError
 from pubsub.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
-from pubsub.protocol import decode, encode, join_topics, request_route, split_topics
+from pubsub.protocol import decode, encode, join_stages, join_topics, request_route, split_stages, split_topics
 from pubsub.protocol.messages import (
     Get,
     Heartbeat,
@@ -18,8 +18,11 @@ from pubsub.protocol.messages import (
     Message,
     Outcome,
     Periodic,
+    Publish,
     Put,
+    Read,
     Report,
+    Stage,
     Status,
     Subscribe,
     Transfer,
@@ -39,14 +42,37 @@ bodies = st.binary(max_size=200)
 holders = st.lists(ids, max_size=3).map(",".join)
 topic_maps = st.dictionaries(topics, hexes | holders, max_size=8)
 history = {"log": st.just("") | hexes, "avoid": st.just("") | hexes}
+names = st.just("") | ids
+stage_maps = st.dictionaries(ids, numbers, max_size=8)
+sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
 subscription = {"sender": ids, "topic": topics, "number": numbers, "opening": numbers, **history}
 
 STRATEGIES: dict[type, st.SearchStrategy] = {
-    Subscribe: st.builds(Subscribe, **subscription),
-    Unsubscribe: st.builds(Unsubscribe, **subscription),
+    Subscribe: st.builds(Subscribe, **subscription, name=names, start=st.sampled_from(["earliest", "latest"])),
+    Unsubscribe: st.builds(Unsubscribe, **subscription, name=names),
     Get: st.builds(
-        Get, **subscription, last=positions, after=positions, records_max=numbers, bytes_max=numbers, wait_ms=numbers
+        Get,
+        **subscription,
+        last=positions,
+        after=positions,
+        records_max=numbers,
+        bytes_max=numbers,
+        wait_ms=numbers,
+        name=names,
     ),
+    Read: st.builds(
+        Read,
+        sender=ids,
+        topic=topics,
+        after=positions,
+        until=positions,
+        name=names,
+        records_max=numbers,
+        bytes_max=numbers,
+        **history,
+    ),
+    Stage: st.builds(Stage, **sink, attempt=ids, first=numbers, count=numbers, checksum=numbers, body=bodies),
+    Publish: st.builds(Publish, **sink, stages=stage_maps),
     Put: st.builds(
         Put,
         sender=ids,
@@ -104,6 +130,7 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         change=numbers,
         stamp=numbers,
         server=st.just("") | ids,
+        rows=numbers,
         body=bodies,
     ),
 }
@@ -253,6 +280,7 @@ def test_a_field_that_is_insisted_on_and_not_known_refuses_the_message():
         (b"PUT " + b"a=1 " * HEADER_FIELDS_MAX + b"!v=1\r\n\r\n", "fields, above"),
         (b"PUT " + b"x" * HEADER_LENGTH_MAX + b"\r\n\r\n", "no end of the header within"),
         (b"STATUS s1 fine !v=1\r\n\r\n", "not a status"),
+        (b"SUBSCRIBE s1 t number=1 opening=1 name=x from=now !v=1\r\n\r\n", "neither earliest nor latest"),
         (b"HEARTBEAT s1 leaving=2 !v=1\r\n\r\n", "not 0 or 1"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
@@ -303,10 +331,27 @@ def test_what_is_not_a_list_of_topics_is_refused(raw):
         split_topics(raw)
 
 
+@given(stage_maps)
+def test_stages_with_their_rows_round_trip_in_their_order(stages):
+    assert list(split_stages(join_stages(stages)).items()) == list(stages.items())
+
+
+@given(st.binary(max_size=200))
+def test_stages_from_arbitrary_bytes_raise_decode_error_and_nothing_else(raw):
+    with contextlib.suppress(DecodeError):
+        split_stages(raw)
+
+
+@pytest.mark.parametrize("raw", [b"a", b"=1", b"a=x", b"a=1 a=1", b"a=1  b=1", b"a=-1", b"../x=1", b"\xff=1"])
+def test_what_is_not_a_list_of_stages_is_refused(raw):
+    with pytest.raises(DecodeError):
+        split_stages(raw)
+
+
 @given(messages)
 def test_the_route_of_a_request_is_read_without_decoding_the_rest(message):
     head, _ = encode(message)
-    if isinstance(message, Subscribe | Unsubscribe | Get | Put):
+    if isinstance(message, Subscribe | Unsubscribe | Get | Read | Put | Stage | Publish):
         assert request_route(head) == (head.split(b" ")[0].decode(), message.sender, message.topic)
     elif isinstance(message, Report):
         assert request_route(head) == ("REPORT", message.sender, message.target)
