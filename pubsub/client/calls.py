@@ -140,12 +140,11 @@ class Calls:
         """
         with self.session.entered():
             chain = self.core.outbox.chain(topic)
-            most = 2 * self.session.settings.window
-            if len(chain.rows) < most:
+            if not chain.crowded:
                 return
             self.core.finish(topic, until)
             self.session.turn()
-        if not (yield Wait(lambda: len(chain.rows) < most or self._broken(chain), until)):
+        if not (yield Wait(lambda: chain.roomy or self._broken(chain), until)) and chain.crowded:
             seconds = self.session.settings.timeout_seconds
             raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
         self._check(chain)

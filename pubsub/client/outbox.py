@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Final
 from zlib import crc32
 
@@ -74,6 +75,7 @@ class Chain:
         finished: the last counter of the newest row that is done.
         cleared: the power cut up to which a put marked `whole` has succeeded.
         log: the log that answered last; avoid: one whose holder could not serve us.
+        size: bytes of the rows.
         sent: how many rows from the front are in flight.
         generation: rises whenever rows are sent anew; a gap or a retry answers only for its own generation.
         until: nothing is sent after it: the latest deadline of the calls that wait.
@@ -85,7 +87,7 @@ class Chain:
         self.rows: deque[Row] = deque()
         self.previous = self.finished = self.cleared = 0
         self.log = self.avoid = ""
-        self.sent = self.generation = 0
+        self.size = self.sent = self._flying = self.generation = 0
         self._allowed = window
         self._gap: int | None = None
         self._pausing = False
@@ -94,12 +96,27 @@ class Chain:
         self.trouble = ""
         self.failure: PubsubError | None = None
 
+    @property
+    def crowded(self) -> bool:
+        """Whether twice a window is unfinished: who does not wait for his puts has to wait for room."""
+        return len(self.rows) >= 2 * self._window or self.size >= 2 * WINDOW_BYTES
+
+    @property
+    def roomy(self) -> bool:
+        """Whether there is room again for more than one or two: who waited for it then puts many at once."""
+        return len(self.rows) <= self._window and self.size <= WINDOW_BYTES
+
+    def add(self, row: Row) -> None:
+        """One more row at the end."""
+        self.rows.append(row)
+        self.size += row.size
+
     def wake(self, until: float, proxy: int) -> None:
         """Somebody waits until `until`: finish what is here, in order."""
         if self.until == float("-inf"):
             self.tries.renew(proxy)
             self._allowed, self._pausing, self.trouble = self._window, False, ""
-            self._resend(0)
+            self.send_anew()
         self.failure = None
         self.until = max(self.until, until)
 
@@ -108,14 +125,13 @@ class Chain:
         if self._pausing or now >= self.until or self.sent >= min(len(self.rows), self._allowed):
             return []
         out = []
-        flying = sum(self.rows[index].size for index in range(self.sent))
         while self.sent < min(len(self.rows), self._allowed):
             row = self.rows[self.sent]
-            flying += row.size
-            if row.held or (self.sent and flying > WINDOW_BYTES):
+            if row.held or (self.sent and self._flying + row.size > WINDOW_BYTES):
                 break
             out.append(row)
             self.sent += 1
+            self._flying += row.size
         if out and self.deadline is None:
             self.deadline = now + self.tries.patience
         return out
@@ -145,7 +161,10 @@ class Chain:
         while self.rows and self.rows[0].last <= status.last:
             row = self.rows.popleft()
             row.state, row.body = DONE, None
-            self.sent -= self.sent > 0
+            self.size -= row.size
+            if self.sent:
+                self.sent -= 1
+                self._flying -= row.size
             self.finished = row.last
             done.append(row)
         if status.log:
@@ -162,21 +181,23 @@ class Chain:
         index = next((i for i, row in enumerate(self.rows) if row.last > status.last), None)
         if index is not None and self.rows[index].previous <= status.last and self._gap != status.last:
             self._gap = status.last
-            self._resend(index)
+            self.send_anew(index)
             self._allowed, self.deadline = self._window, now + self.tries.patience
         else:
             self._gap, self.avoid = None, status.log
             self.trouble = "the server that answered does not hold the puts before this one"
             self._pause(now)
 
-    def _resend(self, index: int) -> None:
+    def send_anew(self, index: int = 0) -> None:
+        """From this row on all are to be sent, whether they were before or not."""
         self.sent = index
+        self._flying = sum([row.size for row in islice(self.rows, index)])
         self.generation += 1
 
     def _pause(self, now: float) -> None:
         """Nothing more in this try; the next one begins when its time is over."""
         self._pausing = True
-        self._resend(0)
+        self.send_anew()
         if self.deadline is None:
             self.deadline = now + self.tries.patience
 
@@ -192,7 +213,7 @@ class Chain:
         elif self.deadline is not None and now >= self.deadline:
             self.tries.fail()
             self._pausing, self._allowed, self.deadline = False, 1, None
-            self._resend(0)
+            self.send_anew()
             return True
         return False
 
@@ -205,7 +226,7 @@ class Chain:
     def unchain(self) -> Row | None:
         """The log was given up: the oldest row begins the chain anew. None where it does already, or there is none."""
         self.log = ""
-        self._resend(0)
+        self.send_anew()
         self._pausing = False
         if not self.rows or not self.rows[0].previous:
             return None
@@ -221,7 +242,7 @@ class Chain:
             self.rows[0].previous = 0
         else:
             self.previous = 0
-        self._resend(0)
+        self.send_anew()
 
 
 class Draft:
@@ -307,7 +328,7 @@ class Outbox:
         for counter, topic, previous, count, whole, checksum, size in rows:
             chain = self.chain(topic)
             row = Row(topic, counter, previous, count, whole, checksum, None, size)
-            chain.rows.append(row)
+            chain.add(row)
             chain.previous = max(chain.previous, row.last)
             self.bytes += size
 
@@ -315,7 +336,7 @@ class Outbox:
         """The commit of a draft succeeded. `held`: its rows may be sent only after `release`, that is an fsync."""
         for row in draft.rows:
             chain = self.chain(row.topic)
-            chain.rows.append(row)
+            chain.add(row)
             chain.previous = row.last
             self.bytes += row.size
             row.held = held
@@ -351,7 +372,9 @@ class Outbox:
         """Why an answer's `last` shows that a copy of this state was used elsewhere; "" where it does not."""
         if last > self.numbers.highest:
             return f"{chain.topic} holds put {last}, which was never made here"
-        if any(row.counter <= last < row.last for row in chain.rows):
+        # Rows are in order, so only the first that ends above `last` can have it inside.
+        row = next((row for row in chain.rows if row.last > last), None)
+        if row is not None and row.counter <= last:
             return f"{chain.topic} ends at put {last}, inside a batch made here"
         return ""
 
@@ -373,8 +396,8 @@ class Outbox:
             self.bytes -= row.size
         self._held = [row for row in self._held if row.topic != topic]
         chain.rows.clear()
-        chain.sent, chain.until, chain.deadline, chain.failure = 0, float("-inf"), None, None
-        chain.generation += 1
+        chain.size, chain.until, chain.deadline, chain.failure = 0, float("-inf"), None, None
+        chain.send_anew()
         self.active.pop(topic, None)
 
     def removals(self) -> list[Change]:

@@ -87,7 +87,6 @@ class Publisher:
         self._lock = threading.Lock()
         self._filling = Filling()
         self._deadline = _NEVER
-        self._room = 2 * settings.window
         self._chain = calls.core.outbox.chain(topic)
         self._closed = False
         calls.session.timers.append(self)
@@ -102,7 +101,7 @@ class Publisher:
             As `Client.put`.
         """
         ticket = self.add(body)
-        if len(self._chain.rows) >= self._room:
+        if self._chain.crowded:
             self._run(self.room())
         return ticket
 
@@ -139,7 +138,7 @@ class Publisher:
     @property
     def crowded(self) -> bool:
         """Whether a window of batches is unfinished."""
-        return len(self._chain.rows) >= self._room
+        return self._chain.crowded
 
     def room(self) -> Flow[None]:
         """Wait until it is not crowded any more.

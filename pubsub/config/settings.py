@@ -119,7 +119,7 @@ class ClientSettings:
     tries: int = 3
     power_safe: bool = False
     outbox_bytes_max: int = 1 * GIB
-    window: int = 16
+    window: int = 256
     prefetch_records: int = 10_000
     prefetch_bytes: int = 2 * MIB
     handler_attempts: int = 5
