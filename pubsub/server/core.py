@@ -535,7 +535,7 @@ class ServerCore:
             self.links.sent(origin.link, now)
             out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, status))
         self._answers = []
-        out += self.moves.outgoing()
+        out += self.moves.outgoing(now)
         return out
 
     def reverted(self, reload: Callable[[str], Topic | None], now: float) -> None:

@@ -56,6 +56,7 @@ class Gift:
         acknowledged: chunks that the receiver has; all before it.
         unacknowledged: those on the way.
         total: how many there are, once all were made.
+        hungry: whether the window may have room.
     """
 
     topic: str
@@ -69,6 +70,7 @@ class Gift:
     unacknowledged: deque[bytes] = field(default_factory=deque)
     source: Iterator[bytes] | None = None
     total: int | None = None
+    hungry: bool = False
     tries: int = 0
     retry_at: float = 0.0
     wait: float = RETRY_SECONDS
@@ -131,6 +133,7 @@ class Giving:
 
     def _send_offer(self, gift: Gift, now: float) -> None:
         gift.state, gift.source, gift.total, gift.acknowledged = State.OFFERED, None, None, 0
+        gift.hungry = False
         gift.unacknowledged.clear()
         gift.tries += 1
         gift.retry_at = now + gift.wait
@@ -157,12 +160,12 @@ class Giving:
                 self._freeze(gift.topic, gift.address)
                 gift.frozen = True
             gift.state, gift.source = State.SENDING, self._chunks(gift.topic)
-            self._pump(gift, now)
+            gift.hungry, gift.retry_at = True, now + gift.wait
         elif message.step == "chunk" and gift.state is State.SENDING:
             while gift.acknowledged < message.chunk and gift.unacknowledged:
                 gift.unacknowledged.popleft()
                 gift.acknowledged += 1
-            self._pump(gift, now)
+            gift.hungry, gift.retry_at = True, now + gift.wait
 
     def refused(self, topic: str, transfer: str, status: Status, now: float) -> None:
         """The receiver's answer where it is not the next step.
@@ -187,6 +190,16 @@ class Giving:
         elif status.outcome is Outcome.UNKNOWN and gift.state is State.SENDING:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)
+
+    def pump(self, now: float) -> None:
+        """Read and send what there is room for.
+
+        To be called when the loop that froze a topic is committed: what it still put is only then in the store.
+        """
+        for gift in self.gifts.values():
+            if gift.hungry:
+                gift.hungry = False
+                self._pump(gift, now)
 
     def _pump(self, gift: Gift, now: float) -> None:
         """Send chunks up to the window, and the commit behind the last one."""

@@ -238,8 +238,9 @@ class Moves:
 
     # What goes out, failure and time
 
-    def outgoing(self) -> list[Outgoing]:
+    def outgoing(self, now: float) -> list[Outgoing]:
         """Steps to be sent to other servers. A refusal comes back to the callback that stands for the transfer."""
+        self.giving.pump(now)
         out = []
         for address, message in self.giving.out:
             transfer, token = self._tokens.get(message.topic, ("", 0))

@@ -202,7 +202,8 @@ class Serving:
 
     def outgoing(self, now: float) -> list[tuple[Outgoing, list[bytes | memoryview]]]:
         """What is to be sent after the commit: to where, and the frames, with the origin first."""
-        return [(out, self._frames(out)) for out in self.core.outgoing(now)]
+        with self._translated():
+            return [(out, self._frames(out)) for out in self.core.outgoing(now)]
 
     def _frames(self, out: Outgoing) -> list[bytes | memoryview]:
         head, body = encode(out.message)
