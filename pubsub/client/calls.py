@@ -241,6 +241,7 @@ class Calls:
         check_topic(topic)
         until, session = self.until(timeout), self.session
         with session.entered():
+            session.check_disk()
             known = topic in self.core.subscriptions
             sub = self.core.subscription(topic)
             if isinstance(sub.failure, StateCopied):

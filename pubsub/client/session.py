@@ -320,12 +320,12 @@ class Session:
         self._messenger.wake()
 
     def check_disk(self) -> None:
-        """See that the disk takes writes again after it was full. The lock is held.
+        """See that the disk takes writes again after it was full or failed. The lock is held.
 
         Raises:
-            StoreFull: it does not; nothing is requested until it does.
+            StorageError: it does not; nothing is requested until it does.
         """
-        if self.store.full:
+        if self.store.failed:
             self.sync()
 
     def check_disk_now(self) -> None:

@@ -80,13 +80,16 @@ class Store:
         power_safe: fsync every commit.
         vfs: SQLite's file system, for one that is not the machine's; no other file is made or synced there.
 
+    Attributes:
+        failed: the disk refused the last commit, or was full; nothing may be built on what is here before one succeeds.
+
     Raises:
         StorageError: the file or its directory cannot be used; StoreInUse, StoreNewer, StoreDamaged, StoreFull say why.
     """
 
     def __init__(self, path: Path, boot: str = "", *, power_safe: bool = False, vfs: str | None = None) -> None:
         self.path = str(path)
-        self.full = False
+        self.failed = False
         self._power_safe = power_safe
         self._boot = boot
         self._folder = path.parent if vfs is None else None
@@ -172,9 +175,11 @@ class Store:
                 self.db.execute("commit")
             except BaseException as error:
                 self.rollback()
-                self.full = self.full or isinstance(error, apsw.FullError)
+                # Where the disk failed in the middle, what was rolled back may stand in the WAL, and would come back
+                # after a crash, until the next commit has overwritten it.
+                self.failed = self.failed or isinstance(error, apsw.FullError | apsw.IOError)
                 raise
-        self.full = False
+        self.failed = False
 
     def begin(self, *, fsync: bool) -> None:
         """Start a transaction whose commit is fsynced, or not."""

@@ -208,11 +208,11 @@ def test_a_full_disk_is_said_and_what_was_there_stays(path: Path) -> None:
     store.db.pragma("max_page_count", store.db.pragma("page_count"))
     with pytest.raises(StoreFull):
         store.commit([row(2, body=bytes(1 << 20))])
-    assert store.full
+    assert store.failed
     assert [found[0] for found in store.rows()] == [1]
     store.db.pragma("max_page_count", 1 << 30)
     store.commit([row(2, body=bytes(1 << 20))])
-    assert not store.full
+    assert not store.failed
     store.close()
 
 

@@ -8,6 +8,8 @@ killed at its n-th access from now, which is how a crash gets into the middle of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -250,3 +252,17 @@ def disks() -> Disks:
     if not _DISKS:
         _DISKS.append(Disks())
     return _DISKS[0]
+
+
+def _leave_log(db: apsw.Connection) -> None:
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
+@contextmanager
+def untidy() -> Iterator[None]:
+    """A process that is gone does not tidy up: its connections are closed as they are."""
+    apsw.connection_hooks.append(_leave_log)
+    try:
+        yield
+    finally:
+        apsw.connection_hooks.remove(_leave_log)

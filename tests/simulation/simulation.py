@@ -12,8 +12,6 @@ from functools import partial
 from random import Random
 from unittest import mock
 
-import apsw
-
 import pubsub.client.calls
 import pubsub.client.store
 import pubsub.proxy.routing
@@ -24,7 +22,7 @@ import pubsub.server.store
 import pubsub.server.transfer
 from tests.simulation.actors import Application
 from tests.simulation.clients import ClientNode
-from tests.simulation.disk import disks
+from tests.simulation.disk import disks, untidy
 from tests.simulation.fate import Fate, draw
 from tests.simulation.history import History
 from tests.simulation.nodes import ProxyNode, ServerNode
@@ -82,16 +80,8 @@ def small(random: Random) -> Iterator[None]:
             (pubsub.client.calls, "secrets", Seeded(random)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
-        # A process that is gone does not tidy up: its connections are closed as they are.
-        apsw.connection_hooks.append(_leave_log)
-        try:
-            yield
-        finally:
-            apsw.connection_hooks.remove(_leave_log)
-
-
-def _leave_log(db: apsw.Connection) -> None:
-    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        stack.enter_context(untidy())
+        yield
 
 
 class Simulation:

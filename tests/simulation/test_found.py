@@ -1,0 +1,57 @@
+"""What the simulator found, each as a test of its own that names what went wrong (docs/reliability.md has the seeds)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pubsub.client.changes import Intended
+from pubsub.client.store import Store as ClientStore
+from pubsub.errors import StorageError
+from tests.simulation.disk import NAME, Disk, disks, untidy
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    """The disk of a host named c1."""
+    disks().disks = {"c1": Disk()}
+    with untidy():
+        yield disks().disks["c1"]
+
+
+class _KeepsAll(Random):
+    """A power cut after which all that was written is there, in spite of a sync that failed."""
+
+    def choice(self, seq):  # type: ignore[no-untyped-def]
+        return seq[-1]
+
+    def random(self) -> float:
+        return 0.5
+
+
+def test_a_commit_that_failed_does_not_come_back_once_the_disk_was_seen_to_work(disk: Disk) -> None:
+    store = ClientStore(Path("/c1/c1.db"), "1", vfs=NAME)
+    store.commit([Intended("t", True)])
+    accesses = 0
+    while True:  # The last access of a commit is its sync: everything is written by then.
+        disk.fail_in = accesses
+        try:
+            store.commit([Intended("t", False)])
+        except StorageError:
+            accesses += 1
+            continue
+        break
+    disk.fail_in = None
+    store.commit([Intended("t", True)])
+    disk.fail_in = accesses - 1
+    with pytest.raises(StorageError):
+        store.commit([Intended("t", False)])
+    assert store.failed
+    store.sync()
+    assert not store.failed
+    disk.cut_power(_KeepsAll())
+    again = ClientStore(Path("/c1/c1.db"), "2", vfs=NAME)
+    assert [wanted for _, wanted, *_ in again.subscriptions()] == [True]
