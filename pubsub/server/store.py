@@ -98,11 +98,15 @@ class Store:
             alone = () if vfs is None else (("locking_mode", "exclusive"),)
             self.db = open_database(self.path, (*alone, *_PRAGMAS), vfs=vfs)
             self._open_format()
+            if vfs is None:
+                self._check_length()
             if bytes_max:
                 self.db.pragma("max_page_count", max(64, bytes_max // self.db.pragma("page_size")))
             self.store_id = str(self._meta("store"))
-        except BaseException:
+        except BaseException as error:
             self._unlock()
+            if isinstance(error, apsw.Error):
+                raise translate(error, self.path) from None
             raise
         self.reader = Reader(self.db)
         self._fresh: list[int] = []
@@ -127,6 +131,18 @@ class Store:
                 self.db.execute(f"pragma user_version = {FORMAT}")
         except apsw.FullError:
             raise StoreFull(str(self.path), "no space for a new store") from None
+
+    def _check_length(self) -> None:
+        """See that nothing was cut off the file: SQLite reads the rest of a page that is missing as zeros, in silence.
+
+        Raises:
+            StoreDamaged: something was.
+        """
+        pages = self._row("select page_count, page_size from pragma_page_count, pragma_page_size")
+        logged, copied = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        size = self.path.stat().st_size
+        if logged == copied and size < pages[0] * pages[1]:
+            raise StoreDamaged(str(self.path), f"damaged: {size} bytes are left of {pages[0] * pages[1]}")
 
     def _rows(self, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
         return self.db.execute(statement, bind).fetchall()
