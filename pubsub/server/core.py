@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.clock import MICROSECONDS, Stamps
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import DecodeError
+from pubsub.errors import DecodeError, StoreDamaged
 from pubsub.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
 from pubsub.protocol.batch import check_batch
 from pubsub.protocol.codec import split_topics
@@ -111,6 +111,8 @@ class ServerCore:
         self.counters: Counter[str] = Counter()
         self.full = False
         """Whether the disk is full: puts and subscriptions are answered so."""
+        self.damaged: set[str] = set()
+        """Topics of which some could not be read."""
         self.disk: Callable[[], dict[str, int]] = dict
         """Gives sizes in bytes that the shell knows, for reports."""
         self._answers: list[tuple[Origin, Status | Transfer]] = []
@@ -261,8 +263,17 @@ class ServerCore:
         topic.waiting_bytes, topic.measured_total = 0, topic.open.total
         for log_id, floor in topic.floors().items():
             log = topic.logs[log_id]
-            before = None if floor >= log.end else self.reader.total_before(log.number, floor)
+            try:
+                before = None if floor >= log.end else self.reader.total_before(log.number, floor)
+            except StoreDamaged:
+                self.found_damaged(topic)
+                before = 0
             topic.waiting_bytes += 0 if before is None else log.total - before
+
+    def found_damaged(self, topic: Topic) -> None:
+        """Some of a topic cannot be read: it is not served beyond that, and said so; other topics are."""
+        self.damaged.add(topic.name)
+        self.counters["damaged reads"] += 1
 
     def _ask_for(self, origin: Origin, put: Put) -> None:
         """A put that is taken only while the topic is whole."""
@@ -427,7 +438,12 @@ class ServerCore:
         key = (legs, records, size)
         answer = joined.get(key)
         if answer is None:
-            answer = joined[key] = collect(topic, legs, self.reader, self.publishers, records, size)
+            try:
+                answer = joined[key] = collect(topic, legs, self.reader, self.publishers, records, size)
+            except StoreDamaged:
+                self.found_damaged(topic)
+                self._end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
+                return
             self.marks.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
             self.counters["damaged batches"] += len(answer.damaged)
             self._delivered_bytes += len(answer.body)

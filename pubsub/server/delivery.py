@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from zlib import crc32
 
+from pubsub.errors import StoreDamaged
 from pubsub.limits import BATCH_RECORDS_MAX
 from pubsub.protocol.batch import HEAD_BYTES, Buffer, batch_count, batch_ends
 from pubsub.protocol.messages import Outcome
@@ -119,6 +120,9 @@ class _Walk:
                     self._leg(leg, log, legs[index + 1 :])
         except _Full:
             return
+        except StoreDamaged:
+            if not self.builder.records:
+                raise  # What came before it is handed out first.
 
     def _leg(self, leg: Leg, log: Log, others: Sequence[Leg]) -> None:
         high = log.end if leg.high is None else min(leg.high, log.end)
@@ -204,6 +208,9 @@ def collect(
         publishers: names, by number.
         records_max: at most so many records, at least 1.
         bytes_max: at most so many bytes of records, but always one record.
+
+    Raises:
+        StoreDamaged: the very next of it cannot be read, nor how far that goes.
     """
     walk = _Walk(topic, reader, publishers, records_max, bytes_max)
     walk.run(legs)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import apsw
 
 from pubsub.limits import OFFSET_BITS
 from pubsub.protocol.batch import Buffer
+from pubsub.server.database import translate
 from pubsub.server.delivery import Batch
 
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -31,6 +33,8 @@ class Reader:
 
     Args:
         db: the store's connection.
+
+    Its methods raise StoreDamaged where a page of the file is not one: what is read then is known only in part.
     """
 
     def __init__(self, db: apsw.Connection) -> None:
@@ -39,7 +43,10 @@ class Reader:
         self._cache_bytes = 0
 
     def _rows(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
-        return self._db.execute(statement, bind).fetchall()
+        try:
+            return self._db.execute(statement, bind).fetchall()
+        except apsw.CorruptError as error:
+            raise translate(error, Path(self._db.filename)) from None
 
     def _row(self, statement: str, bind: tuple[Any, ...]) -> Any:
         rows = self._rows(statement, bind)
@@ -77,13 +84,17 @@ class Reader:
     def _piece(self, key: int, high: int, rows: int) -> list[Any]:
         """The next so many rows, or fewer where their bodies are large."""
         piece, size = [], 0
-        cursor = self._db.execute(f"{_BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
-        for row in cursor:
-            piece.append(row)
-            size += len(row[-1] or b"")
-            if size >= PIECE_BYTES_MAX:
-                cursor.close()
-                break
+        try:
+            cursor = self._db.execute(f"{_BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
+            for row in cursor:
+                piece.append(row)
+                size += len(row[-1] or b"")
+                if size >= PIECE_BYTES_MAX:
+                    cursor.close()
+                    break
+        except apsw.CorruptError as error:
+            if not piece:
+                raise translate(error, Path(self._db.filename)) from None
         return piece
 
     def _holding(self, base: int, offset: int) -> int | None:

@@ -18,8 +18,9 @@ def report(core: ServerCore, now: float) -> bytes:
     Returns:
         An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`, `counters`,
         `disk` (bytes), `proxies` (each with `address`, `alive`, `silence_seconds`, `problem`) and `topics`: by name,
-        each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too), `backlog`
-        (records waiting for the slowest subscriber) and `subscribers` (each with `waiting`, `polling`, `acknowledged`).
+        each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too), `damaged`
+        (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and `subscribers`
+        (each with `waiting`, `polling`, `acknowledged`).
     """
     proxies = [
         {
@@ -60,6 +61,7 @@ def _topic(core: ServerCore, topic: Topic) -> dict[str, Any]:
         "publishers": len(topic.last),
         "others": sorted(topic.others),
         "frozen": topic.frozen,
+        "damaged": topic.name in core.damaged,
         "backlog": max((facts["waiting"] for facts in subscribers.values()), default=0),
         "subscribers": subscribers,
     }

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from pubsub.clock import MICROSECONDS
+from pubsub.errors import StoreDamaged
 from pubsub.server.changes import BatchesDiscarded, Change, LogTrimmed, LogUsedUp, SkipDropped
 from pubsub.server.delivery import BatchReader
 from pubsub.server.join import drop_unused_skips
@@ -110,7 +111,10 @@ class Retention:
             del self._at[name]
             topic = core.topics.get(name)
             if topic is not None and not topic.frozen:
-                self._examine(core, topic, now)
+                try:
+                    self._examine(core, topic, now)
+                except StoreDamaged:  # It keeps what it holds.
+                    core.found_damaged(topic)
         out: list[Change] = self._discard(core) if self._discarded else []
         if self._allowed:
             out += self._trim(core, now)
@@ -172,7 +176,12 @@ class Retention:
             # A leg may have come to hold, since it was found, what nobody held then.
             cut = min(cut, topic.floors()[log_id])
             if log.low < cut:
-                low, taken, freed = _piece(core.reader, log, cut, batches, size)
+                try:
+                    low, taken, freed = _piece(core.reader, log, cut, batches, size)
+                except StoreDamaged:
+                    core.found_damaged(topic)
+                    self._allowed.popleft()
+                    continue
                 batches, size = batches - taken, size - freed
                 out += self._trimmed(core, topic, log, low)
             if log.low >= cut:
