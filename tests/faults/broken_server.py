@@ -1,4 +1,4 @@
-"""A server that is broken on purpose: `python -m tests.faults.broken_server BREAKAGE FILE server start …`.
+"""A server that is broken on purpose: `python -m tests.faults.broken_server BREAKAGE,… FILE server start …`.
 
 Some breakages begin when FILE is there, so that a test chooses the moment.
 """
@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 import pubsub.server.core
+import pubsub.server.store
 from pubsub.cli import main
+from pubsub.protocol import Outcome, Status
+from pubsub.server.changes import BatchAppended
+from pubsub.server.checkpoint import Checkpointer
+from pubsub.server.core import ServerCore
+from pubsub.server.links import Outgoing
 from pubsub.server.store import Store
 from pubsub.server.topic import Entry, Topic, Verdict
 
@@ -66,10 +75,95 @@ def answer_before_commit(begin: Path) -> None:
     _patch(Store, "commit", commit)
 
 
-def small_files(begin: Path) -> None:
+def no_larger_files(begin: Path) -> None:
     """No file grows beyond so many bytes as FILE says."""
     limit = int(begin.read_text())
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
+class _File(apsw.VFSFile):
+    """A file of the operating system's that says when it is written and synced, and may refuse to be synced."""
+
+    before_write: Callable[[str], None] = staticmethod(lambda _: None)
+    before_sync: Callable[[str], None] = staticmethod(lambda _: None)
+    after_sync: Callable[[str], None] = staticmethod(lambda _: None)
+
+    def __init__(self, name: Any, flags: list[int]) -> None:
+        super().__init__("unix", name, flags)
+        path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+        self._name = Path(path).name
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        self.before_write(self._name)
+        super().xWrite(data, offset)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        self.before_sync(self._name)
+        super().xSync(flags)
+        self.after_sync(self._name)
+
+
+class _Disk(apsw.VFS):
+    def __init__(self) -> None:
+        super().__init__("test", "unix", makedefault=True)
+
+    def xOpen(self, name: Any, flags: list[int]) -> _File:  # noqa: N802
+        return _File(name, flags)
+
+
+_disks: list[_Disk] = []
+
+
+def _own_disk() -> None:
+    """Have SQLite use our files. They share no memory, so there is one connection, and no checkpoints beside it."""
+    if not _disks:
+        _disks.append(_Disk())
+        _patch(pubsub.server.store, "_PRAGMAS", (("locking_mode", "exclusive"), *pubsub.server.store._PRAGMAS))
+        _patch(Checkpointer, "start", lambda _: None)
+        _patch(Checkpointer, "stop", lambda _: None)
+
+
+def fail_to_sync(begin: Path) -> None:
+    """Every fsync fails while FILE is there."""
+
+    def refuse(_: str) -> None:
+        if begin.exists():
+            raise apsw.IOError("the test's disk does not sync")
+
+    _own_disk()
+    _File.before_sync = staticmethod(refuse)
+
+
+def record_syncs(begin: Path) -> None:
+    """FILE.book lists, in order: put N (up to this counter), write, sync (of the log), answer N."""
+    lines = begin.with_suffix(".book").open("a", buffering=1)
+
+    def on_log(word: str) -> Callable[[str], None]:
+        return staticmethod(lambda name: lines.write(f"{word}\n") if name.endswith("-wal") else None)
+
+    _own_disk()
+    _File.before_write, _File.after_sync = on_log("write"), on_log("sync")
+    append, outgoing = Store._APPLY[BatchAppended], ServerCore.outgoing
+
+    def recording_append(self: Store, change: BatchAppended) -> object:
+        lines.write(f"put {change.counter + change.count - 1}\n")
+        return append(self, change)
+
+    def recording_outgoing(self: ServerCore, now: float) -> list[Outgoing]:
+        messages = outgoing(self, now)
+        for out in messages:
+            if isinstance(out.message, Status) and out.message.outcome is Outcome.SUCCESS and out.message.last > 0:
+                lines.write(f"answer {out.message.last}\n")
+        return messages
+
+    Store._APPLY[BatchAppended] = recording_append
+    _patch(ServerCore, "outgoing", recording_outgoing)
+
+
+def sync_nothing(_: Path) -> None:
+    """Commits are not synced."""
+    pragmas = pubsub.server.store._PRAGMAS
+    _patch(pubsub.server.store, "_PRAGMAS", tuple((name, 1 if name == "synchronous" else v) for name, v in pragmas))
 
 
 BREAKAGES = {
@@ -80,7 +174,10 @@ BREAKAGES = {
         take_without_predecessors,
         ignore_last,
         answer_before_commit,
-        small_files,
+        no_larger_files,
+        fail_to_sync,
+        record_syncs,
+        sync_nothing,
     )
 }
 
@@ -91,5 +188,6 @@ def _patch(owner: Any, name: str, value: object) -> None:
 
 
 if __name__ == "__main__":
-    BREAKAGES[sys.argv[1]](Path(sys.argv[2]))
+    for breakage in sys.argv[1].split(","):
+        BREAKAGES[breakage](Path(sys.argv[2]))
     sys.exit(main(sys.argv[3:]))
