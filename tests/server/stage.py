@@ -75,7 +75,9 @@ class Stage:
 
     def open(self) -> None:
         self.store = FailingStore(self.settings.directory, bytes_max=self.settings.store_bytes_max)
-        self.serving = Serving(self.settings, self.store, Reserve(), Random(self.now), self.now, self.wall)
+        self.serving = Serving(
+            self.settings, self.store, Reserve(), Random(f"{self.settings.id} {self.now}"), self.now, self.wall
+        )
         self.core = self.serving.core
 
     def close(self) -> None:

@@ -1,0 +1,284 @@
+"""A topic on its way between two servers: real stores, a wire between them that the test holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from pubsub.protocol import Get, Merge, Outcome, Put, Records, Subscribe, Transfer, Unsubscribe, encode_batch
+from pubsub.server.links import LISTENER, Origin, Outgoing
+from tests.server.stage import STORE, Stage
+
+ADDRESS = {"s1": "tcp://127.0.0.1:11", "s2": "tcp://127.0.0.1:12", "s3": "tcp://127.0.0.1:13"}
+
+
+class Pair:
+    """Servers that reach each other, one loop each in turn; `lose` drops a step on the wire."""
+
+    def __init__(self, directory: Path, *names: str) -> None:
+        self.stages = {
+            name: Stage(directory / name, id=name, advertise=ADDRESS[name], skew_seconds=0.0) for name in names
+        }
+        self.lose: set[str] = set()
+        self.crash: tuple[str, str] | None = None
+        """(server, step): it is killed when it is about to send that step."""
+        self.steps: list[str] = []
+
+    def __getitem__(self, name: str) -> Stage:
+        return self.stages[name]
+
+    def turn(self) -> None:
+        for name, stage in self.stages.items():
+            stage.now += 0.3
+            for out in stage.loop():
+                self.carry(name, stage, out)
+
+    def carry(self, name: str, stage: Stage, out: Outgoing) -> None:
+        if not (isinstance(out.link, str) or out.link == LISTENER):
+            return
+        step = out.message.step if isinstance(out.message, Transfer) else "refusal"
+        self.steps.append(step)
+        if self.crash == (name, step):
+            self.crash = None
+            stage.restart()
+            return
+        if step in self.lose:
+            return
+        if isinstance(out.link, str):
+            to = next(server for server, address in ADDRESS.items() if address == out.link)
+            if to in self.stages:
+                origin = Origin(LISTENER, name.encode(), out.source)
+                self.stages[to].core.handle(origin, out.message, self.stages[to].now)
+        else:
+            giver = self.stages[out.origin.decode()]
+            giver.core.handle(Origin(ADDRESS[name], b"", out.destination), out.message, giver.now)
+
+    def turns(self, count: int = 30) -> None:
+        for _ in range(count):
+            self.turn()
+
+    def merge(self, giver: str, receiver: str, topic: str = "t") -> None:
+        self[giver].core.handle(Origin(0, b"", 0), Merge("p1", topic, ADDRESS[receiver]), self[giver].now)
+
+    def holders(self, topic: str = "t") -> list[str]:
+        return [name for name, stage in self.stages.items() if topic in stage.core.topics]
+
+    def close(self) -> None:
+        for stage in self.stages.values():
+            stage.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path, "s1", "s2")
+    yield made
+    made.close()
+
+
+def put(stage: Stage, sender: str, counter: int, previous: int, *bodies: bytes) -> Outcome:
+    return stage.ask(message(sender, counter, previous, *bodies)).outcome
+
+
+def message(sender: str, counter: int, previous: int, *bodies: bytes) -> Put:
+    body = encode_batch(bodies)
+    return Put(sender, "t", counter, STORE, len(bodies), previous, crc32(body), body=body)
+
+
+def take(stage: Stage, who: str, number: int = 5, last: tuple[str, int] | None = None) -> list[bytes]:
+    """Everything a subscriber is still to receive."""
+    out: list[bytes] = []
+    while True:
+        status = stage.ask(Get(who, "t", last, number, number, records_max=100))
+        if status.outcome is not Outcome.SUCCESS:
+            assert status.outcome is Outcome.EMPTY
+            return out
+        out += Records(bytes(status.body)).bodies()
+        last = status.message
+
+
+def split(pair: Pair) -> None:
+    """Both hold the topic: bob and alice's puts at s1, eve and carl's at s2."""
+    for name, subscriber, publisher in (("s1", "bob", "alice"), ("s2", "eve", "carl")):
+        pair[name].ask(Subscribe(subscriber, "t", 5, 5))
+        pair[name].now += 1.0
+        assert put(pair[name], publisher, 10, 0, b"%s1" % publisher.encode(), b"%s2" % publisher.encode()) == "success"
+
+
+def test_two_holders_become_one_and_everyone_gets_all_once(pair: Pair) -> None:
+    split(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    assert take(pair["s1"], "bob") == [b"alice1", b"alice2", b"carl1", b"carl2"]
+    assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
+
+
+def test_what_was_put_in_the_loop_that_freezes_travels_too(pair: Pair) -> None:
+    split(pair)
+    pair.merge("s2", "s1")
+    giver = pair["s2"]
+    for out in giver.loop():
+        pair.carry("s2", giver, out)
+    answers = [out for out in pair["s1"].loop() if isinstance(out.message, Transfer)]
+    late = giver.say(message("carl", 12, 11, b"late"))
+    for out in answers:
+        pair.carry("s1", pair["s1"], out)
+    pair.turns()
+    assert giver.answered(late).outcome is Outcome.SUCCESS
+    assert pair.holders() == ["s1"]
+    assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"late", b"alice1", b"alice2"]
+
+
+def test_repeats_of_either_side_stay_recognised_and_chains_go_on(pair: Pair) -> None:
+    split(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert put(pair["s1"], "carl", 10, 0, b"carl1", b"carl2") is Outcome.DUPLICATE
+    assert put(pair["s1"], "carl", 12, 11, b"carl3") is Outcome.SUCCESS
+    assert put(pair["s1"], "alice", 20, 15, b"early") is Outcome.GAP
+
+
+def test_positions_given_out_before_the_join_stay_valid(pair: Pair) -> None:
+    split(pair)
+    got = pair["s2"].ask(Get("eve", "t", None, 5, 5, records_max=1))
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert take(pair["s1"], "eve", last=got.message) == [b"carl2", b"alice1", b"alice2"]
+
+
+def test_an_unsubscription_stays_one(pair: Pair) -> None:
+    split(pair)
+    pair["s1"].ask(Subscribe("eve", "t", 3, 3))
+    pair["s2"].ask(Unsubscribe("eve", "t", 6, 6))
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair["s1"].ask(Get("eve", "t", None, 3, 3)).outcome is Outcome.SUPERSEDED
+
+
+def test_a_frozen_topic_is_moved_and_a_waiting_subscriber_is_told(pair: Pair) -> None:
+    split(pair)
+    take(pair["s2"], "eve")
+    waiting = pair["s2"].say(
+        Get("eve", "t", None, 5, 5, after=(pair["s2"].core.topics["t"].open.id, 2), wait_ms=60_000)
+    )
+    pair.lose = {"chunk", "commit"}
+    pair.merge("s2", "s1")
+    pair.turns(5)
+    assert pair["s2"].answered(waiting).outcome is Outcome.MOVED
+    assert put(pair["s2"], "carl", 12, 11, b"no") is Outcome.MOVED
+    assert pair["s2"].ask(Subscribe("new", "t", 9, 9)).outcome is Outcome.MOVED
+    pair.lose = set()
+    pair.turns()
+    assert pair.holders() == ["s1"]
+
+
+@pytest.mark.parametrize("who", ["s1", "s2"])
+@pytest.mark.parametrize("step", ["offer", "accepted", "chunk", "commit", "done"])
+def test_a_crash_of_either_at_any_step_is_repaired_by_repeating(tmp_path: Path, who: str, step: str) -> None:
+    pair = Pair(tmp_path, "s1", "s2")
+    split(pair)
+    pair.crash = (who, step)
+    pair.merge("s2", "s1")
+    pair.turns()
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert take(pair["s1"], "bob") == [b"alice1", b"alice2", b"carl1", b"carl2"]
+    assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
+    assert put(pair["s1"], "carl", 10, 0, b"carl1", b"carl2") is Outcome.DUPLICATE
+    pair.close()
+
+
+@pytest.mark.parametrize("step", ["offer", "accepted", "chunk", "commit", "done"])
+def test_a_step_that_is_lost_is_repeated(pair: Pair, step: str) -> None:
+    split(pair)
+    pair.lose = {step}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    pair.lose = set()
+    pair.turns(40)
+    assert pair.holders() == ["s1"]
+    assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
+
+
+def test_a_topic_moves_to_a_server_that_does_not_hold_it(pair: Pair) -> None:
+    pair["s1"].ask(Subscribe("bob", "t", 5, 5))
+    put(pair["s1"], "alice", 10, 0, b"one", b"two")
+    pair.merge("s1", "s2")
+    pair.turns()
+    assert pair.holders() == ["s2"]
+    assert put(pair["s2"], "alice", 12, 11, b"three") is Outcome.SUCCESS
+    assert take(pair["s2"], "bob") == [b"one", b"two", b"three"]
+
+
+def test_a_topic_that_moves_there_and_back_is_whole_again(pair: Pair) -> None:
+    pair["s1"].ask(Subscribe("bob", "t", 5, 5))
+    put(pair["s1"], "alice", 10, 0, b"one")
+    for giver, receiver in (("s1", "s2"), ("s2", "s1"), ("s1", "s2")):
+        pair.merge(giver, receiver)
+        pair.turns(40)
+        assert pair.holders() == [receiver]
+        pair[receiver].restart()
+    assert put(pair["s2"], "alice", 10, 0, b"one") is Outcome.DUPLICATE
+    assert take(pair["s2"], "bob") == [b"one"]
+
+
+def test_crossing_offers_leave_one_holder(pair: Pair) -> None:
+    split(pair)
+    pair.merge("s2", "s1")
+    pair.merge("s1", "s2")
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+
+
+def test_an_offer_of_a_log_that_was_joined_is_answered_done_whatever_came_since(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2", "s3")
+    split(pair)
+    pair.lose = {"done"}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    assert pair.holders() == ["s1", "s2"]
+    pair.lose = set()
+    pair.merge("s1", "s3")
+    pair.turns(60)
+    assert pair.holders() == ["s3"]
+    assert take(pair["s3"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
+    pair.close()
+
+
+def test_a_merge_that_is_out_of_date_does_nothing(pair: Pair) -> None:
+    split(pair)
+    log = pair["s2"].core.topics["t"].open.id
+    pair.merge("s2", "s1")
+    pair.turns()
+    pair["s1"].core.handle(Origin(0, b"", 0), Merge("p1", "t", ADDRESS["s2"], log), pair["s1"].now)
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+
+
+def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair) -> None:
+    split(pair)
+    log = pair["s2"].core.topics["t"].open.id
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert pair["s2"].store.db.execute("select count(*) from batch").fetchall() == [(0,)]
+    assert pair["s2"].store.reader.log_state(log) == "given"
+    assert pair["s1"].store.reader.log_state(log) == "held"
+
+
+def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: Pair) -> None:
+    split(pair)
+    pair["s1"].fail_commit = True
+    pair.merge("s2", "s1")
+    pair.turns(10)
+    assert pair["s1"].core.full
+    pair["s1"].fail_commit = False
+    pair["s1"].serving.check_full(pair["s1"].now)
+    pair.merge("s2", "s1")  # A proxy asks again each second.
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert take(pair["s1"], "bob") == [b"alice1", b"alice2", b"carl1", b"carl2"]
