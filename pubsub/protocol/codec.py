@@ -67,6 +67,7 @@ _TARGET = _Kind(str, _matching("an ID or -", lambda text: text == "-" or is_id(t
 _TOPIC = _Kind(str, _matching("a topic", is_topic))
 _HEX = _Kind(str, _matching("16 hex digits", is_hex))
 _WORD = _Kind(str, _matching("a word of printable ASCII", lambda text: _TEXT.fullmatch(text) is not None))
+_ACTION = _Kind(str, _matching("an action", lambda text: re.fullmatch("[a-z]{1,20}", text) is not None))
 _NUMBER = _Kind(str, parse_number)
 _FLAG = _Kind(str, _flag)
 _START = _Kind(str, _start)
@@ -304,6 +305,20 @@ _CODECS: Final = (
         body="bytes",
     ),
     _Codec("REPORT", m.Report, (_SENDER, ("target", _TARGET))),
+    _Codec(
+        "OPERATE",
+        m.Operate,
+        (_SENDER, ("target", _TARGET), ("action", _ACTION)),
+        (
+            ("topic", "topic", _TOPIC),
+            ("server", "server", _ID),
+            ("address", "address", _WORD),
+            ("subscriber", "subscriber", _ID),
+            ("log", "log", _HEX),
+            ("store", "store", _HEX),
+            ("stop", "stop", _FLAG),
+        ),
+    ),
     _Codec(
         "STATUS",
         m.Status,

@@ -289,6 +289,32 @@ class Report:
 
 
 @dataclass(slots=True)
+class Operate:
+    """OPERATE: an operator has something done. Answered like any request; a repeat finds it done.
+
+    Attributes:
+        target: a server's ID, which the proxy passes it on to; "-" for the proxy itself.
+        action: what is to be done (docs/operations.md lists them); the fields that follow say to what.
+        server: another server, by its ID.
+        address: where that server is reached by servers.
+        log: of the topic, at that server.
+        store: that server's.
+        stop: 1: the action is to end.
+    """
+
+    sender: str
+    target: str
+    action: str
+    topic: str = ""
+    server: str = ""
+    address: str = ""
+    subscriber: str = ""
+    log: str = ""
+    store: str = ""
+    stop: int = 0
+
+
+@dataclass(slots=True)
 class Status:
     """STATUS: the answer to every other message.
 
@@ -342,5 +368,6 @@ Message = (
     | Merge
     | Transfer
     | Report
+    | Operate
     | Status
 )

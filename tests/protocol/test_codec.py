@@ -16,6 +16,7 @@ from pubsub.protocol.messages import (
     Heartbeat,
     Merge,
     Message,
+    Operate,
     Outcome,
     Periodic,
     Publish,
@@ -113,6 +114,19 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         body=bodies,
     ),
     Report: st.builds(Report, sender=ids, target=ids | st.just("-")),
+    Operate: st.builds(
+        Operate,
+        sender=ids,
+        target=ids | st.just("-"),
+        action=st.from_regex(r"[a-z]{1,20}", fullmatch=True),
+        topic=st.just("") | topics,
+        server=names,
+        address=words,
+        subscriber=names,
+        log=st.just("") | hexes,
+        store=st.just("") | hexes,
+        stop=flags,
+    ),
     Status: st.builds(
         Status,
         sender=ids,
@@ -277,6 +291,8 @@ def test_a_field_that_is_insisted_on_and_not_known_refuses_the_message():
         (HEAD.replace(b"PUT", b"put"), "no message is named"),
         (HEAD.replace(b"\r\n\r\n", b"\n\n"), "no end of the header"),
         (b"REPORT a - !v=1\r\n\r\nbody", "with a body"),
+        (b"OPERATE a - !v=1\r\n\r\n", "an action"),
+        (b"OPERATE a s1 Move! !v=1\r\n\r\n", "not an action"),
         (b"PUT " + b"a=1 " * HEADER_FIELDS_MAX + b"!v=1\r\n\r\n", "fields, above"),
         (b"PUT " + b"x" * HEADER_LENGTH_MAX + b"\r\n\r\n", "no end of the header within"),
         (b"STATUS s1 fine !v=1\r\n\r\n", "not a status"),
@@ -353,8 +369,8 @@ def test_the_route_of_a_request_is_read_without_decoding_the_rest(message):
     head, _ = encode(message)
     if isinstance(message, Subscribe | Unsubscribe | Get | Read | Put | Stage | Publish):
         assert request_route(head) == (head.split(b" ")[0].decode(), message.sender, message.topic)
-    elif isinstance(message, Report):
-        assert request_route(head) == ("REPORT", message.sender, message.target)
+    elif isinstance(message, Report | Operate):
+        assert request_route(head) == (head.split(b" ", 1)[0].decode(), message.sender, message.target)
 
 
 @given(st.binary(max_size=400))
