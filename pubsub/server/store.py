@@ -97,8 +97,7 @@ class Store:
         try:
             alone = () if vfs is None else (("locking_mode", "exclusive"),)
             self.db = open_database(self.path, (*alone, *_PRAGMAS), vfs=vfs)
-            self._open_format()
-            if vfs is None:
+            if self._open_format() and vfs is None:
                 self._check_length()
             if bytes_max:
                 self.db.pragma("max_page_count", max(64, bytes_max // self.db.pragma("page_size")))
@@ -112,14 +111,15 @@ class Store:
         self._fresh: list[int] = []
         self._newest_stamp = 0
 
-    def _open_format(self) -> None:
+    def _open_format(self) -> bool:
+        """Read the format, or make a new store; whether there was one."""
         found = self.db.pragma("user_version")
         if found > FORMAT:
             raise StoreNewer(str(self.path), found, FORMAT)
         if found == FORMAT:
             if self.db.pragma("application_id") != APPLICATION_ID:
                 raise StoreDamaged(str(self.path), "not a server's store")
-            return
+            return True
         if self._row("select 1 from sqlite_schema"):
             raise StoreDamaged(str(self.path), "a database, but not a server's store")
         try:
@@ -131,6 +131,7 @@ class Store:
                 self.db.execute(f"pragma user_version = {FORMAT}")
         except apsw.FullError:
             raise StoreFull(str(self.path), "no space for a new store") from None
+        return False
 
     def _check_length(self) -> None:
         """See that nothing was cut off the file: SQLite reads the rest of a page that is missing as zeros, in silence.
@@ -138,11 +139,13 @@ class Store:
         Raises:
             StoreDamaged: something was.
         """
-        pages = self._row("select page_count, page_size from pragma_page_count, pragma_page_size")
-        logged, copied = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        pages, page_bytes = self._row("select page_count, page_size from pragma_page_count, pragma_page_size")
+        if self.path.stat().st_size >= pages * page_bytes:
+            return
+        logged, copied = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)  # The rest may be in the log.
         size = self.path.stat().st_size
-        if logged == copied and size < pages[0] * pages[1]:
-            raise StoreDamaged(str(self.path), f"damaged: {size} bytes are left of {pages[0] * pages[1]}")
+        if logged == copied and size < pages * page_bytes:
+            raise StoreDamaged(str(self.path), f"damaged: {size} bytes are left of {pages * page_bytes}")
 
     def _rows(self, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
         return self.db.execute(statement, bind).fetchall()
