@@ -45,7 +45,7 @@ from pubsub.server.links import LISTENER, Links, Origin, Outgoing
 from pubsub.server.marks import Marks
 from pubsub.server.moves import Moves
 from pubsub.server.polls import Poll, Polls
-from pubsub.server.report import report
+from pubsub.server.report import TOPICS_MAX, TOPICS_PER_SECOND, report
 from pubsub.server.retention import Retention
 from pubsub.server.topic import Entry, Log, Topic, Verdict, judge
 from pubsub.server.wholeness import Wholeness
@@ -120,6 +120,7 @@ class ServerCore:
         self._count_change = True
         self._change_stored = self.change
         self._delivered_bytes = 0
+        self._reported = 0.0, b""
         self.moves = Moves(self, random, now)
 
     # What comes in
@@ -142,7 +143,7 @@ class ServerCore:
         elif isinstance(message, Subscribe | Unsubscribe):
             self._subscribe(origin, message, now)
         elif isinstance(message, Report):
-            self._answer(origin, Outcome.SUCCESS, body=report(self, now))
+            self._answer(origin, Outcome.SUCCESS, body=self._report(now))
         elif isinstance(message, Merge) and not origin.origin:
             self.moves.merge(message, now)
         elif origin.origin or not isinstance(message, Status | Heartbeat):
@@ -160,6 +161,13 @@ class ServerCore:
             self.moves.refused(origin, message, now)
         else:
             self.refuse(origin, f"{type(message).__name__} is not served here", now)
+
+    def _report(self, now: float) -> bytes:
+        made_at, body = self._reported
+        if not body or (now - made_at) * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self.topics)):
+            body = report(self, now)
+            self._reported = now, body
+        return body
 
     def refuse(self, origin: Origin, reason: str, now: float) -> None:
         """Answer a request whose bytes cannot be served.

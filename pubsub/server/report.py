@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.protocol.names import format_position
 from pubsub.server.topic import Entry, Topic
 
 if TYPE_CHECKING:
     from pubsub.server.core import ServerCore
+
+
+TOPICS_MAX: Final = 10_000
+SUBSCRIBERS_MAX: Final = 20_000
+"""Named in one report, the subscribers of all topics together: a report fits into a message, and holds nobody up."""
+
+TOPICS_PER_SECOND: Final = 10_000
+"""A report of so many topics is good for one second: whoever asks all the time costs no more than who asks once."""
 
 
 def report(core: ServerCore, now: float) -> bytes:
@@ -21,7 +29,14 @@ def report(core: ServerCore, now: float) -> bytes:
         each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too), `damaged`
         (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and `subscribers`
         (each with `waiting`, `polling`, `acknowledged`).
+        `left_out` counts topics and subscribers beyond the limits.
     """
+    names = sorted(core.topics)
+    topics: dict[str, Any] = {}
+    room = SUBSCRIBERS_MAX
+    for name in names[:TOPICS_MAX]:
+        topics[name] = _topic(core, core.topics[name], room)
+        room -= len(topics[name]["subscribers"])
     proxies = [
         {
             "address": address,
@@ -43,15 +58,18 @@ def report(core: ServerCore, now: float) -> bytes:
         "counters": dict(core.counters),
         "disk": core.disk(),
         "proxies": proxies,
-        "topics": {name: _topic(core, topic) for name, topic in sorted(core.topics.items())},
+        "topics": topics,
+        "left_out": {
+            "topics": len(names) - len(topics),
+            "subscribers": sum(topic.pop("left_out") for topic in topics.values()),
+        },
     }
     return json.dumps(facts, separators=(",", ":")).encode()
 
 
-def _topic(core: ServerCore, topic: Topic) -> dict[str, Any]:
-    subscribers = {
-        name: _subscriber(core, topic, name, entry) for name, entry in sorted(topic.entries.items()) if entry.on
-    }
+def _topic(core: ServerCore, topic: Topic, room: int) -> dict[str, Any]:
+    entries = [(name, topic.entries[name]) for name in sorted(topic.entries) if topic.entries[name].on]
+    subscribers = {name: _subscriber(core, topic, name, entry) for name, entry in entries[:room]}
     core.measure(topic)
     return {
         "log": topic.open.id,
@@ -62,8 +80,9 @@ def _topic(core: ServerCore, topic: Topic) -> dict[str, Any]:
         "others": sorted(topic.others),
         "frozen": topic.frozen,
         "damaged": topic.name in core.damaged,
-        "backlog": max((facts["waiting"] for facts in subscribers.values()), default=0),
+        "backlog": max((topic.waiting(entry.legs) for _, entry in entries), default=0),
         "subscribers": subscribers,
+        "left_out": len(entries) - len(subscribers),
     }
 
 

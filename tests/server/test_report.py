@@ -1,0 +1,73 @@
+"""What a server tells operators."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pubsub.protocol import Get, Report
+from pubsub.server import report as report_module
+from tests.server.stage import Stage
+
+
+def ask(stage: Stage) -> Any:
+    stage.now += 1.0
+    return json.loads(bytes(stage.ask(Report("op", "s1")).body))
+
+
+def test_it_says_what_is_held_and_who_holds_it_up(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    stage.subscribe("carol", "t", 6)
+    stage.subscribe("gone", "t", 7)
+    stage.unsubscribe("gone", "t", 8)
+    stage.put("t", 1, [b"a", b"b", b"c"])
+    stage.put("t", 4, [b"d"], sender="erin")
+    stage.get("bob", "t", (log, 3), 5)
+    stage.get("bob", "t", (log, 4), 5, records_max=0)
+    stage.say(Get("bob", "t", (log, 4), 5, 5, wait_ms=60_000))
+    stage.loop()
+    facts = ask(stage)
+    assert (facts["role"], facts["id"], facts["full"]) == ("server", "s1", False)
+    assert facts["counters"]["records"] == 4
+    topic = facts["topics"]["t"]
+    assert (topic["log"], topic["records"], topic["publishers"], topic["backlog"]) == (log, 4, 2, 4)
+    assert topic["bytes"] == stage.core.topics["t"].open.total
+    assert topic["subscribers"] == {
+        "bob": {"waiting": 0, "polling": True, "acknowledged": f"{log}.4", "number": 5},
+        "carol": {"waiting": 4, "polling": False, "acknowledged": f"{log}.0", "number": 6},
+    }
+
+
+def test_it_says_which_proxies_are_heard(stage: Stage) -> None:
+    stage.sleep(5)
+    proxies = ask(stage)["proxies"]
+    assert [(proxy["address"], proxy["alive"]) for proxy in proxies] == [
+        ("tcp://127.0.0.1:1", True),
+        ("tcp://127.0.0.1:2", False),
+    ]
+
+
+def test_it_has_a_limit_and_says_what_is_left_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_module, "TOPICS_MAX", 2)
+    monkeypatch.setattr(report_module, "SUBSCRIBERS_MAX", 3)
+    for topic in ("a", "b", "c"):
+        for who in ("x", "y"):
+            stage.subscribe(who, topic, 5)
+    stage.put("b", 1)
+    facts = ask(stage)
+    assert {name: list(topic["subscribers"]) for name, topic in facts["topics"].items()} == {
+        "a": ["x", "y"],
+        "b": ["x"],
+    }
+    assert facts["topics"]["b"]["backlog"] == 1
+    assert facts["left_out"] == {"topics": 1, "subscribers": 1}
+
+
+def test_who_asks_all_the_time_costs_one_report(stage: Stage) -> None:
+    stage.put("t", 1)
+    first = stage.ask(Report("op", "s1")).body
+    assert stage.ask(Report("op", "s1")).body is first
+    stage.now += 0.1
+    assert stage.ask(Report("op", "s1")).body is not first

@@ -1,0 +1,269 @@
+"""One file, one writer, one transaction: what is opened, refused, kept and found again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from pubsub.errors import ConfigurationError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.server import changes as c
+from pubsub.server.legs import Leg
+from pubsub.server.store import FILE, FORMAT, Store, read_legs, write_legs
+from pubsub.server.topic import Entry
+
+A, B = "a" * 16, "b" * 16
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path)
+    yield store
+    store.close()
+
+
+def batch(offset: int, count: int = 1, size: int = 8, log: int = 1, **more: Any) -> c.BatchAppended:
+    body = offset.to_bytes(8, "big") * (size // 8)
+    facts = {"publisher": 1, "counter": offset, "stamp": 1000 + offset, "checksum": 5, "total": (offset - 1) * 8}
+    return c.BatchAppended(log, offset, count, body=body, **(facts | more))
+
+
+TOPIC: list[c.Change] = [
+    c.PublisherSeen(1, f"alice/{A}"),
+    c.LogOpened(1, A, 1),
+    c.TopicChanged(1, "t", 1, (Leg(A, 1),), ""),
+    c.LastMoved(1, 1, 9),
+    c.EntryChanged(1, "bob", 5, 6, True, 7, (A, 2), (Leg(A, 3, 9, 2, 8), Leg(A, 9))),
+]
+
+
+def apply(store: Store, *changes: c.Change) -> None:
+    with store.guarded():
+        store.apply(changes)
+
+
+def test_everything_that_is_changed_is_found_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    apply(store, *TOPIC, batch(1, 4), batch(5, 2))
+    apply(store, c.LastMoved(1, 1, 11), c.ChangeCounted(3, 44))
+    name = store.store_id
+    store.close()
+    store = Store(tmp_path)
+    assert store.store_id == name
+    (topic,) = store.topics()
+    assert (topic.number, topic.name, topic.spine, topic.last) == (1, "t", (Leg(A, 1),), {1: 11})
+    assert (topic.open.id, topic.open.low, topic.open.end, topic.open.total) == (A, 1, 7, 40)
+    assert topic.entries == {"bob": Entry(5, 6, True, 7, (A, 2), (Leg(A, 3, 9, 2, 8), Leg(A, 9)))}
+    assert store.publishers() == ["", f"alice/{A}"]
+    assert store.next_numbers() == (2, 2, 1)
+    assert [found.name for found in store.topics("t")] == ["t"]
+    assert list(store.topics("u")) == []
+    assert store.stamp() == 1005  # the newest batch's, which is above the one that was counted
+    store.close()
+
+
+def test_each_start_is_a_higher_incarnation_whatever_the_clock_says(tmp_path: Path) -> None:
+    incarnations = []
+    for wall in (1000, 5, 2**40):
+        store = Store(tmp_path)
+        incarnations.append(store.start(wall, "s1"))
+        assert store.server_id == "s1"
+        store.close()
+    assert incarnations == [(1000, 0), (1001, 0), (2**40, 0)]
+
+
+def test_a_log_of_which_everything_went_keeps_its_end(store: Store) -> None:
+    apply(store, *TOPIC, batch(1, 4), batch(5, 2))
+    apply(store, c.LogTrimmed(1, 5, 7, 40))
+    (topic,) = store.topics()
+    assert (topic.open.low, topic.open.end) == (5, 7)
+    apply(store, c.LogTrimmed(1, 7, 7, 40))
+    (topic,) = store.topics()
+    assert (topic.open.low, topic.open.end, topic.open.total) == (7, 7, 40)
+
+
+def test_what_fails_leaves_nothing_behind(store: Store) -> None:
+    apply(store, *TOPIC)
+
+    def fails() -> None:
+        with store.guarded():
+            store.apply([batch(1), c.LastMoved(1, 1, 99)])
+            assert len(list(store.reader.batches(1, 1, 9))) == 1  # the open transaction is seen
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert list(store.reader.batches(1, 1, 9)) == []
+    assert not store.db.in_transaction
+    (topic,) = store.topics()
+    assert (topic.last, topic.open.end) == ({1: 9}, 1)
+
+
+def test_a_limit_on_the_file_is_a_full_disk(tmp_path: Path) -> None:
+    store = Store(tmp_path, bytes_max=4 * MIB)
+    apply(store, *TOPIC)
+
+    def fill() -> None:
+        for offset in range(1, 100):
+            apply(store, batch(offset, size=MIB // 4))
+
+    with pytest.raises(StoreFull):
+        fill()
+    held = store.db.execute("select count(*) from batch").fetchone()
+    assert 5 < held[0] < 16
+    assert store.room_bytes() < MIB
+    apply(store, c.EntryChanged(1, "bob", 5, 6, True, 7, (A, 9), (Leg(A, 10),)))  # an acknowledgement still goes
+    apply(store, c.LogTrimmed(1, 5, 20, 0))
+    assert store.room_bytes() >= store.free_bytes() >= MIB - MIB // 8
+    apply(store, batch(50, size=MIB // 4))
+    assert set(store.sizes()) == {"store", "log"}
+    store.close()
+
+
+def test_a_batch_that_is_set_aside_keeps_its_place(store: Store) -> None:
+    apply(store, *TOPIC, batch(1), batch(2))
+    for _ in range(2):
+        apply(store, c.BatchQuarantined(1, 1))
+    first, second = store.reader.batches(1, 1, 3)
+    assert first.body is None
+    assert second.body is not None
+    ((_, checksum, body),) = store.db.execute("select * from quarantine").fetchall()
+    assert (checksum, bytes(body)) == (5, (1).to_bytes(8, "big"))
+
+
+def test_a_given_topic_leaves_tombstones_and_its_batches_go(store: Store) -> None:
+    apply(store, *TOPIC, batch(1), batch(2))
+    apply(store, c.TopicGiven(1, "s2 tcp://h:1"))
+    assert list(store.topics()) == []
+    assert store.reader.log_state(A) == "given"
+    assert store.discarded() == [1]
+    apply(store, c.BatchesDiscarded(1, 3, True))
+    assert store.discarded() == []
+    assert store.reader.log_state(A) == "given"
+
+
+def test_batches_of_a_log_that_is_held_are_never_discarded(store: Store) -> None:
+    """The giving was taken back for want of space after its deletion had been queued."""
+    apply(store, *TOPIC, batch(1), batch(2))
+    apply(store, c.BatchesDiscarded(1, 3, True))
+    assert len(list(store.reader.batches(1, 1, 9))) == 2
+
+
+def test_an_incoming_log_is_invisible_until_it_joins(store: Store) -> None:
+    apply(store, *TOPIC, c.LogOpened(2, B, 0, "incoming"), batch(1, 3, log=2, sound=False))
+    (topic,) = store.topics()
+    assert set(topic.logs) == {A}
+    assert store.discarded() == [2]
+    apply(store, c.LogJoined(2, 1, 1, 4, 8), c.SkipStored(1, {1: 7}), c.TopicChanged(1, "t", 1, (Leg(B, 1, 4, 1),), ""))
+    (topic,) = store.topics()
+    assert (set(topic.logs), topic.skips) == ({A, B}, {1: {1: 7}, 2: {}})
+    apply(store, c.LogUsedUp(2), c.SkipDropped(1), c.TopicChanged(1, "t", 1, (), "tcp://h:1"))
+    (topic,) = store.topics()
+    assert (set(topic.logs), topic.absorbed, topic.skips, topic.frozen) == ({A}, {B}, {2: {}}, "tcp://h:1")
+
+
+def test_legs_are_read_as_they_were_written() -> None:
+    legs = (Leg(A, 1, 5, 3, 9), Leg(B, 2**40))
+    assert read_legs(write_legs(legs)) == legs
+
+
+# What cannot be opened
+
+
+def test_a_second_process_is_kept_out(store: Store) -> None:
+    script = "import sys, pathlib; from pubsub.server.store import Store; Store(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", script, str(store.directory)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "StoreInUse" in done.stderr
+    with pytest.raises(StoreInUse):
+        Store(store.directory)
+
+
+def test_a_store_of_a_newer_release_is_refused_untouched(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    db = apsw.Connection(str(tmp_path / FILE))
+    db.pragma("user_version", FORMAT + 1)
+    db.close()
+    before = (tmp_path / FILE).read_bytes()
+    for _ in range(2):
+        with pytest.raises(StoreNewer) as raised:
+            Store(tmp_path)
+        assert (raised.value.found, raised.value.known) == (FORMAT + 1, FORMAT)
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+def test_what_is_no_database_is_damaged_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"x" * 100_000)
+    with pytest.raises(StoreDamaged):
+        Store(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == b"x" * 100_000
+
+
+@pytest.mark.parametrize("application_id", [0, 7])
+def test_somebody_elses_database_is_left_alone(tmp_path: Path, application_id: int) -> None:
+    db = apsw.Connection(str(tmp_path / FILE))
+    db.execute("create table theirs (x)")
+    db.pragma("application_id", application_id)
+    if application_id:
+        db.pragma("user_version", FORMAT)
+    db.close()
+    with pytest.raises(StoreDamaged, match="not a server's store"):
+        Store(tmp_path)
+    db = apsw.Connection(str(tmp_path / FILE))
+    assert [name for (name,) in db.execute("select name from sqlite_schema")] == ["theirs"]
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update topic set open_log = 99",
+        "update topic set spine = 'x'",
+        "update entry set legs = '[[1]]'",
+        "delete from log",
+    ],
+)
+def test_rows_that_contradict_each_other_are_damage(store: Store, statement: str) -> None:
+    apply(store, *TOPIC)
+    store.db.execute(statement)
+    with pytest.raises(StoreDamaged):
+        list(store.topics())
+
+
+def test_a_truncated_file_is_damage_not_an_empty_store(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    apply(store, *TOPIC, *[batch(offset, size=MIB // 4) for offset in range(1, 20)])
+    store.close()
+    with (tmp_path / FILE).open("r+b") as file:
+        file.truncate(MIB)
+
+    def read() -> None:
+        store = Store(tmp_path)
+        try:
+            for topic in store.topics():
+                list(store.reader.batches(topic.open.number, 1, 20))
+        finally:
+            store.close()
+
+    with pytest.raises((StoreDamaged, apsw.CorruptError)):
+        read()
+
+
+def test_an_unwritable_directory_is_a_configuration_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        Store(tmp_path / "file")
+
+
+def test_commits_are_synced_and_the_loop_never_checkpoints(store: Store) -> None:
+    pragmas = {
+        name: store.db.pragma(name) for name in ("journal_mode", "synchronous", "wal_autocheckpoint", "page_size")
+    }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "wal_autocheckpoint": 0, "page_size": 16384}

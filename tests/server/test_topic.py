@@ -1,0 +1,122 @@
+"""What is decided about one topic: batches, subscriptions, positions."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub.limits import NUMBER_MAX
+from pubsub.protocol import Outcome
+from pubsub.server.legs import Leg
+from pubsub.server.topic import Log, Topic, Verdict, judge
+
+A, B = "a" * 16, "b" * 16
+
+
+@pytest.fixture
+def topic() -> Topic:
+    log = Log(1, A)
+    return Topic(1, "t", log, {A: log}, spine=(Leg(A, 1),))
+
+
+@pytest.mark.parametrize(
+    ("last", "counter", "count", "previous", "verdict"),
+    [
+        (0, 1, 1, 0, Verdict.TAKE),
+        (5, 6, 3, 5, Verdict.TAKE),
+        (5, 90, 3, 2, Verdict.TAKE),  # what was between was discarded
+        (5, 5, 1, 4, Verdict.DUPLICATE),
+        (5, 3, 3, 9, Verdict.DUPLICATE),  # a repeat is one, whatever it says came before
+        (5, 8, 1, 6, Verdict.GAP),
+        (5, 4, 3, 3, Verdict.GAP),
+        (NUMBER_MAX, NUMBER_MAX, 1, 0, Verdict.DUPLICATE),
+    ],
+)
+def test_a_batch_is_new_a_repeat_or_too_early(
+    last: int, counter: int, count: int, previous: int, verdict: Verdict
+) -> None:
+    assert judge(last, counter, count, previous) is verdict
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), max_size=12), st.randoms())
+def test_however_often_and_in_whatever_order_batches_come_a_log_holds_each_once_in_order(
+    steps: list[tuple[int, int]], random: Random
+) -> None:
+    batches, counter, previous = [], 1, 0
+    for gap, count in steps:
+        counter += gap
+        batches.append((counter, count, previous))
+        previous = counter + count - 1
+        counter += count
+    came = [batch for batch in batches for _ in range(3)]
+    random.shuffle(came)
+    last, taken = 0, []
+    for counter, count, before in came * (len(batches) + 1):
+        if judge(last, counter, count, before) is Verdict.TAKE:
+            taken.append((counter, count, before))
+            last = counter + count - 1
+    assert taken == batches
+
+
+def test_appending_moves_end_bytes_and_last(topic: Topic) -> None:
+    assert topic.append(3, 10, 2, 100) == (1, 0)
+    assert topic.append(3, 12, 1, 50) == (3, 100)
+    assert (topic.open.end, topic.open.total, topic.last) == (4, 150, {3: 12})
+
+
+def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) -> None:
+    topic.append(1, 1, 4, 10)
+    outcome, entry, changed = topic.subscribe("bob", 5, 3, True, 77)
+    assert (outcome, changed) == (Outcome.SUCCESS, True)
+    assert (entry.legs, entry.acknowledged, entry.since) == ((Leg(A, 5),), (A, 4), 77)
+    assert topic.subscribe("bob", 5, 9, False, 0) == (Outcome.SUCCESS, entry, False)
+    assert topic.subscribe("bob", 4, 9, False, 0) == (Outcome.SUPERSEDED, entry, False)
+    _, left, _ = topic.subscribe("bob", 6, 1, False, 0)
+    assert (left.on, left.legs, left.opening) == (False, (), 3)  # the highest opening stays
+
+
+def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
+    _, entry, _ = topic.subscribe("bob", 5, 5, True, 0)
+    topic.append(1, 1, 4, 10)
+    assert topic.acknowledge(entry, None) == (True, False)
+    assert topic.acknowledge(entry, (A, 0)) == (True, False)
+    assert topic.acknowledge(entry, (A, 2)) == (True, True)
+    assert (entry.legs, entry.acknowledged) == ((Leg(A, 3),), (A, 2))
+    assert topic.acknowledge(entry, (A, 2)) == (True, False)
+    for position in ((A, 1), (A, 5), (A, NUMBER_MAX), (B, 3)):
+        assert topic.acknowledge(entry, position) == (False, False)
+
+
+def test_reading_begins_behind_a_position_that_can_be(topic: Topic) -> None:
+    _, entry, _ = topic.subscribe("bob", 5, 5, True, 0)
+    topic.append(1, 1, 4, 10)
+    assert topic.reading(entry, None) == (Leg(A, 1),)
+    assert topic.reading(entry, (A, 0)) == (Leg(A, 1),)
+    assert topic.reading(entry, (A, 4)) == (Leg(A, 5),)
+    for position in ((A, 5), (A, NUMBER_MAX), (B, 1)):
+        assert topic.reading(entry, position) is None
+
+
+def test_trimming_a_closed_log_to_its_end_uses_it_up(topic: Topic) -> None:
+    closed = Log(2, B, 1, 5, 40)
+    topic.logs[B] = closed
+    topic.spine = (Leg(B, 1, 5), Leg(A, 1))
+    assert not topic.trim(closed, 3)
+    assert topic.spine == (Leg(B, 3, 5), Leg(A, 1))
+    assert topic.trim(closed, 5)
+    assert (topic.spine, set(topic.logs), topic.absorbed) == ((Leg(A, 1),), {A}, {B})
+
+
+def test_the_open_log_is_never_used_up(topic: Topic) -> None:
+    topic.append(1, 1, 4, 10)
+    assert not topic.trim(topic.open, 5)
+    assert (topic.spine, topic.open.low) == ((Leg(A, 5),), 5)
+
+
+def test_waiting_counts_what_legs_hold(topic: Topic) -> None:
+    topic.append(1, 1, 4, 10)
+    assert topic.waiting((Leg(A, 3), Leg(B, 1, 9))) == 2
+    assert topic.waiting((Leg(A, 9),)) == 0
