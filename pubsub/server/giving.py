@@ -179,8 +179,9 @@ class Giving:
         if status.outcome is Outcome.MOVED and status.reason:
             gift.transfer = self._new_id()
             if status.server == self._sender:
-                # Each of the two waits for the other. The one with the lower ID takes the topic back, and then accepts.
-                if self._sender < status.sender:
+                # Each of the two waits for the other. Who has not frozen the topic withdraws the offer, or else the
+                # one with the lower ID takes the topic back; and then accepts.
+                if self._sender < status.sender or not gift.frozen:
                     del self.gifts[topic]
                     if gift.frozen:
                         self._thaw(topic)

@@ -254,6 +254,8 @@ class Moves:
 
     def refused(self, origin: Origin, status: Status, now: float) -> None:
         """A receiver's answer where it is not the next step."""
+        if status.reason == self._core.links.address:  # It knows us by our address only, since its last start.
+            status.server = self._core.settings.id
         for topic, (transfer, token) in self._tokens.items():
             if token == origin.callback:
                 self.giving.refused(topic, transfer, status, now)

@@ -1,7 +1,7 @@
-"""What users do: publishers and subscribers that put, subscribe, process, leave and come back, and write down what happened.
+"""What users do: they put, subscribe, process, leave and come back, and write down what happened.
 
-They know the client's documented calls and errors and nothing else. What a subscriber has processed is what stands in its
-own table, which its handler writes; what it got by `get` is what `get` returned.
+They know the client's documented calls and errors and nothing else. What a subscriber has processed is what stands in
+its own table, which its handler writes; what it got by `get` is what `get` returned.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Application:
             ]
             # Where a dead letter stands between the others is not recorded; that it came, and once, is.
             handled = {seen.body for seen in reading.parts[-1]}
-            for topic, body, position, stamp in letters:
+            for topic, body, *_ in letters:
                 text = bytes(body).decode()
                 if topic == reading.topic:
                     if text in handled:

@@ -1,8 +1,8 @@
 """The virtual disk: files in memory under SQLite, which lose or tear what was not synced.
 
 Every host has a `Disk`. A file knows which of its writes came after its last sync. A process that is killed leaves all
-it wrote; a power cut takes back what was not synced, all of it, any part of it, or a part of a single write (a tear), as
-the kernel may have brought any page to the disk and not another. A disk can be full, fail once, and a process can be
+it wrote; a power cut takes back what was not synced, all of it, any part of it, or a part of a single write (a tear),
+as the kernel may have brought any page to the disk and not another. A disk can be full, fail once, and a process can be
 killed at its n-th access from now, which is how a crash gets into the middle of a commit.
 """
 
@@ -78,15 +78,13 @@ class File:
             if data is None:
                 del self.data[offset:]
                 continue
+            low, high = 0, len(data)
             if random.random() < 0.2:  # torn
-                start = SECTOR * random.randrange(0, len(data) // SECTOR + 1)
-                if random.random() < 0.5:
-                    data = data[:start]
-                else:
-                    offset, data = offset + start, data[start:]
-            if len(self.data) < offset:
-                self.data.extend(bytes(offset - len(self.data)))
-            self.data[offset : offset + len(data)] = data
+                tear = SECTOR * random.randrange(0, len(data) // SECTOR + 1)
+                low, high = (0, tear) if random.random() < 0.5 else (tear, high)
+            if len(self.data) < offset + low:
+                self.data.extend(bytes(offset + low - len(self.data)))
+            self.data[offset + low : offset + high] = data[low:high]
         self.undo.clear()
 
 

@@ -1,4 +1,4 @@
-"""What the simulator found, each as a test of its own that names what went wrong (docs/reliability.md has the seeds)."""
+"""What the simulator found, each as a test that names what went wrong (docs/reliability.md has the seeds)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from pubsub.client.changes import Intended
 from pubsub.client.store import Store as ClientStore
 from pubsub.errors import StorageError
+from pubsub.protocol.messages import Outcome, Status
+from pubsub.server.giving import Giving
 from tests.simulation.disk import NAME, Disk, disks, untidy
 
 
@@ -55,3 +57,36 @@ def test_a_commit_that_failed_does_not_come_back_once_the_disk_was_seen_to_work(
     disk.cut_power(_KeepsAll())
     again = ClientStore(Path("/c1/c1.db"), "2", vfs=NAME)
     assert [wanted for _, wanted, *_ in again.subscriptions()] == [True]
+
+
+class Gifts:
+    """The giving side of server s2, with one topic that it is to give to s1."""
+
+    def __init__(self, *, frozen: bool) -> None:
+        self.thawed: list[str] = []
+        self.giving = Giving(
+            "s2",
+            Random(1),
+            freeze=lambda topic, address: None,
+            thaw=self.thawed.append,
+            chunks=lambda topic: iter(()),
+            given=lambda topic, server, address: None,
+        )
+        self.giving.offer("t", "0" * 16, "tcp://s1:3", 0.0, frozen=frozen)
+
+    def refuse(self, server: str) -> None:
+        transfer = self.giving.gifts["t"].transfer
+        self.giving.refused("t", transfer, Status("s1", Outcome.MOVED, reason="tcp://s2:3", server=server), 0.1)
+
+
+def test_an_offer_to_a_server_that_has_frozen_the_topic_for_us_is_withdrawn() -> None:
+    gifts = Gifts(frozen=False)
+    gifts.refuse("s2")
+    assert not gifts.giving.gifts
+    assert not gifts.thawed
+
+
+def test_of_two_that_have_frozen_a_topic_for_each_other_the_higher_keeps_offering() -> None:
+    gifts = Gifts(frozen=True)
+    gifts.refuse("s2")
+    assert "t" in gifts.giving.gifts

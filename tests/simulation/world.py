@@ -2,14 +2,15 @@
 
 Fault model. Nothing here is random but by the seed.
 
-* The network delays every message, loses some, delivers some twice, and late ones seconds later, from whomever they came,
-  one that is dead by then included. A link of a client may reorder; one of a server does not (it is one TCP connection)
-  but loses what was on the way, so that a later message arrives and an earlier one does not. A pair of hosts is cut in
-  both directions or in one; what is sent meanwhile is lost or comes when the cut is over; a clogged link holds
-  everything up. Who is dead does not take messages: what was sent to it is lost, or waits for its next start.
-* A process is killed at any step: between two accesses of the disk within a commit, after the commit and before it sends,
-  in the middle of sending. It is paused for longer than anybody's patience. Its host loses power: what was not synced is
-  gone, in part, or torn. It is started again, soon or much later, while what it said before is still on its way.
+* The network delays every message, loses some, delivers some twice and some seconds late, from whomever they came, one
+  that is dead by then included. A link of a client may reorder; one of a server does not (it is one TCP connection) but
+  loses what was on the way, so that a later message arrives and an earlier one does not. A pair of hosts is cut in both
+  directions or in one; what is sent meanwhile is lost or comes when the cut is over; a clogged link holds everything
+  up. Who is dead does not take messages: what was sent to it is lost, or waits for its next start.
+* A process is killed at any step: between two accesses of the disk within a commit, after the commit and before it
+  sends, in the middle of sending. It is paused for longer than anybody's patience. Its host loses power: what was not
+  synced is gone, in part, or torn. It is started again, soon or much later, while what it said before is still on its
+  way.
 * A disk is full for a while, or fails once. A wall clock jumps, by hours where that may not matter (clients), within
   the bound where it does (servers). A client's directory is emptied, or put back to an older copy.
 * Operators move topics at random.

@@ -1,0 +1,427 @@
+"""Deliberate breakages: the simulator must object to each, or it is too weak to be believed when it does not.
+
+Each takes one rule of the design out of the shipped code, in place, for the length of a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import pubsub.client.core
+import pubsub.client.outbox
+import pubsub.client.session
+import pubsub.client.store
+import pubsub.client.subscription
+import pubsub.liveness
+import pubsub.proxy.servers
+import pubsub.server.core
+import pubsub.server.giving
+import pubsub.server.join
+import pubsub.server.links
+import pubsub.server.moves
+import pubsub.server.reader
+import pubsub.server.receiving
+import pubsub.server.retention
+import pubsub.server.store
+import pubsub.server.topic
+import pubsub.server.transfer
+import pubsub.server.wholeness
+from pubsub.client.changes import Intended
+from pubsub.proxy.admission import Judgement, Verdict
+from tests.simulation import nodes
+
+Mutant = Callable[[contextlib.ExitStack], None]
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(title: str) -> Callable[[Mutant], Mutant]:
+    """Register a breakage under its title."""
+
+    def register(function: Mutant) -> Mutant:
+        MUTANTS[title] = function
+        return function
+
+    return register
+
+
+@contextlib.contextmanager
+def broken(title: str) -> Iterator[None]:
+    """With one rule left out."""
+    with contextlib.ExitStack() as stack:
+        MUTANTS[title](stack)
+        yield
+
+
+def _replace(stack: contextlib.ExitStack, target: Any, name: str, value: Any) -> None:
+    stack.enter_context(mock.patch.object(target, name, value))
+
+
+# Puts
+
+
+@mutant("duplicate detection off")
+def _(stack: contextlib.ExitStack) -> None:
+    topic = pubsub.server.topic
+    original = topic.judge
+
+    def judge(last: int, counter: int, count: int, previous: int) -> topic.Verdict:
+        verdict = original(last, counter, count, previous)
+        return topic.Verdict.TAKE if verdict is topic.Verdict.DUPLICATE else verdict
+
+    _replace(stack, pubsub.server.core, "judge", judge)
+
+
+@mutant("put chain off")
+def _(stack: contextlib.ExitStack) -> None:
+    topic = pubsub.server.topic
+    original = topic.judge
+
+    def judge(last: int, counter: int, count: int, previous: int) -> topic.Verdict:
+        return original(last, counter, count, min(previous, last))
+
+    _replace(stack, pubsub.server.core, "judge", judge)
+
+
+@mutant("put after a power cut not marked")
+def _(stack: contextlib.ExitStack) -> None:
+    outbox = pubsub.client.outbox
+    original = outbox.Draft.add
+
+    def add(self: Any, topic: str, bodies: Any) -> Any:
+        row = original(self, topic, bodies)
+        row.whole = 0
+        return row
+
+    _replace(stack, outbox.Draft, "add", add)
+
+
+@mutant("put counters given out again")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, pubsub.client.store.Store, "save_milliseconds", lambda self, milliseconds: None)
+
+
+@mutant("transaction's put sent before its fsync")
+def _(stack: contextlib.ExitStack) -> None:
+    session = pubsub.client.session.Session
+    original, accept = session.transacting, pubsub.client.outbox.Outbox.accept
+    _replace(stack, session, "transacting", lambda self, changes, *, fsync: original(self, changes, fsync=False))
+    _replace(stack, pubsub.client.outbox.Outbox, "accept", lambda self, draft, *, held=False: accept(self, draft))
+
+
+# Order of disk and network
+
+
+@mutant("answer before commit")
+def _(stack: contextlib.ExitStack) -> None:
+    def commit_and_send(self: nodes.ServerNode, now: float) -> None:
+        self.core.changes, changes = partial(_nothing, self.core), self.core.changes  # type: ignore[method-assign]
+        for out, frames in self.serving.outgoing(now):
+            self._transmit(out.link, [bytes(frame) for frame in frames])
+        self.core.changes = changes  # type: ignore[method-assign]
+        self.step("after commit")
+        self.serving.commit(now)
+        self._reconnect()
+
+    _replace(stack, nodes.ServerNode, "commit_and_send", commit_and_send)
+
+
+def _nothing(core: Any, now: float) -> list[Any]:
+    return []
+
+
+@mutant("answer before fsync")
+def _(stack: contextlib.ExitStack) -> None:
+    store = pubsub.server.store
+    lax = tuple((name, 1 if name == "synchronous" else value) for name, value in store._PRAGMAS)
+    _replace(stack, store, "_PRAGMAS", lax)
+
+
+@mutant("acknowledged before fsync")
+def _(stack: contextlib.ExitStack) -> None:
+    core = pubsub.client.core.ClientCore
+    original = core.moved
+
+    def moved(self: Any, sub: Any, now: float, *, fsynced: bool) -> None:
+        original(self, sub, now, fsynced=fsynced)
+        sub.synced()
+
+    _replace(stack, core, "moved", moved)
+
+
+@mutant("routes file not written")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, nodes._Proxy, "_commit", lambda self, now: self.core.table.changes.clear())
+
+
+@mutant("announced after the answer")
+def _(stack: contextlib.ExitStack) -> None:
+    links = pubsub.server.links.Links
+    _replace(stack, links, "announce", lambda self, changed, change, now: None)
+
+
+# Subscriptions
+
+
+@mutant("last-get ID ignored")
+def _(stack: contextlib.ExitStack) -> None:
+    topic = pubsub.server.topic.Topic
+    _replace(stack, topic, "acknowledge", lambda self, entry, last: (True, False))
+    _replace(stack, topic, "reading", lambda self, entry, position: entry.legs)
+
+
+@mutant("subscription number off")
+def _(stack: contextlib.ExitStack) -> None:
+    topic = pubsub.server.topic.Topic
+    original = topic.subscribe
+
+    def subscribe(self: Any, name: str, number: int, opening: int, on: bool, since: int) -> Any:
+        entry = self.entries.get(name)
+        if entry is not None and number < entry.number:
+            entry.number = number - 1
+        return original(self, name, number, opening, on, since)
+
+    _replace(stack, topic, "subscribe", subscribe)
+
+
+@mutant("same number for two transmissions")
+def _(stack: contextlib.ExitStack) -> None:
+    subscription = pubsub.client.subscription.Subscription
+    original = subscription.ask
+
+    def ask(self: Any, number: int, opening: int) -> Any:
+        return original(self, self.asked if self.asked > self.number else number, opening)
+
+    _replace(stack, subscription, "ask", ask)
+
+
+@mutant("intent to unsubscribe not stored first")
+def _(stack: contextlib.ExitStack) -> None:
+    session = pubsub.client.session.Session
+    original = session.commit
+
+    def commit(self: Any, changes: Any, *, fsync: bool = False) -> bool:
+        kept = [change for change in changes if not (isinstance(change, Intended) and not change.on)]
+        return original(self, kept, fsync=fsync)
+
+    _replace(stack, session, "commit", commit)
+
+
+@mutant("position not committed with what was handled")
+def _(stack: contextlib.ExitStack) -> None:
+    calls = pubsub.client.subscription.Taking
+    _replace(stack, calls, "change", lambda self, topic: [])
+
+
+# Transfer and join
+
+
+@mutant("`last` left out of a transfer")
+def _(stack: contextlib.ExitStack) -> None:
+    original = pubsub.server.moves.chunks
+    _replace(
+        stack,
+        pubsub.server.moves,
+        "chunks",
+        lambda *arguments: (chunk for chunk in original(*arguments) if not chunk.startswith(b'{"last"')),
+    )
+
+
+@mutant("entries left out of a transfer")
+def _(stack: contextlib.ExitStack) -> None:
+    original = pubsub.server.moves.chunks
+    _replace(
+        stack,
+        pubsub.server.moves,
+        "chunks",
+        lambda *arguments: (chunk for chunk in original(*arguments) if not chunk.startswith(b'{"entries"')),
+    )
+
+
+@mutant("freeze not durable")
+def _(stack: contextlib.ExitStack) -> None:
+    moves = pubsub.server.moves.Moves
+    original = moves._freeze
+
+    def freeze(self: Any, name: str, address: str) -> None:
+        with mock.patch.object(self._core.marks, "topic", lambda name: None):
+            original(self, name, address)
+
+    _replace(stack, moves, "_freeze", freeze)
+
+
+@mutant("delete before the other's commit")
+def _(stack: contextlib.ExitStack) -> None:
+    giving = pubsub.server.giving.Giving
+    original = giving._pump
+
+    def pump(self: Any, gift: Any, now: float) -> None:
+        original(self, gift, now)
+        if gift.total is not None and not gift.unacknowledged:
+            del self.gifts[gift.topic]
+            self._given(gift.topic, gift.server, gift.address)
+
+    _replace(stack, giving, "_pump", pump)
+
+
+@mutant("chunk taken out of its order")
+def _(stack: contextlib.ExitStack) -> None:
+    receiving = pubsub.server.receiving.Receiving
+    original = receiving.chunk
+
+    def chunk(self: Any, message: Any, now: float) -> Any:
+        incoming = self._find(message, now)
+        if incoming is not None and message.chunk > incoming.next:
+            incoming.next = message.chunk
+        return original(self, message, now)
+
+    _replace(stack, receiving, "chunk", chunk)
+
+
+@mutant("forgotten where a log went")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, pubsub.server.reader.Reader, "log_state", lambda self, log: "")
+    _replace(stack, pubsub.server.moves.Moves, "_joined", lambda self, topic, log: False)
+
+
+@mutant("`skip` ignored in a leg")
+def _(stack: contextlib.ExitStack) -> None:
+    join = pubsub.server.join._Skips
+    _replace(stack, join, "store", lambda self, counters: 0)
+
+
+@mutant("`since` ignored in a leg")
+def _(stack: contextlib.ExitStack) -> None:
+    topic = pubsub.server.topic.Topic
+    original = topic.subscribe
+    _replace(
+        stack,
+        topic,
+        "subscribe",
+        lambda self, name, number, opening, on, since: original(self, name, number, opening, on, 0),
+    )
+
+
+@mutant("own `last` kept in a join")
+def _(stack: contextlib.ExitStack) -> None:
+    join = pubsub.server.join
+    original, larger = join.absorb, join.larger
+
+    def absorb(topic: Any, other: Any, next_skip: int) -> Any:
+        before = dict(topic.last)
+        result = original(topic, other, next_skip)
+        topic.last = {**topic.last, **before}
+        return result
+
+    assert larger
+    _replace(stack, pubsub.server.moves, "absorb", absorb)
+
+
+@mutant("joined records end before they are cut")
+def _(stack: contextlib.ExitStack) -> None:
+    join = pubsub.server.join
+    _replace(
+        stack, join, "cut", lambda legs, log, end: tuple(leg for leg in legs if leg.high is not None or leg.log != log)
+    )
+
+
+@mutant("the entry with the lower number wins")
+def _(stack: contextlib.ExitStack) -> None:
+    original = pubsub.server.moves.absorb
+
+    def absorb(topic: Any, other: Any, next_skip: int) -> Any:
+        for name, entry in topic.entries.items():
+            its = other.entries.get(name)
+            if its is not None:
+                entry.number, its.number = its.number, entry.number
+        return original(topic, other, next_skip)
+
+    _replace(stack, pubsub.server.moves, "absorb", absorb)
+
+
+# Whole
+
+
+@mutant("whole always true for a marked put")
+def _(stack: contextlib.ExitStack) -> None:
+    core = pubsub.server.core.ServerCore
+    original = core._put
+    _replace(stack, core, "_put", lambda self, origin, put, now, whole=False: original(self, origin, put, now, True))
+
+
+@mutant("whole always true for trimming")
+def _(stack: contextlib.ExitStack) -> None:
+    retention = pubsub.server.retention.Retention
+    original = retention._answered
+    _replace(
+        stack,
+        retention,
+        "_answered",
+        lambda self, name, generation, cuts, whole, now: original(self, name, generation, cuts, True, now),
+    )
+
+
+@mutant("whole remembered instead of asked")
+def _(stack: contextlib.ExitStack) -> None:
+    wholeness = pubsub.server.wholeness.Wholeness
+    original = wholeness.ask
+
+    def ask(self: Any, topic: str, then: Any, *arguments: Any) -> bool:
+        known = self.__dict__.setdefault("known", {})
+
+        def remember(whole: bool, now: float) -> None:
+            if whole:
+                known[topic] = now
+            then(whole, now)
+
+        if topic in known:
+            then(True, known[topic])
+            return True
+        return original(self, topic, remember, *arguments)
+
+    _replace(stack, wholeness, "ask", ask)
+
+
+# Proxies, heartbeats, retention
+
+
+@mutant("stale announcement accepted")
+def _(stack: contextlib.ExitStack) -> None:
+    original = pubsub.proxy.servers.judge
+
+    def judge(*arguments: Any) -> Judgement:
+        judgement = original(*arguments)
+        return Judgement(Verdict.ACCEPT) if judgement.verdict in {Verdict.LATE, Verdict.STALE} else judgement
+
+    _replace(stack, pubsub.proxy.servers, "judge", judge)
+
+
+@mutant("heartbeat never expires")
+def _(stack: contextlib.ExitStack) -> None:
+    liveness = pubsub.liveness.Liveness
+    _replace(stack, liveness, "alive", lambda self, now: True)
+
+
+@mutant("contested topics not merged")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, pubsub.proxy.servers.Servers, "_merge", lambda self, now: setattr(self, "_merged", now))
+
+
+@mutant("trimmed what is not acknowledged")
+def _(stack: contextlib.ExitStack) -> None:
+    topic = pubsub.server.topic.Topic
+    _replace(stack, topic, "floors", lambda self: {log.id: log.end for log in self.logs.values()})
+
+
+@mutant("client's second net off")
+def _(stack: contextlib.ExitStack) -> None:
+    subscription = pubsub.client.subscription.Subscription
+    _replace(stack, subscription, "taken", property(lambda self: _Forgets()))
+
+
+class _Forgets(dict):  # type: ignore[type-arg]
+    def get(self, key: Any, default: Any = None) -> Any:
+        return default
