@@ -28,7 +28,10 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Bytes of batches in flight per topic; one batch is always allowed."""
 
 REMOVE_ROWS: Final = 64
-"""Finished rows that wait for the next commit to take them out of the outbox; so many make a commit of their own."""
+"""Finished rows that are taken out of the outbox together; sent again after a crash, they are recognised."""
+
+REMOVE_BYTES: Final = 4 * 1024 * 1024
+"""Their bytes beyond which they are not waited for."""
 
 UNFINISHED, DONE, DISCARDED = 0, 1, 2
 
@@ -306,6 +309,7 @@ class Outbox:
         self.active: dict[str, Chain] = {}
         self.bytes = 0
         self._finished: list[Row] = []
+        self._finished_bytes = 0
         self._held: list[Row] = []
 
     def chain(self, topic: str) -> Chain:
@@ -362,6 +366,7 @@ class Outbox:
         done = chain.answered(status, generation, proxy, now)
         for row in done:
             self.bytes -= row.size
+            self._finished_bytes += row.size
             if row.whole:
                 chain.cleared = self.cuts
         if done:
@@ -411,11 +416,17 @@ class Outbox:
     def removed(self) -> None:
         """The commit of `removals` succeeded."""
         self._finished.clear()
+        self._finished_bytes = 0
 
     @property
     def finished_rows(self) -> int:
         """Rows that are done and still in the store."""
         return len(self._finished)
+
+    @property
+    def is_untidy(self) -> bool:
+        """Whether so many are that they are worth a commit."""
+        return len(self._finished) >= REMOVE_ROWS or self._finished_bytes >= REMOVE_BYTES
 
     def unchain(self, chain: Chain) -> list[Change]:
         """The log of a topic was given up: what makes its oldest row the first of a new chain."""

@@ -23,7 +23,7 @@ import zmq
 from pubsub.client.changes import Change
 from pubsub.client.core import ClientCore, CoreSettings
 from pubsub.client.numbers import Numbers
-from pubsub.client.outbox import REMOVE_ROWS, Draft, Row
+from pubsub.client.outbox import Draft, Row
 from pubsub.client.store import Store, storage_errors
 from pubsub.client.subscription import Subscription
 from pubsub.client.transaction import TRANSACTION_RECORDS_MAX, Transaction
@@ -237,7 +237,7 @@ class Session:
             self.commit([change for one in due for change in one.changes])
             for one in due:
                 one.then()
-        if core.outbox.finished_rows >= REMOVE_ROWS:
+        if core.outbox.is_untidy:
             self.commit(())
         if core.wants_sync:
             self.sync()
@@ -246,13 +246,16 @@ class Session:
             watcher()
 
     def commit(self, changes: Sequence[Change], *, fsync: bool = False) -> bool:
-        """Commit changes, and with them the rows that are finished; whether that was fsynced. The lock is held.
+        """Commit changes; whether that was fsynced. The lock is held.
+
+        The rows that are finished go with it where they are many, where it is fsynced, or where there is nothing else.
 
         Raises:
             StorageError: nothing of it happened.
         """
         outbox = self.core.outbox
-        removals = outbox.removals() if outbox.finished_rows else []
+        tidy = outbox.is_untidy or fsync or not changes
+        removals = outbox.removals() if tidy and outbox.finished_rows else []
         fsynced = self.store.commit([*removals, *changes], fsync=fsync)
         if removals:
             outbox.removed()

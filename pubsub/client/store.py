@@ -22,7 +22,7 @@ from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, Sto
 from pubsub.protocol import Position
 
 FORMAT: Final = 1
-PAGE_BYTES: Final = 16 * 1024
+PAGE_BYTES: Final = 8 * 1024
 CHECKPOINT_PAGES: Final = 2_000
 """Pages of the WAL after which SQLite moves them into the database."""
 
@@ -168,18 +168,24 @@ class Store:
         Raises:
             StorageError: it could not be committed; nothing of it happened.
         """
-        with storage_errors(self.path):
+        try:
             self.begin(fsync=fsync)
-            try:
-                yield
-                self.db.execute("commit")
-            except BaseException as error:
-                self.rollback()
-                # Where the disk failed in the middle, what was rolled back may stand in the WAL, and would come back
-                # after a crash, until the next commit has overwritten it.
-                self.failed = self.failed or isinstance(error, apsw.FullError | apsw.IOError)
-                raise
+            yield
+            self.db.execute("commit")
+        except BaseException as error:
+            self._undo(error)
+            raise
         self.failed = False
+
+    def _undo(self, error: BaseException) -> None:
+        """Roll back what could not be committed; raises what SQLite said as one of our errors."""
+        with storage_errors(self.path):
+            self.rollback()
+            # Where the disk failed in the middle, what was rolled back may stand in the WAL, and would come back
+            # after a crash, until the next commit has overwritten it.
+            self.failed = self.failed or isinstance(error, apsw.FullError | apsw.IOError)
+            if isinstance(error, apsw.Error):
+                raise error
 
     def begin(self, *, fsync: bool) -> None:
         """Start a transaction whose commit is fsynced, or not."""
@@ -206,8 +212,15 @@ class Store:
         """
         changes = tuple(changes)
         fsync = fsync or self._power_safe or any(isinstance(change, c.FSYNC) for change in changes)
-        with self.transaction(fsync=fsync):
+        # As `transaction`, whose generators cost a small put as much as its row does.
+        try:
+            self.begin(fsync=fsync)
             self.apply(changes)
+            self.db.execute("commit")
+        except BaseException as error:
+            self._undo(error)
+            raise
+        self.failed = False
         return fsync
 
     def apply(self, changes: Iterable[c.Change]) -> None:

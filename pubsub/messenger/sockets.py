@@ -94,17 +94,25 @@ def receive(sock: zmq.Socket[bytes], copy_below: int = 4096) -> Frames | None:
 
     Small frames are copied, which is cheaper; large ones are handed on as they lie in the message.
     """
-    try:
-        frames = sock.recv_multipart(zmq.NOBLOCK, copy=False)
-    except zmq.Again:
+    if not _raw_get(sock, _EVENTS) & _POLLIN:
         return None
-    return [f.bytes if len(f.buffer) <= copy_below else f.buffer for f in frames]
+    frames: Frames = []
+    while True:
+        try:
+            frame = _raw_receive(sock, _NOBLOCK, False)
+        except zmq.Again:
+            return None
+        frames.append(frame.bytes if len(frame) <= copy_below else frame.buffer)
+        if not frame.more:
+            return frames
 
 
 def send(sock: zmq.Socket[bytes], frames: Sequence[bytes | memoryview]) -> bool:
     """Send one message without waiting; False where the peer is gone or its queue is at the high-water mark."""
     try:
-        sock.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        for frame in frames[:-1]:
+            _raw_send(sock, frame, _MORE, len(frame) <= COPY_BYTES_MAX)
+        _raw_send(sock, frames[-1], _NOBLOCK, len(frames[-1]) <= COPY_BYTES_MAX)
     except zmq.Again:
         return False
     except zmq.ZMQError as error:
@@ -120,6 +128,7 @@ COPY_BYTES_MAX: Final = 16 * 1024
 _NOBLOCK: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS: Final = int(zmq.EVENTS)
+_POLLIN: Final = int(zmq.POLLIN)
 _raw_send: Final[Any] = backend.Socket.send
 _raw_receive: Final[Any] = backend.Socket.recv
 _raw_get: Final[Any] = backend.Socket.get

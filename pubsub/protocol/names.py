@@ -16,7 +16,6 @@ _ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 _TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
 _HEX: Final = re.compile(r"[0-9a-f]{16}")
 _ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:]{1,255}:[0-9]{1,5}|(ipc|inproc)://[!-~]{1,100}")
-_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 def is_id(text: str) -> bool:
@@ -82,7 +81,13 @@ def parse_number(text: str) -> int:
     Raises:
         ValueError: it is spelt otherwise or too large.
     """
-    if _NUMBER.fullmatch(text) is None or (number := int(text)) > NUMBER_MAX:
+    # Not a regular expression: every message has some numbers, and this takes a third of the time.
+    if (
+        not (text.isascii() and text.isdigit())
+        or (text[0] == "0" and text != "0")
+        or len(text) > 19
+        or (number := int(text)) > NUMBER_MAX
+    ):
         raise ValueError(f"not a number from 0 to 2^63-1: {text[:40]!r}")
     return number
 

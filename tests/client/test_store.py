@@ -34,7 +34,7 @@ def test_pragmas_are_what_they_should_be(path: Path) -> None:
     store = Store(path)
     assert store.db.pragma("journal_mode") == "wal"
     assert store.db.pragma("locking_mode") == "exclusive"
-    assert store.db.pragma("page_size") == 16384
+    assert store.db.pragma("page_size") == 8192
     assert store.db.pragma("user_version") == FORMAT
     store.commit([row(1)])
     assert store.db.pragma("synchronous") == 1
@@ -189,7 +189,7 @@ def test_a_page_that_was_overwritten_is_damaged(path: Path) -> None:
     store.commit([row(n, body=bytes(3000)) for n in range(1, 200)])
     store.close()
     content = bytearray(path.read_bytes())
-    for place in range(16384, len(content), 16384):
+    for place in range(8192, len(content), 8192):
         content[place : place + 64] = b"\xff" * 64
     path.write_bytes(content)
     with pytest.raises(StoreDamaged):
