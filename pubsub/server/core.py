@@ -32,6 +32,7 @@ from pubsub.protocol.messages import (
     Message,
     Outcome,
     Put,
+    Read,
     Report,
     Status,
     Subscribe,
@@ -44,6 +45,7 @@ from pubsub.server.legs import Leg
 from pubsub.server.links import LISTENER, Links, Origin, Outgoing
 from pubsub.server.marks import Marks
 from pubsub.server.moves import Moves
+from pubsub.server.named import Named
 from pubsub.server.polls import Poll, Polls
 from pubsub.server.report import TOPICS_MAX, TOPICS_PER_SECOND, report
 from pubsub.server.retention import Retention
@@ -121,6 +123,7 @@ class ServerCore:
         self._change_stored = self.change
         self._delivered_bytes = 0
         self._reported = 0.0, b""
+        self.named = Named(self)
         self.moves = Moves(self, random, now)
 
     # What comes in
@@ -139,9 +142,11 @@ class ServerCore:
         elif isinstance(message, Put):
             self._put(origin, message, now)
         elif isinstance(message, Get):
-            self._get(origin, message, now)
+            (self.named.acknowledge if message.name else self._get)(origin, message, now)
         elif isinstance(message, Subscribe | Unsubscribe):
-            self._subscribe(origin, message, now)
+            (self.named.subscribe if message.name else self._subscribe)(origin, message, now)
+        elif isinstance(message, Read):
+            self.named.read(origin, message)
         elif isinstance(message, Report):
             self._answer(origin, Outcome.SUCCESS, body=self._report(now))
         elif isinstance(message, Merge) and not origin.origin:
@@ -412,6 +417,7 @@ class ServerCore:
     def deliver(self, now: float) -> None:
         """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
         self._delivered_bytes = 0
+        self.named.deliver()
         for name, polls in self.polls.ready():
             topic = self.topics.get(name)
             joined: dict[tuple[object, ...], Answer] = {}
@@ -526,6 +532,7 @@ class ServerCore:
             self.retention.deadline(),
             self.marks.deadline(),
             self.moves.deadline(),
+            self.named.deadline(),
         )
 
     # What goes out
@@ -544,7 +551,7 @@ class ServerCore:
 
     def has_ready(self) -> bool:
         """Whether `deliver` has something to look at."""
-        return self.polls.has_ready()
+        return self.polls.has_ready() or self.named.has_ready()
 
     def outgoing(self, now: float) -> list[Outgoing]:
         """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
@@ -593,8 +600,11 @@ class ServerCore:
         """Answer another server."""
         self._answers.append((origin, message))
 
-    def _answer(self, origin: Origin, outcome: Outcome, **facts: object) -> None:
+    def answer(self, origin: Origin, outcome: Outcome, **facts: object) -> None:
+        """Answer a request."""
         self._answers.append((origin, Status(self.settings.id, outcome, **facts)))  # type: ignore[arg-type]
+
+    _answer = answer
 
 
 def _is_outdated(get: Get, entry: Entry) -> bool:

@@ -56,6 +56,7 @@ from pubsub.server import changes as c
 from pubsub.server.database import translate
 from pubsub.server.delivery import Batch
 from pubsub.server.legs import ALWAYS, Leg
+from pubsub.server.ranges import KEY
 from pubsub.server.store import FILE, Store
 from pubsub.server.topic import Topic
 
@@ -362,7 +363,8 @@ class _Import:
 
     def _subscriber(self, path: Path, words: list[str], topic: int, end: Position, offsets: _Offsets) -> None:
         facts = dict(word.partition("=")[::2] for word in words[1:])
-        if not is_id(words[0]) or facts.keys() != {"number", "opening", "on", "since", "position", "waiting"}:
+        name = words[0].removeprefix(KEY)
+        if not is_id(name) or facts.keys() != {"number", "opening", "on", "since", "position", "waiting"}:
             raise ConfigurationError(f"{path} holds a line that cannot be read: {' '.join(words)[:100]}")
         number, opening, on, since = (_number(path, facts[name]) for name in ("number", "opening", "on", "since"))
         position = _parsed(path, [facts["position"]], 1, lambda w: parse_position(w[0]))

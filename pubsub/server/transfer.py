@@ -23,6 +23,7 @@ from pubsub.protocol.names import is_hex, is_id
 from pubsub.protocol.records import check_publisher
 from pubsub.server.delivery import Batch, BatchReader
 from pubsub.server.legs import Leg
+from pubsub.server.ranges import KEY
 from pubsub.server.topic import Entry, Log, Topic
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -208,7 +209,7 @@ def _counters(rows: Any) -> dict[str, int]:
 
 def _read_entry(row: Any, moving: Moving) -> tuple[str, Entry]:
     name, number, opening, on, since, log, acknowledged, legs = row
-    if not is_id(name):
+    if not is_id(name.removeprefix(KEY)):
         raise ValueError
     entry = Entry(
         _number(number),
