@@ -133,6 +133,15 @@ class LogTrimmed:
 
 
 @dataclass(slots=True)
+class BodiesDropped:
+    """The batches in offsets [low, high) of a log lose their bytes; what their rows say of them stays."""
+
+    log: int
+    low: int
+    high: int
+
+
+@dataclass(slots=True)
 class TopicChanged:
     """A topic is new, or its open log, its spine, or whom it is frozen for is different."""
 
@@ -180,6 +189,7 @@ Change = (
     | LogOpened
     | LogJoined
     | LogTrimmed
+    | BodiesDropped
     | LogUsedUp
     | BatchesDiscarded
     | TopicGiven

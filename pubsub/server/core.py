@@ -108,7 +108,7 @@ class ServerCore:
         self.wholeness = Wholeness(self.links)
         self.polls = Polls()
         self.marks = Marks(self.topics)
-        self.retention = Retention(settings.retention_hold_seconds, now, self.topics)
+        self.retention = Retention(settings.retention_hold_seconds, settings.history_bytes_max, now, self.topics)
         self.retention.discard(list(loaded.discarded))
         self.counters: Counter[str] = Counter()
         self.full = False

@@ -152,6 +152,11 @@ class Reader:
             _, oldest = self._cache.popitem(last=False)
             self._cache_bytes -= _weight(oldest.body)
 
+    def drop_range(self, low: int, high: int) -> None:
+        """Forget all batches with keys in [low, high)."""
+        for key in [key for key in self._cache if low <= key < high]:
+            self.drop(key)
+
     def drop(self, key: int) -> None:
         """Forget a batch that is not, or no longer, stored so."""
         batch = self._cache.pop(key, None)

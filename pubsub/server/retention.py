@@ -5,6 +5,9 @@ the spine's low end rises and nothing is missing there. Topics wait in a heap fo
 may be due; whether they are whole is asked once for all that are found at the same time. Stamps rise with offsets, so
 how far a log may go is found by bisection; the deleting is done in pieces, so that a long history never holds up the
 loop.
+
+What could go, were the topic known to be whole, has a limit in bytes of its own. Beyond it the oldest batches lose
+their bytes and keep their rows: a later join then knows what is lost, and for whom.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
-from pubsub.server.changes import BatchesDiscarded, Change, LogTrimmed, LogUsedUp, SkipDropped
+from pubsub.server.changes import BatchesDiscarded, BodiesDropped, Change, LogTrimmed, LogUsedUp, SkipDropped
 from pubsub.server.delivery import BatchReader
 from pubsub.server.join import drop_unused_skips
 from pubsub.server.topic import Log, Topic
@@ -46,17 +49,22 @@ class Retention:
 
     Args:
         hold: seconds that every batch stays, at least.
+        history: bytes of one log that stay, consumed, while its topic is not known to be whole.
         now: monotonic seconds.
         topics: those that the store held at start.
     """
 
-    def __init__(self, hold: float, now: float, topics: Iterable[str]) -> None:
-        self._hold = hold
+    def __init__(self, hold: float, history: int, now: float, topics: Iterable[str]) -> None:
+        self._hold, self._history = hold, history
         self._at = dict.fromkeys(topics, now + ROUND_SECONDS)
         """When each topic is to be looked at."""
         self._due = [(at, name) for name, at in self._at.items()]
         """The same as a heap; what `_at` does not say any more is skipped."""
         self._allowed: deque[tuple[str, str, int]] = deque()
+        self._over: deque[tuple[str, str, int]] = deque()
+        """Topic, log, and the offset below which its batches are to lose their bytes."""
+        self._bare: dict[str, int] = {}
+        """By log: the offset below which they have."""
         self._discarded: deque[int] = deque()
         self._generation: dict[str, int] = {}
         self._new_batches = self._new_bytes = 0
@@ -76,6 +84,7 @@ class Retention:
     def forget(self, name: str) -> None:
         """What was found to be deletable of a topic may be needed now."""
         self._allowed = deque(item for item in self._allowed if item[0] != name)
+        self._over = deque(item for item in self._over if item[0] != name)
         self._generation[name] = self._generation.get(name, 0) + 1
 
     def discard(self, logs: list[int]) -> None:
@@ -85,6 +94,7 @@ class Retention:
     def pause(self, now: float) -> None:
         """Nothing could be deleted just now: not to be tried again at once."""
         self._paused_until = now + PAUSE_SECONDS
+        self._bare.clear()
 
     def _push(self, name: str, at: float) -> None:
         """Look at a topic at this time, if not earlier."""
@@ -94,7 +104,7 @@ class Retention:
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
-        if self._allowed or self._discarded:
+        if self._allowed or self._discarded or self._over:
             return self._paused_until
         return max(self._due[0][0], self._paused_until) if self._due else float("inf")
 
@@ -118,6 +128,8 @@ class Retention:
         out: list[Change] = self._discard(core) if self._discarded else []
         if self._allowed:
             out += self._trim(core, now)
+        if self._over:
+            out += self._strip(core)
         self._new_batches = self._new_bytes = 0
         return out
 
@@ -151,16 +163,59 @@ class Retention:
             again.append(now + (ROUND_SECONDS if held else max(LOOK_SECONDS, (oldest[0][2] - old) / MICROSECONDS)))
         if cuts:
             asked = self._generation.get(topic.name, 0)
-            if not core.wholeness.ask(topic.name, lambda whole, at: self._answered(topic.name, asked, cuts, whole, at)):
+            if not core.wholeness.ask(
+                topic.name, lambda whole, at: self._answered(core, topic.name, asked, cuts, whole, at)
+            ):
                 self._push(topic.name, now + ROUND_SECONDS)
         elif again:
             self._push(topic.name, min(again))
 
-    def _answered(self, name: str, generation: int, cuts: dict[str, int], whole: bool, now: float) -> None:
-        if whole and generation == self._generation.get(name, 0):
+    def _answered(
+        self, core: ServerCore, name: str, generation: int, cuts: dict[str, int], whole: bool, now: float
+    ) -> None:
+        known = generation == self._generation.get(name, 0)
+        if whole and known:
             self._allowed.extend((name, log, cut) for log, cut in cuts.items())
-        else:
-            self._push(name, now + ROUND_SECONDS)
+            return
+        self._push(name, now + ROUND_SECONDS)
+        topic = core.topics.get(name)
+        if known and topic is not None:
+            try:
+                self._limit(core.reader, topic, cuts)
+            except StoreDamaged:
+                core.found_damaged(topic)
+
+    def _limit(self, reader: BatchReader, topic: Topic, cuts: dict[str, int]) -> None:
+        """Find what lies beyond the limit of what is consumed and stays."""
+        for log_id, cut in cuts.items():
+            log = topic.logs[log_id]
+            bare = max(log.low, self._bare.get(log_id, 0))
+            upto = _beyond(reader, log, cut, self._history)
+            if upto > bare:
+                self._over.append((topic.name, log_id, upto))
+
+    def _strip(self, core: ServerCore) -> list[Change]:
+        """Take the bytes of a piece."""
+        name, log_id, upto = self._over[0]
+        topic = core.topics.get(name)
+        log = topic.logs.get(log_id) if topic else None
+        if topic is None or log is None:
+            self._over.popleft()
+            return []
+        low = max(log.low, self._bare.get(log_id, 0))
+        upto = min(upto, topic.floors()[log_id])
+        if low >= upto:
+            self._over.popleft()
+            return []
+        try:
+            high, taken, _ = _piece(core.reader, log, upto, PIECE_BATCHES_MIN, PIECE_BYTES_MIN, low)
+        except StoreDamaged:
+            core.found_damaged(topic)
+            self._over.popleft()
+            return []
+        self._bare[log_id] = high
+        core.counters["batches without their bytes"] += taken
+        return [BodiesDropped(log.number, low, high)]
 
     def _trim(self, core: ServerCore, now: float) -> list[Change]:
         batches = max(PIECE_BATCHES_MIN, 2 * self._new_batches)
@@ -218,14 +273,34 @@ def _cut(reader: BatchReader, log: Log, floor: int, old: int) -> int:
     return cut
 
 
-def _piece(reader: BatchReader, log: Log, cut: int, batches: int, size: int) -> tuple[int, int, int]:
-    """How much of what may go below `cut` goes at once.
+def _beyond(reader: BatchReader, log: Log, cut: int, history: int) -> int:
+    """The offset from which on to `cut` a log has at most so many bytes."""
+    rows = reader.stamps(log.number, cut, 1)
+    total = rows[0][3] if rows else log.total
+    low, high = log.low, cut
+    while low < high:
+        middle = (low + high) // 2
+        batch = reader.newest(log.number, log.low, middle)
+        if batch is None:
+            low = middle + 1
+        elif total - batch[3] > history:
+            low = max(batch[0] + batch[1], middle + 1)
+        else:
+            high = batch[0]
+    return min(low, cut)
+
+
+def _piece(
+    reader: BatchReader, log: Log, cut: int, batches: int, size: int, start: int | None = None
+) -> tuple[int, int, int]:
+    """How much of what may go below `cut`, from `start` or the log's low end, goes at once.
 
     Returns:
         The new low end, and how many batches and bytes lie below it.
     """
-    rows = reader.stamps(log.number, log.low, batches)
-    low, taken, first = log.low, 0, rows[0][3] if rows else 0
+    low, taken = log.low if start is None else start, 0
+    rows = reader.stamps(log.number, low, batches)
+    first = rows[0][3] if rows else 0
     for offset, count, _, total in rows:
         if offset + count > cut:
             return cut, taken, total - first

@@ -344,6 +344,14 @@ class Store:
         )
         self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
 
+    def _drop_bodies(self, change: c.BodiesDropped) -> None:
+        first = change.log << OFFSET_BITS
+        self.db.execute(
+            "update batch set body = null where key >= ? and key < ? and body is not null",
+            (first | change.low, first | change.high),
+        )
+        self.reader.drop_range(first | change.low, first | change.high)
+
     def _discard(self, change: c.BatchesDiscarded) -> None:
         # The log of a topic whose giving was taken back for want of space is held again, and keeps its batches.
         first = change.log << OFFSET_BITS
@@ -417,6 +425,7 @@ class Store:
         ),
         c.SkipDropped: lambda self, x: self.db.execute("delete from skip where id = ?", (x.skip,)),
         c.LogTrimmed: _trim,
+        c.BodiesDropped: _drop_bodies,
         c.TopicChanged: _topic,
         c.EntryChanged: _entry,
         c.BatchQuarantined: _quarantine,

@@ -59,7 +59,8 @@ class Stage:
     def __init__(self, directory: Path, **changed: Any) -> None:
         self.settings = settings(directory, **changed)
         self.now = 100.0
-        self.wall = WALL
+        self.wall = WALL - self.now
+        """The wall clock when `now` is 0."""
         self.whole: bool | None = True
         """What proxies answer to WHOLE; None: nothing."""
         self.fail_commit = False
@@ -76,7 +77,12 @@ class Stage:
     def open(self) -> None:
         self.store = FailingStore(self.settings.directory, bytes_max=self.settings.store_bytes_max)
         self.serving = Serving(
-            self.settings, self.store, Reserve(), Random(f"{self.settings.id} {self.now}"), self.now, self.wall
+            self.settings,
+            self.store,
+            Reserve(),
+            Random(f"{self.settings.id} {self.now}"),
+            self.now,
+            self.wall + self.now,
         )
         self.core = self.serving.core
 

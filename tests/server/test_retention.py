@@ -217,3 +217,82 @@ def test_a_disk_too_full_to_delete_is_not_tried_in_every_loop(stage: Stage) -> N
         stage.loop()
         loops += 1
     assert loops < 250
+
+
+# Consumed, and not known to be whole
+
+
+def sizes(stage: Stage) -> list[int]:
+    """Bytes of the topic's batches on the disk, 0 for those without."""
+    rows = stage.store.db.execute("select coalesce(length(body), 0) from batch order by key")
+    return [size for (size,) in rows]
+
+
+@pytest.mark.parametrize("whole", [False, None])
+def test_history_that_may_not_go_has_a_limit_in_bytes(tmp_path: Path, whole: bool | None) -> None:
+    stage = Stage(tmp_path, history_bytes_max=1_000)
+    stage.whole = whole
+    for counter in range(1, 51):
+        stage.put("t", counter, [b"x" * 88])  # 100 bytes each
+    stage.sleep(80)
+    assert sizes(stage) == [0] * 40 + [100] * 10
+    assert stored(stage) == list(range(1, 51))
+    for counter in range(51, 71):
+        stage.put("t", counter, [b"x" * 88])
+    stage.sleep(80)
+    assert sizes(stage) == [0] * 60 + [100] * 10
+    stage.restart()
+    stage.sleep(20)
+    assert sizes(stage) == [0] * 60 + [100] * 10
+    stage.whole = True
+    stage.sleep(10)
+    assert stored(stage) == []
+    stage.close()
+
+
+def test_the_limit_on_history_takes_nothing_that_somebody_is_to_receive(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, history_bytes_max=300)
+    stage.whole = False
+    log = stage.subscribe("bob", "t", 5).log
+    for counter in range(1, 21):
+        stage.put("t", counter, [b"x" * 88])
+    stage.get("bob", "t", (log, 10), 5, records_max=0)
+    stage.sleep(80)
+    assert sizes(stage) == [0] * 7 + [100] * 13
+    assert stage.get("bob", "t", None, 5).records == 10
+    stage.close()
+
+
+def test_history_beyond_the_limit_goes_in_pieces_and_after_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PIECE_BATCHES_MIN", 7)
+    stage = Stage(tmp_path, history_bytes_max=300)
+    stage.whole = False
+    for counter in range(1, 51):
+        stage.put("t", counter, [b"x" * 88])
+    stage.sleep(59)
+    stage.fail_commit = True
+    stage.sleep(20)
+    assert sizes(stage) == [100] * 50
+    stage.fail_commit = stage.core.full = False
+    stage.sleep(20)
+    assert sizes(stage) == [0] * 47 + [100] * 3
+    stage.close()
+
+
+def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, history_bytes_max=300)
+    stage.whole = False
+    for counter in range(1, 6):
+        stage.put("t", counter, [b"x" * 88])
+    stage.sleep(80)
+    log = stage.subscribe("bob", "t", 5).log
+    topic = stage.core.topics["t"]
+    topic.entries["bob"].legs = (Leg(log, 1),)  # as a join may give it
+    answer = stage.get("bob", "t", None, 5)
+    assert (answer.outcome, answer.first) == (Outcome.LOST, (log, 1))
+    assert stage.core.counters["damaged batches"] == 0
+    answer = stage.get("bob", "t", (log, 2), 5)
+    assert answer.records == 3
+    stage.close()
