@@ -188,13 +188,18 @@ class Cluster:
             process.end()
 
     def run(self, proxies: int = 2, servers: int = 2, **options: Any) -> Cluster:
-        """Starts so many of each and waits until they are ready; options are the servers'."""
+        """Starts so many of each and waits until all hear each other; options are the servers'."""
         for _ in range(proxies):
             self.proxy()
         for _ in range(servers):
             self.server(**options)
         self.wait_ready()
+        for proxy in range(proxies):
+            until(lambda proxy=proxy: self._heard(proxy) == servers, "the proxy hears every server")
         return self
+
+    def _heard(self, proxy: int) -> int:
+        return sum(server["alive"] for server in self.report("-", proxy)["servers"])
 
     def wait_ready(self) -> None:
         """Until every proxy and server has said that it is ready."""
