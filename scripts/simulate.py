@@ -45,16 +45,16 @@ def try_mutant(title: str, first: int, runs: int, seconds: float) -> tuple[str, 
 
     end = time.monotonic() + seconds
     done = 0
-    with broken(title):
-        while done < runs and time.monotonic() < end:
-            seed = first + done
-            done += 1
-            try:
+    while done < runs and time.monotonic() < end:
+        seed = first + done
+        done += 1
+        try:
+            with broken(title):
                 violations = simulate(seed).violations
-            except Exception as error:  # noqa: BLE001 - a breakage may make the code stumble over itself: that is caught too.
-                violations = [f"{type(error).__name__}: {error}"]
-            if violations:
-                return title, done, seed, violations[0]
+        except Exception as error:  # noqa: BLE001 - a breakage that stumbles over itself is caught too.
+            violations = [f"{type(error).__name__}: {error}"]
+        if violations and not simulate(seed).violations:
+            return title, done, seed, violations[0]
     return title, done, -1, ""
 
 

@@ -8,6 +8,7 @@ file belongs to the application, whose tables commit together with ours in `tran
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,9 @@ from pubsub.protocol import Position
 FORMAT: Final = 1
 PAGE_BYTES: Final = 8 * 1024
 CHECKPOINT_PAGES: Final = 2_000
-"""Pages of the WAL after which SQLite moves them into the database."""
+"""Pages of the WAL after which they are moved into the database."""
+
+_log: Final = logging.getLogger("pubsub.client")
 
 _TABLES: Final = (
     "create table pubsub_state (key text primary key, value) without rowid",
@@ -92,6 +95,8 @@ class Store:
         self.failed = False
         self._power_safe = power_safe
         self._boot = boot
+        self._wal_pages = 0
+        self._checkpoints = True
         self._folder = path.parent if vfs is None else None
         try:
             if self._folder is not None:
@@ -117,7 +122,9 @@ class Store:
         self._set("locking_mode", "exclusive")
         self._set("journal_mode", "wal")
         self._set("synchronous", 2)
-        self._set("wal_autocheckpoint", CHECKPOINT_PAGES)
+        # SQLite would move the WAL within the commit, which then reports what failed in that although it has happened.
+        self._set("wal_autocheckpoint", 0)
+        self.db.set_wal_hook(self._committed)
         self._level = 2
         found = self.db.pragma("user_version")
         if found > FORMAT:
@@ -175,7 +182,26 @@ class Store:
         except BaseException as error:
             self._undo(error)
             raise
+        self._succeeded()
+
+    def _committed(self, db: apsw.Connection, name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def _succeeded(self) -> None:
+        """A commit succeeded."""
         self.failed = False
+        if self._wal_pages < CHECKPOINT_PAGES or not self._checkpoints:
+            return
+        self._wal_pages = 0
+        try:
+            self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.FullError, apsw.BusyError):
+            return  # Everything stays in the WAL, and a later commit tries again.
+        except apsw.Error as error:
+            # What a failed sync leaves in the kernel is not known; the WAL holds it all, for the next start.
+            self._checkpoints = False
+            _log.error("the write-ahead log of %s is kept until the next start: %s", self.path, error)
 
     def _undo(self, error: BaseException) -> None:
         """Roll back what could not be committed; raises what SQLite said as one of our errors."""
@@ -220,7 +246,7 @@ class Store:
         except BaseException as error:
             self._undo(error)
             raise
-        self.failed = False
+        self._succeeded()
         return fsync
 
     def apply(self, changes: Iterable[c.Change]) -> None:

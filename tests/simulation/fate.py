@@ -18,6 +18,7 @@ class Fate:
     Attributes:
         seconds: of the phase with faults.
         delay, late_seconds: of messages, at most; loss, late, reorder, duplicate: how many of them.
+        turn: seconds that a process's turn takes, at most.
         faults: how many of each kind a second.
         skew: bound on the difference of two servers' clocks.
     """
@@ -28,6 +29,7 @@ class Fate:
     topics: int = 3
     seconds: float = 10.0
     delay: float = 0.002
+    turn: float = 0.001
     loss: float = 0.0
     late: float = 0.0
     late_seconds: float = 3.0
@@ -52,6 +54,7 @@ def draw(random: Random) -> Fate:
         topics=random.choice((1, 2, 3, 5)),
         seconds=random.choice((3.0, 6.0, 6.0, 12.0, 20.0)),
         delay=random.choice((0.0005, 0.002, 0.02)),
+        turn=random.choice((0.0, 0.002, 0.01)),
         loss=random.choice((0.0, 0.0, 0.001, 0.01, 0.05)),
         late=random.choice((0.0, 0.001, 0.01)),
         reorder=random.choice((0.0, 0.05, 0.5)),
@@ -65,6 +68,8 @@ def draw(random: Random) -> Fate:
     for fault in FAULTS:
         if random.random() < 0.45:
             fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
+    if "move" in fate.faults:
+        fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
     for fault in ("empty", "copy", "clock", "full", "fail"):
         if fault in fate.faults:
             fate.faults[fault] *= 0.3

@@ -4,7 +4,7 @@
     2   nothing reaches a subscriber twice
     3   a put that is in doubt reaches all of them or none; one that was discarded, or whose row a power cut took, some
     4   a publisher's messages arrive in the order it put them
-    5   within one log everybody sees one order
+    5   within one log everybody sees one order, for as long as it stays subscribed
     6   what was put long before a subscription does not reach it, and who unsubscribed is left alone
     7   nothing arrives that nobody put, or on another topic
     8   the puts of a transaction, and its rows, happen all or not at all; what a handler puts, exactly with its message
@@ -118,6 +118,7 @@ class History:
         bodies: set[str] = set()
         newest: dict[tuple[str, int, str], Put] = {}
         offsets: dict[str, int] = {}
+        subscribed = 0.0
         for seen in part:
             put = self.puts.get(seen.body)
             if put is None or put.topic != reading.topic or put.state == ABORTED:
@@ -130,6 +131,11 @@ class History:
             if before is not None and before.index > put.index:
                 self.violate(f"{who} got {put.body} after {before.body}, which was put later")
             newest[put.source] = put
+            if (
+                seen.subscribed != subscribed
+            ):  # Within the clocks' skew another subscription may begin a little earlier.
+                subscribed = seen.subscribed
+                offsets.clear()
             log, _, offset = seen.id.partition(".")
             if int(offset) <= offsets.get(log, 0):
                 self.violate(f"{who} got {seen.id} after {log}.{offsets[log]}")

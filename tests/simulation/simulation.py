@@ -70,6 +70,7 @@ def small(random: Random) -> Iterator[None]:
         for target, name, value in (
             (pubsub.proxy.routing, "TENTATIVE_SECONDS", 12.0),
             (pubsub.proxy.servers, "EXPIRE_SECONDS", 1.0),
+            (pubsub.client.store, "CHECKPOINT_PAGES", 80),
             (pubsub.server.transfer, "CHUNK_BATCHES", 4),
             (pubsub.server.transfer, "CHUNK_ITEMS", 3),
             (pubsub.server.retention, "ROUND_SECONDS", 1.0),
@@ -274,14 +275,17 @@ class Simulation:
                 network.cut(b, a, seconds)
 
     def _move(self) -> None:
+        """A topic is given to another server by whoever holds it, or seems to."""
         if len(self.servers) < 2:
             return
         proxy = self.random.choice(self.proxies)
-        giver, receiver = self.random.sample(self.servers, 2)
-        if proxy.alive and self.topics():
-            topic = self.random.choice(self.topics())
-            self.world.note(f"{proxy.name} has {giver.name} give {topic} to {receiver.name}")
-            proxy.merge(giver.name, topic, receiver.address)
+        if not proxy.alive or not proxy.core.table.single:
+            return
+        topic = self.random.choice(sorted(proxy.core.table.single))
+        giver = proxy.core.table.single[topic].id
+        receiver = self.random.choice([server for server in self.servers if server.name != giver])
+        self.world.note(f"{proxy.name} has {giver} give {topic} to {receiver.name}")
+        proxy.merge(giver, topic, receiver.address)
 
     def _full(self) -> None:
         disk = self.random.choice(self.nodes).host.disk

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
+import apsw
 import pytest
 
 from pubsub.client.changes import Intended
@@ -13,7 +14,7 @@ from pubsub.client.store import Store as ClientStore
 from pubsub.errors import StorageError
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.server.giving import Giving
-from tests.simulation.disk import NAME, Disk, disks, untidy
+from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
 
 
 @pytest.fixture
@@ -90,3 +91,25 @@ def test_of_two_that_have_frozen_a_topic_for_each_other_the_higher_keeps_offerin
     gifts = Gifts(frozen=True)
     gifts.refuse("s2")
     assert "t" in gifts.giving.gifts
+
+
+def test_a_commit_has_happened_when_only_moving_the_log_fails(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pubsub.client.store.CHECKPOINT_PAGES", 1)
+    store = ClientStore(Path("/c1/c1.db"), "1", vfs=NAME)
+    file = disk.files["/c1/c1.db"]
+    monkeypatch.setattr(Handle, "xWrite", _fails_on(file, Handle.xWrite))
+    store.commit([Intended("t", True)])
+    assert [wanted for _, wanted, *_ in store.subscriptions()] == [True]
+    disk.end_process()
+    monkeypatch.undo()
+    again = ClientStore(Path("/c1/c1.db"), "1", vfs=NAME)
+    assert [wanted for _, wanted, *_ in again.subscriptions()] == [True]
+
+
+def _fails_on(file: File, write: Callable[[Handle, bytes, int], None]) -> Callable[[Handle, bytes, int], None]:
+    def fail(self: Handle, data: bytes, offset: int) -> None:
+        if self.file is file:
+            raise apsw.FullError("full")
+        write(self, data, offset)
+
+    return fail

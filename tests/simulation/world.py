@@ -109,6 +109,7 @@ class Process:
         self.links: list[Link] = []
         self.addresses: list[str] = []
         self._wake_at = float("inf")
+        self._busy_until = 0.0
         self.life = 0
         self.restarting = False
 
@@ -164,6 +165,7 @@ class Process:
                 self.wake(self.world.now + self.world.random.random() * 0.0005)
 
     def wake(self, when: float) -> None:
+        when = max(when, self._busy_until)
         if when < self._wake_at:
             self._wake_at = when
             self.world.at(when, self._turn, self.life, when)
@@ -176,7 +178,9 @@ class Process:
             return
         self._guarded(self.turn)
         if self.alive:
-            self.wake(max(self.world.now + 2e-4, self.deadline() - self.host.base))
+            # A turn takes its time, in which more arrives for the next one.
+            self._busy_until = self.world.now + 2e-4 + self.world.fate.turn * self.world.random.random()
+            self.wake(max(self._busy_until, self.deadline() - self.host.base))
 
     def _guarded(self, call: Callable[[], None]) -> None:
         """A step of this process, which may be its last one."""
