@@ -10,6 +10,7 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
       ConfigurationError   a setting, an address or a directory cannot be used
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
       DataLoss, Superseded what a subscriber must be told once
+      OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
 """
 
 from __future__ import annotations
@@ -206,9 +207,40 @@ class Superseded(PubsubError):
 
     exit_code = 12
 
-    def __init__(self, client: str, topic: str) -> None:
-        self.client, self.topic = client, topic
-        super().__init__(client, topic)
+    def __init__(self, client: str, topic: str, reason: str = "") -> None:
+        self.client, self.topic, self.reason = client, topic, reason
+        super().__init__(client, topic, reason)
 
     def __str__(self) -> str:
+        if self.reason:
+            return f"client {self.client} receives {self.topic} no longer: {self.reason}; to go on, subscribe again"
         return f"client {self.client} was opened elsewhere later; {self.topic} is delivered there now"
+
+
+class OperatorError(PubsubError):
+    """What an operator asked for cannot be done as things stand; nothing was changed."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class NotKnown(OperatorError):
+    """No proxy knows the topic or the server, or the topic has no such subscriber."""
+
+    exit_code = 13
+
+
+class NotHeard(OperatorError):
+    """The server that would have to do it is not heard."""
+
+    exit_code = 14
+
+
+class NotNow(OperatorError):
+    """Something stands against it: the topic is contested or on its way, the server is draining or still heard."""
+
+    exit_code = 15

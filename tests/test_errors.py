@@ -13,7 +13,11 @@ from pubsub.errors import (
     DecodeError,
     InDoubt,
     InvalidName,
+    NotHeard,
+    NotKnown,
+    NotNow,
     NotSubscribed,
+    OperatorError,
     PeerError,
     PubsubError,
     Refused,
@@ -35,7 +39,11 @@ EXAMPLES = [
     DecodeError("no end of the header"),
     InDoubt("billing", "orders", 30.0, "", 2),
     InvalidName("topic", "a b", "no spaces"),
+    NotHeard("server s1 is not heard"),
+    NotKnown("topic orders is not known"),
+    NotNow("topic orders is contested"),
     NotSubscribed("billing", "orders"),
+    OperatorError("no"),
     PeerError("no"),
     PubsubError("no"),
     Refused("PUT", "orders", "the checksum does not match"),
@@ -77,6 +85,7 @@ def test_it_ends_a_command_with_a_code_that_is_not_success(error):
 
 def test_what_a_script_must_tell_apart_has_different_exit_codes():
     kinds = [CallerError, Unavailable, InDoubt, NotSubscribed, StorageError, ConfigurationError]
+    kinds += [NotKnown, NotHeard, NotNow]
     assert len({kind.exit_code for kind in kinds}) == len(kinds)
 
 

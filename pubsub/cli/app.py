@@ -25,8 +25,9 @@ LAZY: Final[dict[str, str]] = {
     "client": "pubsub.client.commands",
     "config": "pubsub.cli.settings",
     "proxy": "pubsub.proxy.commands",
-    "server": "pubsub.server.commands",
+    "server": "pubsub.cli.server",
     "status": "pubsub.cli.status",
+    "topic": "pubsub.cli.topic",
     "up": "pubsub.cli.cluster",
 }
 """Name of a group or command -> the module whose `app` it is."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.errors import DecodeError, Unavailable
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Outcome, Report, Status
+from pubsub.protocol.messages import Message, Outcome, Report, Status
 
 if TYPE_CHECKING:
     from pubsub.messenger import Messenger
@@ -36,38 +36,51 @@ def gather(proxies: Sequence[str], seconds: float) -> dict[str, Any]:
     from pubsub.messenger import Messenger
 
     with Messenger() as messenger:
-        heard = ask(messenger, [(address, "-") for address in proxies], seconds)
-        reports = {address: answer for (address, _), answer in heard.items()}
+        heard = ask(messenger, [(address, Report(SENDER, "-")) for address in proxies], seconds)
+        reports = dict(zip(proxies, heard, strict=True))
         if not any(isinstance(answer, dict) for answer in reports.values()):
             reasons = "; ".join(f"{address}: {answer}" for address, answer in reports.items())
             raise Unavailable("status", "any proxy", seconds, reasons)
-        answers = ask(messenger, _questions(reports), seconds)
+        questions = _questions(reports)
+        answers = ask(messenger, [(address, Report(SENDER, server)) for address, server in questions], seconds)
     servers: dict[str, Answer] = {}
-    for (_, server), answer in answers.items():
+    for (_, server), answer in zip(questions, answers, strict=True):
         if server not in servers or isinstance(answer, dict):
             servers[server] = answer
     return picture(reports, servers)
 
 
-def ask(messenger: Messenger, questions: Iterable[Question], seconds: float) -> dict[Question, Answer]:
-    """The answers to some questions, asked at once; repeats and lost messages are the Messenger's business."""
-    answers: dict[Question, Answer] = {}
-    asked = list(questions)
+def send(messenger: Messenger, messages: Iterable[tuple[str, Message]], seconds: float) -> list[Status | str]:
+    """The answers to messages that are sent at once, each to an address; why there is none, where none came.
 
-    def taker(question: Question) -> Any:
+    Repeats and lost messages are the Messenger's business.
+    """
+    answers: dict[int, Status | str] = {}
+
+    def taker(index: int) -> Any:
         def take(_: object, contents: Any, parts: Sequence[Any]) -> None:
-            answers[question] = _read(contents, parts)
+            try:
+                answer = decode(contents, parts[0] if parts else None)
+            except DecodeError as error:
+                answers[index] = f"an answer that cannot be read ({error})"
+            else:
+                answers[index] = answer if isinstance(answer, Status) else "an answer that is none"
 
         return take
 
     tokens = []
-    for question in asked:
-        header, _ = encode(Report(SENDER, question[1]))
-        tokens.append(messenger.send(question[0], header, taker(question)))
-    messenger.wait(lambda: len(answers) == len(asked), time.monotonic() + seconds)
+    for index, (address, message) in enumerate(messages):
+        header, _ = encode(message)
+        tokens.append(messenger.send(address, header, taker(index)))
+    messenger.wait(lambda: len(answers) == len(tokens), time.monotonic() + seconds)
     for token in tokens:
         messenger.forget(token)
-    return {question: answers.get(question, f"no answer within {seconds:g} s") for question in asked}
+    return [answers.get(index, f"no answer within {seconds:g} s") for index in range(len(tokens))]
+
+
+def ask(messenger: Messenger, questions: Iterable[tuple[str, Report]], seconds: float) -> list[Answer]:
+    """The reports that answer these questions, asked at once, each at an address."""
+    return [_read(answer) for answer in send(messenger, questions, seconds)]
 
 
 def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str, Any]:
@@ -131,15 +144,14 @@ def _questions(reports: dict[str, Answer]) -> list[Question]:
     ]
 
 
-def _read(contents: Any, parts: Sequence[Any]) -> Answer:
+def _read(status: Status | str) -> Answer:
+    if isinstance(status, str):
+        return status
+    if status.outcome is not Outcome.SUCCESS:
+        return status.reason.replace("_", " ") or str(status.outcome)
     try:
-        status = decode(contents, parts[0] if parts else None)
-        if not isinstance(status, Status):
-            return "an answer that is none"
-        if status.outcome is not Outcome.SUCCESS:
-            return status.reason.replace("_", " ") or str(status.outcome)
         report = json.loads(bytes(status.body))
-    except (DecodeError, ValueError) as error:
+    except ValueError as error:
         return f"an answer that cannot be read ({error})"
     return report if isinstance(report, dict) else "an answer that is no report"
 

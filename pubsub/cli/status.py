@@ -66,7 +66,7 @@ def _servers(found: dict[str, Any]) -> Any:
         records = sum(topic["records"] for topic in report["topics"].values())
         table.add_row(
             server["id"],
-            "disk full" if report["full"] else "up",
+            "disk full" if report["full"] else "up, draining" if report.get("draining") else "up",
             f"{len(report['topics']):,}",
             f"{records:,}",
             _size(sum(report["disk"].values())) if report["disk"] else "",

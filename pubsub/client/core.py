@@ -273,7 +273,7 @@ class ClientCore:
             else:
                 sub.trouble, sub.deadline = "an answer that is damaged", now + sub.tries.patience
         elif outcome is Outcome.SUPERSEDED:
-            sub.fail(Superseded(self.settings.client, sub.topic))
+            sub.fail(Superseded(self.settings.client, sub.topic, status.reason.replace("_", " ")))
         elif outcome is Outcome.BEHIND:
             known = format_position(status.position)
             evidence = f"{sub.topic} was received up to {known}, after {format_position(sub.safe)} here"

@@ -215,6 +215,7 @@ class Periodic:
         topics: topic to log ID; a topic that is no longer held has the log ID "".
         previous: the change number of the announcement before this one to the same proxy, by which it sees that none
             is missing; 0: not said.
+        draining: 1: it is to be given no new topic.
     """
 
     sender: str
@@ -227,6 +228,7 @@ class Periodic:
     partial: int = 0
     topics: dict[str, str] | None = None
     previous: int = 0
+    draining: int = 0
 
 
 @dataclass(slots=True)
@@ -282,10 +284,12 @@ class Report:
 
     Attributes:
         target: a server's ID, which the proxy passes it on to; "-" for the proxy itself.
+        topic: the only one that the proxy is to speak of; "": as many as fit.
     """
 
     sender: str
     target: str
+    topic: str = ""
 
 
 @dataclass(slots=True)

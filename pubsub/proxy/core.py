@@ -19,7 +19,7 @@ from pubsub.clock import Stamps
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
-from pubsub.protocol import Outcome, Report, decode, request_route
+from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.notices import Notices
 from pubsub.proxy.outbox import Outbox, Send
@@ -35,6 +35,7 @@ REPORT_SECONDS: Final = 0.25
 """A report is made at most so often; whoever asks in between gets the last one."""
 
 NOBODY: Final = "no_server_is_heard"
+DRAINING: Final = "every_server_is_draining"
 
 
 class ProxyCore:
@@ -123,8 +124,8 @@ class ProxyCore:
         if name in REQUESTS:
             assert route is not None
             self._request(client, prefix, name, route[2], (head, *frames[1:]), now)
-        elif name == "REPORT":
-            self._asked_for_report(client, prefix, (head, *frames[1:]), now)
+        elif name in {"REPORT", "OPERATE"}:
+            self._asked_by_operator(client, prefix, (head, *frames[1:]), now)
         elif name == "STATUS":
             self.counters["answers_of_clients_dropped"] += 1  # To answer an answer would never end.
         else:
@@ -165,20 +166,26 @@ class ProxyCore:
                 return
             server = self.table.assign(topic, now)
         if server is None:
-            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, NOBODY)
+            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, DRAINING if self.table.alive(now) else NOBODY)
             return
         self.outbox.forward(server, client, frames, now)
 
-    def _asked_for_report(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:
+    def _asked_by_operator(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:
+        """REPORT or OPERATE: answered here, or passed on to the server that is its target."""
         try:
             asked = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
         except DecodeError as error:
             self.outbox.refuse(client, prefix, error.reason)
             return
-        assert isinstance(asked, Report)
+        assert isinstance(asked, Report | Operate)
+        if asked.target == "-" and isinstance(asked, Operate):
+            self._operate(client, prefix, asked, now)
+            return
         if asked.target == "-":
             made, body = self._report
-            if not made <= now < made + REPORT_SECONDS:
+            if asked.topic:
+                body = build_report(self.table, self._facts(now), now, asked.topic)
+            elif not made <= now < made + REPORT_SECONDS:
                 body = build_report(self.table, self._facts(now), now)
                 self._report = now, body
             self.outbox.answer(client, prefix, Outcome.SUCCESS, body=body)
@@ -190,6 +197,10 @@ class ProxyCore:
             self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, f"server_{asked.target}_is_not_heard", asked.target)
         else:
             self.outbox.answer(client, prefix, Outcome.UNKNOWN, f"server_{asked.target}_is_not_known")
+
+    def _operate(self, client: bytes, prefix: Prefix, asked: Operate, now: float) -> None:
+        """OPERATE for this proxy itself."""
+        self.outbox.refuse(client, prefix, f"{asked.action}_is_no_action_of_a_proxy")
 
     def _facts(self, now: float) -> Facts:
         return Facts(

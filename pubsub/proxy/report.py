@@ -1,7 +1,8 @@
 """What a proxy knows, as JSON: the answer to REPORT with the target "-".
 
     proxy, uptime_seconds, starting, startup_seconds_left, proxies_agree
-    servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete
+    servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
+                draining
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
     topics_total, counters, warnings (what is wrong now), notices (what was said lately: seconds_ago, text)
 
@@ -39,8 +40,8 @@ class Facts:
     left_out: int
 
 
-def build_report(table: RoutingTable, facts: Facts, now: float) -> bytes:
-    """The report as JSON."""
+def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "") -> bytes:
+    """The report as JSON; `topic`: the only one that it lists, "" for as many as fit."""
     named = {server.proxies for server in table.alive(now)}
     report = {
         "proxy": facts.proxy,
@@ -49,7 +50,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float) -> bytes:
         "startup_seconds_left": round(facts.startup_seconds_left, 3),
         "proxies_agree": len(named) <= 1,
         "servers": [_server(s, now) for s in sorted(table.servers.values(), key=lambda s: (s.id, s.store))],
-        "topics": list(islice(_topics(table, now), TOPICS_MAX)),
+        "topics": [row for row in islice(_topics(table, topic, now), TOPICS_MAX) if topic in {"", row["topic"]}],
         "topics_total": len(table),
         "counters": facts.counters,
         "warnings": list(islice(_warnings(table, facts, now), WARNINGS_MAX)),
@@ -73,11 +74,13 @@ def _server(server: Server, now: float) -> dict[str, Any]:
         "assigned": server.assigned,
         "proxies": list(server.proxies or ()),
         "complete": server.complete and not server.overflow,
+        "draining": server.draining,
     }
 
 
-def _topics(table: RoutingTable, now: float) -> Iterator[dict[str, Any]]:
-    for topic, holders in table.topics():
+def _topics(table: RoutingTable, only: str, now: float) -> Iterator[dict[str, Any]]:
+    held = table.holders(only)
+    for topic, holders in ((only, held),) if held else () if only else table.topics():
         yield {
             "topic": topic,
             "holders": [

@@ -83,6 +83,7 @@ class Server:
         liveness: signs of life, both ways.
         complete: whether `topics` is all it holds, as far as it can tell; False after a gap in its announcements.
         overflow: whether it holds topics beyond topics_max, which are not in the table.
+        draining: whether it is to be given no new topic.
         digest: of the body of the last full announcement, while nothing has changed since.
         newcomer: the link of a server that waits for this one to be silent.
         was_alive: whether it was alive when that was looked at last.
@@ -95,6 +96,7 @@ class Server:
         "change",
         "complete",
         "digest",
+        "draining",
         "id",
         "incarnation",
         "link",
@@ -116,6 +118,7 @@ class Server:
         self.link: bytes | None = None
         self.liveness = liveness
         self.complete = True
+        self.draining = False
         self.digest = b""
         self.newcomer: bytes | None = None
         self.was_alive = False
@@ -303,16 +306,16 @@ class RoutingTable:
         return assignment.server if assignment is not None and assignment.server.alive(now) else None
 
     def assign(self, topic: str, now: float) -> Server | None:
-        """Give a topic that nobody holds to a server; the same one as before while it is alive.
+        """Give a topic that nobody holds to a server; the same one as before while that may have it.
 
         Returns:
-            The server; None where none is alive.
+            The server; None where none is alive that takes topics.
         """
         assignment = self.tentative.get(topic)
-        if assignment is not None and assignment.server.alive(now):
+        if assignment is not None and assignment.server.alive(now) and not assignment.server.draining:
             assignment.used = now
             return assignment.server
-        live = self.alive(now)
+        live = [server for server in self.alive(now) if not server.draining]
         if not live:
             return None
         server = min(live, key=lambda one: (len(one.topics) + one.assigned, one.id, one.store))

@@ -181,6 +181,7 @@ class Servers:
             self._notices.say(f"heard {server.store}", f"server {server.id} is heard", now)
             self._notices.settled(f"silent {server.store}")
         server.proxies = tuple(sorted(set(said.proxies.split(","))))
+        server.draining = bool(said.draining)
         if not self.agree(now):
             self._notices.say("proxies", "servers name different sets of proxies; see: pubsub status", now)
         self.deadline = min(self.deadline, server.liveness.deadline())

@@ -175,6 +175,14 @@ class BatchQuarantined:
 
 
 @dataclass(slots=True)
+class NoteKept:
+    """Something that the server remembers of itself, by its name; None: no longer."""
+
+    name: str
+    value: str | int | None
+
+
+@dataclass(slots=True)
 class ChangeCounted:
     """The server's change number and its highest stamp."""
 
@@ -198,5 +206,6 @@ Change = (
     | TopicChanged
     | EntryChanged
     | BatchQuarantined
+    | NoteKept
     | ChangeCounted
 )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pubsub.clock import MICROSECONDS, Stamps
@@ -30,6 +30,7 @@ from pubsub.protocol.messages import (
     Heartbeat,
     Merge,
     Message,
+    Operate,
     Outcome,
     Put,
     Read,
@@ -46,6 +47,7 @@ from pubsub.server.links import LISTENER, Links, Origin, Outgoing
 from pubsub.server.marks import Marks
 from pubsub.server.moves import Moves
 from pubsub.server.named import Named
+from pubsub.server.operations import Operations
 from pubsub.server.polls import Poll, Polls
 from pubsub.server.report import TOPICS_MAX, TOPICS_PER_SECOND, report
 from pubsub.server.retention import Retention
@@ -69,6 +71,7 @@ class Loaded:
         publishers: names by number; 0 is not used.
         next_topic, next_log, next_skip: the first free numbers.
         discarded: numbers of logs that are nobody's and have batches yet.
+        notes: what the server remembers of itself, by name.
     """
 
     store_id: str
@@ -80,6 +83,7 @@ class Loaded:
     next_log: int
     next_skip: int = 1
     discarded: tuple[int, ...] = ()
+    notes: dict[str, object] = field(default_factory=dict)
 
 
 class ServerCore:
@@ -125,6 +129,7 @@ class ServerCore:
         self._reported = 0.0, b""
         self.named = Named(self)
         self.moves = Moves(self, random, now)
+        self.operations = Operations(self, loaded.notes)
 
     # What comes in
 
@@ -147,6 +152,8 @@ class ServerCore:
             (self.named.subscribe if message.name else self._subscribe)(origin, message, now)
         elif isinstance(message, Read):
             self.named.read(origin, message)
+        elif isinstance(message, Operate):
+            self.operations.handle(origin, message, now)
         elif isinstance(message, Report):
             self._answer(origin, Outcome.SUCCESS, body=self._report(now))
         elif isinstance(message, Merge) and not origin.origin:
@@ -372,9 +379,7 @@ class ServerCore:
         )
         if changed:
             self.marks.entry(topic.name, request.sender)
-            poll = self.polls.take(topic.name, request.sender)
-            if poll is not None:  # Whoever waits under an older number is told.
-                self._answer(poll.origin, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening)
+            self.end_outdated_poll(topic.name, request.sender)
         self._answer(
             origin,
             outcome,
@@ -394,7 +399,7 @@ class ServerCore:
             self._answer(origin, Outcome.UNKNOWN, reason="topic" if topic is None else "subscription")
             return
         if _is_outdated(get, entry):
-            self._answer(origin, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening, log=topic.open.id)
+            self._answer(origin, Outcome.SUPERSEDED, log=topic.open.id, **_newer(entry))
             return
         if not entry.on:
             self._answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
@@ -426,7 +431,7 @@ class ServerCore:
                 if topic is None or entry is None or poll.get.number > entry.number or not entry.on:
                     self._end(poll, Outcome.UNKNOWN, reason="subscription")
                 elif _is_outdated(poll.get, entry):  # A later opening was heard of while it waited.
-                    self._end(poll, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening)
+                    self._end(poll, Outcome.SUPERSEDED, **_newer(entry))
                 elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
                     self.polls.look_again(name)
                 else:
@@ -489,7 +494,7 @@ class ServerCore:
         for poll in self.polls.waiting(topic):
             get = poll.get
             if get.sender == subscriber and _is_outdated(get, entry):
-                self._end(poll, Outcome.SUPERSEDED, number=entry.number, opening=entry.opening)
+                self._end(poll, Outcome.SUPERSEDED, **_newer(entry))
 
     def _go_on(
         self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...], now: float
@@ -556,6 +561,7 @@ class ServerCore:
     def outgoing(self, now: float) -> list[Outgoing]:
         """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
         self.marks.touched.clear()
+        self.operations.committed()
         self._change_stored = self.change
         self._publishers_stored = len(self.publishers)
         if self._announce:
@@ -588,6 +594,7 @@ class ServerCore:
             del self._publisher_numbers[name]
         del self.publishers[self._publishers_stored :]
         self.moves.reverted(now)
+        self.operations.reverted()
         self.retention.pause(now)
         retry = Status(self.settings.id, Outcome.FULL, reason="disk")
         # What else was answered speaks of logs, counters and positions that are not there any more.
@@ -610,6 +617,15 @@ class ServerCore:
 def _is_outdated(get: Get, entry: Entry) -> bool:
     """Whether a GET is that of an earlier subscription, or of an earlier opening of its client."""
     return get.number < entry.number or get.opening < entry.opening
+
+
+def _newer(entry: Entry) -> dict[str, object]:
+    """What one is told whose GET is outdated."""
+    return {
+        "number": entry.number,
+        "opening": entry.opening,
+        "reason": "" if entry.on else "the_subscription_was_ended_elsewhere",
+    }
 
 
 def _words(text: str) -> str:

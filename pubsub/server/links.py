@@ -97,6 +97,8 @@ class Links:
             )
             for _ in settings.proxies
         ]
+        self.draining = False
+        """Whether this server is to be given no new topic."""
         self.out: list[Outgoing] = []
         self.reconnect: list[int] = []
 
@@ -166,6 +168,11 @@ class Links:
                 return link.reason
         return ""
 
+    def announce_all(self, now: float) -> None:
+        """Tell every proxy everything at once."""
+        for link in self.links:
+            link.announce_at = now
+
     def withdraw_announcements(self) -> None:
         """Do not send what was to be announced in this loop: it did not come to be. All is announced anew at once."""
         for out in self.out:
@@ -200,6 +207,7 @@ class Links:
             0 if previous is None else 1,
             topics,
             previous or 0,
+            int(self.draining),
         )
 
     def _send(self, proxy: int, message: Message, now: float, source: int = 0) -> None:

@@ -24,8 +24,8 @@ def report(core: ServerCore, now: float) -> bytes:
     """Everything about a server, as JSON.
 
     Returns:
-        An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`, `counters`,
-        `disk` (bytes), `proxies` (each with `address`, `alive`, `silence_seconds`, `problem`) and `topics`: by name,
+        An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
+        `draining`, `counters`, `disk` (bytes), `proxies` (each with `address`, `alive`, `silence_seconds`, `problem`) and `topics`: by name,
         each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too), `damaged`
         (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and `subscribers`
         (each with `waiting`, `polling`, `acknowledged`).
@@ -55,6 +55,7 @@ def report(core: ServerCore, now: float) -> bytes:
         "address": core.links.address,
         "uptime_seconds": round(now - core.started, 3),
         "full": core.full,
+        "draining": core.links.draining,
         "counters": dict(core.counters),
         "disk": core.disk(),
         "proxies": proxies,

@@ -108,6 +108,7 @@ class Serving:
                 next_log,
                 next_skip,
                 tuple(store.discarded()),
+                store.notes(),
             )
         stamps = Stamps(wall, now, store.stamp())
         self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)

@@ -182,6 +182,10 @@ class Store:
         """The highest stamp of the topics loaded so far, and of the last commit that counted a change."""
         return max(self._newest_stamp, int(self._meta("stamp") or 0))
 
+    def notes(self) -> dict[str, Any]:
+        """What the server remembers of itself, by name."""
+        return dict(self._rows("select substr(name, 6), value from meta where substr(name, 1, 5) = 'note '"))
+
     @property
     def server_id(self) -> str:
         """The ID of the server that used it last, "" where none did."""
@@ -399,6 +403,12 @@ class Store:
             ),
         )
 
+    def _note(self, change: c.NoteKept) -> None:
+        if change.value is None:
+            self.db.execute("delete from meta where name = ?", (f"note {change.name}",))
+        else:
+            self.db.execute("insert or replace into meta values (?,?)", (f"note {change.name}", change.value))
+
     def _counted(self, change: c.ChangeCounted) -> None:
         self.db.executemany(
             "insert or replace into meta values (?,?)", (("change", change.change), ("stamp", change.stamp))
@@ -429,6 +439,7 @@ class Store:
         c.TopicChanged: _topic,
         c.EntryChanged: _entry,
         c.BatchQuarantined: _quarantine,
+        c.NoteKept: _note,
         c.ChangeCounted: _counted,
     }
 

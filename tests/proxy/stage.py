@@ -57,11 +57,12 @@ class Stage:
         previous: int = 0,
         proxies: str = PROXIES,
         stamp: int = 0,
+        draining: int = 0,
     ) -> Status | None:
         """PERIODIC; returns the answer. The store and the link are named after the server unless given."""
         said = Periodic(
             server, log_id(store or server), incarnation, change, f"tcp://{server}", proxies, stamp, partial,
-            {topic: log and log_id(log) for topic, log in (topics or {}).items()}, previous,
+            {topic: log and log_id(log) for topic, log in (topics or {}).items()}, previous, draining,
         )  # fmt: skip
         return self._answer(link or server.encode(), said)
 

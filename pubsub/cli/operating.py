@@ -1,0 +1,240 @@
+"""What the operators' commands share: ask proxies and servers, see where a topic is, wait until something is seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from pubsub.cli.reports import Answer, ask, send
+from pubsub.errors import NotHeard, NotKnown, NotNow, PubsubError, Unavailable
+from pubsub.options import read
+from pubsub.protocol.messages import Operate, Outcome, Report, Status
+
+if TYPE_CHECKING:
+    from pubsub.messenger import Messenger
+
+SENDER: Final = "pubsub-operator"
+POLL_SECONDS: Final = 0.1
+"""Between looks at the proxies' reports."""
+
+REPEAT_SECONDS: Final = 2.0
+"""What a server was told, and is not seen to have done, is told again after so long."""
+
+
+class NotConfirmed(PubsubError):
+    """The operator did not say yes; nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a topic, as some proxy sees it."""
+
+    server: str
+    store: str
+    log: str
+
+
+class Cluster:
+    """The proxies, and the servers that they hear.
+
+    Args:
+        messenger: to ask with.
+        proxies: their addresses, clients' side.
+        patience: seconds for one answer.
+        seconds: for what was asked for to be seen done.
+    """
+
+    def __init__(self, messenger: Messenger, proxies: Sequence[str], patience: float, seconds: float) -> None:
+        self._messenger, self.proxies, self.patience, self.seconds = messenger, tuple(proxies), patience, seconds
+
+    def look(self, topic: str = "") -> View:
+        """What the proxies know now, of one topic or of all.
+
+        Raises:
+            Unavailable: none of them answered.
+        """
+        questions = [(address, Report(SENDER, "-", topic)) for address in self.proxies]
+        heard = ask(self._messenger, questions, self.patience)
+        reports: dict[str, Answer] = dict(zip(self.proxies, heard, strict=True))
+        if not any(isinstance(answer, dict) for answer in reports.values()):
+            reasons = "; ".join(f"{address}: {answer}" for address, answer in reports.items())
+            raise Unavailable("report", "any proxy", self.patience, reasons)
+        return View(reports)
+
+    def server_report(self, server: str, view: View) -> dict[str, Any]:
+        """What a server says of itself.
+
+        Raises:
+            NotHeard: it does not answer through any proxy that hears it.
+        """
+        through = view.hearing(server)
+        answers = ask(self._messenger, [(address, Report(SENDER, server)) for address in through], self.patience)
+        found = next((answer for answer in answers if isinstance(answer, dict)), None)
+        if found is None:
+            raise NotHeard(f"server {server} is not heard: {'; '.join(map(str, answers)) or 'by no proxy'}")
+        return found
+
+    def operate(self, target: str, view: View, action: str, **facts: Any) -> Status:
+        """Have a server do something, through the first proxy that gets an answer from it.
+
+        Raises:
+            NotHeard: it does not answer through any proxy that hears it.
+        """
+        for address in view.hearing(target):
+            (answer,) = send(self._messenger, [(address, Operate(SENDER, target, action, **facts))], self.patience)
+            if isinstance(answer, Status) and answer.outcome is not Outcome.UNAVAILABLE:
+                return answer
+        raise NotHeard(f"server {target} is not heard by any proxy: start it, then repeat this")
+
+    def operate_all(self, action: str, **facts: Any) -> dict[str, Status | str]:
+        """Have every proxy do something itself; each one's answer, or why there is none."""
+        message = Operate(SENDER, "-", action, **facts)
+        answers = send(self._messenger, [(address, message) for address in self.proxies], self.patience)
+        return dict(zip(self.proxies, answers, strict=True))
+
+    def wait(
+        self, done: Callable[[], bool], what: str, subject: str, again: Callable[[], object] | None = None
+    ) -> None:
+        """Look until something is so.
+
+        Args:
+            again: called every REPEAT_SECONDS meanwhile.
+
+        Raises:
+            Unavailable: it was not so in time.
+        """
+        deadline = time.monotonic() + self.seconds
+        repeat_at = time.monotonic() + REPEAT_SECONDS
+        while not done():
+            now = time.monotonic()
+            if now >= deadline:
+                raise Unavailable(what, subject, self.seconds, "it may still come about; repeat the command to see")
+            if again is not None and now >= repeat_at:
+                repeat_at = now + REPEAT_SECONDS
+                again()
+            time.sleep(POLL_SECONDS)
+
+
+class View:
+    """What the proxies know at one moment.
+
+    Attributes:
+        reports: by address; why there is none, where a proxy did not answer.
+    """
+
+    def __init__(self, reports: dict[str, Answer]) -> None:
+        self.reports = reports
+
+    @property
+    def answered(self) -> dict[str, dict[str, Any]]:
+        """The reports that came."""
+        return {address: report for address, report in self.reports.items() if isinstance(report, dict)}
+
+    @property
+    def silent(self) -> dict[str, str]:
+        """The proxies that did not answer, and why."""
+        return {address: report for address, report in self.reports.items() if isinstance(report, str)}
+
+    def _servers(self, server: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for address, report in self.answered.items():
+            for facts in report["servers"]:
+                if facts["id"] == server:
+                    yield address, facts
+
+    def hearing(self, server: str) -> list[str]:
+        """The proxies that hear a server."""
+        return [address for address, facts in self._servers(server) if facts["alive"]]
+
+    def address_of(self, server: str) -> str:
+        """Where other servers reach a server.
+
+        Raises:
+            NotKnown, NotHeard: no proxy knows it, or hears it.
+        """
+        if not any(True for _ in self._servers(server)):
+            raise NotKnown(f"server {server} is not known to any proxy; pubsub status lists them")
+        found = next((str(facts["address"]) for _, facts in self._servers(server) if facts["alive"]), "")
+        if not found:
+            raise NotHeard(f"server {server} is not heard by any proxy")
+        return found
+
+    def draining(self, server: str) -> bool:
+        """Whether a server takes no new topics."""
+        return any(facts["draining"] for _, facts in self._servers(server))
+
+    def receivers(self) -> dict[str, int]:
+        """Servers that are heard and take topics, and how many they hold."""
+        found: dict[str, int] = {}
+        for report in self.answered.values():
+            for facts in report["servers"]:
+                if facts["alive"] and not self.draining(facts["id"]):
+                    found[facts["id"]] = max(found.get(facts["id"], 0), facts["topics"] + facts["assigned"])
+        return found
+
+    def holders(self, topic: str) -> set[Holder]:
+        """Everybody that some proxy takes for a holder of a topic, dead ones included."""
+        return {
+            Holder(holder["server"], holder["store"], holder["log"])
+            for report in self.answered.values()
+            for row in report["topics"]
+            if row["topic"] == topic
+            for holder in row["holders"]
+        }
+
+    def held_by(self, topic: str, server: str) -> bool:
+        """Whether every proxy that answers takes a server for the only holder of a topic."""
+        each = [
+            {holder["server"] for row in report["topics"] if row["topic"] == topic for holder in row["holders"]}
+            for report in self.answered.values()
+        ]
+        return bool(each) and all(names == {server} for names in each)
+
+    def owner(self, topic: str) -> str:
+        """The one server that holds a topic.
+
+        Raises:
+            NotKnown, NotNow, NotHeard: none does, several do, or it is not heard.
+        """
+        names = sorted({holder.server for holder in self.holders(topic)})
+        if not names:
+            raise NotKnown(f"topic {topic} is not known to any proxy")
+        if len(names) > 1:
+            raise NotNow(f"topic {topic} is contested between {', '.join(names)}: it is merged when both are heard")
+        if not self.hearing(names[0]):
+            raise NotHeard(f"server {names[0]}, which holds topic {topic}, is not heard by any proxy")
+        return names[0]
+
+
+@contextmanager
+def cluster(
+    proxies: list[str] | None, proxies_file: str | None, config: str | None, patience: float, seconds: float
+) -> Iterator[Cluster]:
+    """The cluster that the command line, the environment or the file names."""
+    from pubsub.config.settings import ClientSettings
+    from pubsub.messenger import Messenger
+
+    loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
+    with Messenger() as messenger:
+        yield Cluster(messenger, loaded.settings.proxies, patience, seconds)
+
+
+def confirm(gives_up: str, yes: bool) -> None:
+    """Say what is given up, and ask, unless `yes`.
+
+    Raises:
+        NotConfirmed: the answer was no, or there was nobody to ask.
+    """
+    if yes:
+        return
+    typer.echo(gives_up, err=True)
+    try:
+        agreed = typer.confirm("Go on?", err=True)
+    except typer.Abort:
+        agreed = False
+    if not agreed:
+        raise NotConfirmed("not confirmed, nothing was done; --yes confirms")

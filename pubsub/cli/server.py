@@ -1,0 +1,104 @@
+"""`pubsub server …`: the server's own commands, and those that need the whole cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from pubsub import console
+from pubsub.cli.operating import Cluster, View, cluster, confirm
+from pubsub.cli.topic import AsJson, Config, Patience, Proxies, ProxiesFile, Wait, Yes, move_topic
+from pubsub.errors import NotNow, Unavailable
+from pubsub.protocol.messages import Outcome
+from pubsub.protocol.names import check_id
+from pubsub.server.commands import app
+
+__all__ = ["app"]
+
+
+@app.command()
+def drain(
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server.")],
+    stop: Annotated[bool, typer.Option("--stop", help="Let it take topics again; what was moved stays.")] = False,
+    proxies: Proxies = None,
+    proxies_file: ProxiesFile = None,
+    config: Config = None,
+    patience: Patience = 2.0,
+    wait: Wait = 60.0,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a server no new topics, and move those it holds to the servers that hold the fewest, one after another.
+
+    It stays so over restarts until --stop. --wait is for each topic. An interrupted drain goes on when it is repeated.
+    """
+    check_id("server ID", server)
+    with cluster(proxies, proxies_file, config, patience, wait) as found:
+        view = found.look()
+        view.address_of(server)
+        if stop:
+            _tell(found, view, server, stop=1)
+            found.wait(lambda: not found.look().draining(server), "drain --stop", server)
+            console.report(as_json, {"server": server, "draining": False}, f"{server} takes topics again")
+            return
+        held = found.server_report(server, view)["topics"]
+        others = sorted(set(view.receivers()) - {server})
+        if held and not others:
+            raise NotNow(f"no other server is heard that takes topics: {server} keeps its {len(held):,} topics")
+        confirm(
+            f"{server} is given no topic any more, until pubsub server drain {server} --stop. Its {len(held):,} topics"
+            f" move to {', '.join(others) or 'nobody'}; puts and gets on each wait while it is on its way.",
+            yes,
+        )
+        _tell(found, view, server, stop=0)
+        found.wait(lambda: _all_drain(found.look(), server), "drain", server)
+        moved = _move_all(found, server, quiet=as_json)
+    facts = {"server": server, "draining": True, "moved": moved}
+    console.report(as_json, facts, f"{server} is drained: {len(moved):,} topics were moved")
+
+
+def _all_drain(view: View, server: str) -> bool:
+    """Whether every proxy that hears the server knows that it is draining."""
+    return all(
+        facts["draining"]
+        for report in view.answered.values()
+        for facts in report["servers"]
+        if facts["id"] == server and facts["alive"]
+    )
+
+
+def _tell(found: Cluster, view: View, server: str, stop: int) -> None:
+    answer = found.operate(server, view, "drain", stop=stop)
+    if answer.outcome is not Outcome.SUCCESS:
+        raise Unavailable("drain", server, found.patience, answer.reason.replace("_", " "))
+
+
+def _move_all(found: Cluster, server: str, *, quiet: bool) -> list[dict[str, Any]]:
+    """Move what the server holds until it holds nothing; what was moved."""
+    moved: list[dict[str, Any]] = []
+    deadline = time.monotonic() + found.seconds
+    while True:
+        view = found.look()
+        held = found.server_report(server, view)["topics"]
+        # One that is contested is merged first, by itself; a name that was moved and is still there is being deleted.
+        ready = [name for name, facts in sorted(held.items()) if not facts["others"]]
+        if not held:
+            return moved
+        for index, name in enumerate(ready):
+            receivers = {name: count for name, count in found.look().receivers().items() if name != server}
+            if not receivers:
+                raise NotNow(f"no other server is heard that takes topics: {server} keeps {len(held):,} topics")
+            to = min(receivers, key=lambda one: (receivers[one], one))
+            started = time.monotonic()
+            move_topic(found, found.look(name), name, server, to)
+            moved.append({"topic": name, "to": to, "seconds": round(time.monotonic() - started, 3)})
+            if not quiet:
+                left = len(ready) - index - 1
+                typer.echo(f"{name} -> {to} ({moved[-1]['seconds']:.1f} s; {left:,} to go)")
+            deadline = time.monotonic() + found.seconds
+        if time.monotonic() >= deadline:
+            stuck = ", ".join(sorted(held)[:5])
+            raise Unavailable("drain", server, found.seconds, f"contested or on their way elsewhere: {stuck}")
+        time.sleep(0 if ready else 0.2)

@@ -1,0 +1,145 @@
+"""`pubsub topic …`: what an operator does with a topic. Each command says what it gives up, and asks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pubsub import console
+from pubsub.cli.operating import Cluster, View, cluster, confirm
+from pubsub.errors import NotKnown, NotNow, Unavailable
+from pubsub.protocol.messages import Outcome
+from pubsub.protocol.names import check_id, check_topic
+
+app = typer.Typer(name="topic", rich_markup_mode=None, pretty_exceptions_enable=False)
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+Proxies = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
+ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies.")]
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")]
+Patience = Annotated[
+    float, typer.Option("--patience", min=0.05, max=600, metavar="SECONDS", help="For one answer of a proxy or server.")
+]
+Wait = Annotated[
+    float, typer.Option("--wait", min=0.1, max=86_400, metavar="SECONDS", help="For the outcome to be seen.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def topic() -> None:
+    """Move a topic, end a dead subscriber's subscription, give up a holder that is lost."""
+
+
+@app.command()
+def move(
+    name: Topic,
+    to: Annotated[str, typer.Option("--to", metavar="SERVER", help="ID of the server that is to hold it.")],
+    proxies: Proxies = None,
+    proxies_file: ProxiesFile = None,
+    config: Config = None,
+    patience: Patience = 2.0,
+    wait: Wait = 60.0,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move a topic to another server, with all it holds.
+
+    While it is on its way its requests wait: clients try again by themselves. Nothing is given up but that time.
+    """
+    check_topic(name)
+    check_id("server ID", to)
+    with cluster(proxies, proxies_file, config, patience, wait) as found:
+        view = found.look(name)
+        giver = view.owner(name)
+        view.address_of(to)
+        if giver != to:
+            if view.draining(to):
+                raise NotNow(f"server {to} is draining: it takes no topics until pubsub server drain {to} --stop")
+            confirm(
+                f"Topic {name} moves from {giver} to {to}. Until it has arrived, puts and gets on it wait; nothing is"
+                f" lost. If {to} dies on the way, they wait until it is back, or is given up with pubsub topic"
+                " abandon.",
+                yes,
+            )
+            move_topic(found, view, name, giver, to)
+    facts = {"topic": name, "from": giver, "to": to, "moved": giver != to}
+    console.report(as_json, facts, f"{name} is at {to}" + ("" if giver == to else f", moved from {giver}"))
+
+
+def move_topic(found: Cluster, view: View, name: str, giver: str, to: str) -> None:
+    """Have a topic moved, and wait until every proxy that answers has seen it.
+
+    Raises:
+        NotKnown, NotNow, NotHeard, Unavailable: why it is not.
+    """
+    address = view.address_of(to)
+
+    def tell() -> None:
+        now = found.look(name)
+        if to in {holder.server for holder in now.holders(name)}:
+            return  # It has arrived: what is left is for the giver to delete.
+        answer = found.operate(giver, now, "move", topic=name, server=to, address=address)
+        reason = answer.reason.replace("_", " ")
+        if answer.outcome is Outcome.MOVED:
+            raise NotNow(f"topic {name} is on its way to {answer.reason} already")
+        if answer.outcome is Outcome.REFUSED:
+            raise NotNow(f"topic {name} is not moved: {reason}")
+        if answer.outcome is Outcome.UNKNOWN and not found.look(name).held_by(name, to):
+            raise NotKnown(f"topic {name} is not held by {giver} any more")
+
+    tell()
+    found.wait(lambda: found.look(name).held_by(name, to), "move", name, again=tell)
+
+
+@app.command()
+def unsubscribe(
+    name: Topic,
+    subscriber: Annotated[
+        str, typer.Option("--subscriber", metavar="ID", help="Whose subscription; as pubsub status shows it.")
+    ],
+    proxies: Proxies = None,
+    proxies_file: ProxiesFile = None,
+    config: Config = None,
+    patience: Patience = 2.0,
+    wait: Wait = 60.0,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """End the subscription of a client that is not coming back, so that its backlog can go.
+
+    Everything that waits for it is given up. If the client does come back it is told so, once it asks: `Superseded`.
+    """
+    check_topic(name)
+    with cluster(proxies, proxies_file, config, patience, wait) as found:
+        view = found.look(name)
+        owner = view.owner(name)
+        facts = found.server_report(owner, view)["topics"].get(name, {"subscribers": {}})["subscribers"]
+        if subscriber not in facts:
+            raise NotKnown(f"topic {name} has no subscriber {subscriber}; pubsub status --json lists them")
+        waiting = facts[subscriber]["waiting"]
+        confirm(
+            f"{subscriber} is subscribed to {name} no longer. The {waiting:,} records that wait for it are given up;"
+            " if it comes back it has to subscribe anew, and receives what is put after that.",
+            yes,
+        )
+
+        def ended() -> bool:
+            held = found.server_report(owner, found.look(name))["topics"].get(name)
+            return held is not None and subscriber not in held["subscribers"]
+
+        answer = found.operate(owner, view, "unsubscribe", topic=name, subscriber=subscriber)
+        if answer.outcome is Outcome.MOVED:
+            raise NotNow(f"topic {name} is on its way to another server: repeat this when it has arrived")
+        if answer.outcome is Outcome.UNKNOWN:
+            raise NotKnown(f"topic {name} is not held by {owner} any more: repeat this")
+        if answer.outcome is not Outcome.SUCCESS:
+            raise Unavailable("unsubscribe", name, patience, answer.reason.replace("_", " "))
+        found.wait(ended, "unsubscribe", name)
+    console.report(
+        as_json,
+        {"topic": name, "subscriber": subscriber, "server": owner, "given_up": waiting},
+        f"{subscriber} is not subscribed to {name} any more; {waiting:,} records were given up",
+    )
