@@ -3,7 +3,8 @@
 Fault model. Nothing here is random but by the seed.
 
 * The network delays every message, loses some, delivers some twice and some seconds late, from whomever they came, one
-  that is dead by then included. A link of a client may reorder; one of a server does not (it is one TCP connection) but
+  that is dead by then included. (Each transmission of SUBSCRIBE is another request, with a number of its own, so one that
+  the network itself doubled is beyond the design's rules, and beyond what TCP does; those are not.) A link of a client may reorder; one of a server does not (it is one TCP connection) but
   loses what was on the way, so that a later message arrives and an earlier one does not. A pair of hosts is cut in both
   directions or in one; what is sent meanwhile is lost or comes when the cut is over; a clogged link holds everything
   up. Who is dead does not take messages: what was sent to it is lost, or waits for its next start.
@@ -305,7 +306,7 @@ class Network:
         if fifo:
             when = max(when, last + 1e-7)
         world.at(when, arrive, link, frames)
-        if chance() < fate.duplicate:
+        if fate.duplicate and chance() < fate.duplicate and b"SUBSCRIBE " not in frames[-1][:40]:
             world.at(when + chance() * 0.5, arrive, link, frames)
         return when if fifo else last
 
