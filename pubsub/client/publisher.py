@@ -32,30 +32,27 @@ class Filling:
         self.row: Row | None = None
 
 
-class BatchTicket:
-    """One message of a batch: where it is on its way."""
+class BatchTicket(tuple[Filling, int]):
+    """One message of a batch: where it is on its way. (A tuple of batch and index, which is made fastest.)"""
 
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: Filling, index: int) -> None:
-        self._batch, self._index = batch, index
+    __slots__ = ()
 
     @property
     def counter(self) -> int | None:
         """Its number, which its subscribers see as `Message.counter`; None while its batch is open."""
-        row = self._batch.row
-        return None if row is None else row.counter + self._index
+        row = self[0].row
+        return None if row is None else row.counter + self[1]
 
     @property
     def done(self) -> bool:
         """Whether it is on the server's disk."""
-        row = self._batch.row
+        row = self[0].row
         return row is not None and row.state == DONE
 
     @property
     def discarded(self) -> bool:
         """Whether it was given up by `discard`."""
-        row = self._batch.row
+        row = self[0].row
         return row is not None and row.state == DISCARDED
 
 
@@ -84,6 +81,7 @@ class Publisher:
         if self._records < 1 or self._size < 1 or self._linger < 0:
             raise CallerError("a publisher's batch has at least 1 record and 1 byte, and lingers for 0 s or longer")
         self._full = BATCH_BYTES_MAX - batch_size(self._records, 0)
+        self._last, self._small = self._records - 1, min(self._size, self._full)
         self._lock = threading.Lock()
         self._filling = Filling()
         self._deadline = _NEVER
@@ -100,6 +98,14 @@ class Publisher:
         Raises:
             As `Client.put`.
         """
+        if type(body) is bytes:
+            with self._lock:
+                filling = self._filling
+                index, size = len(filling.bodies), filling.size + len(body)
+                if 0 < index < self._last and size < self._small:  # Neither the first of its batch nor the last.
+                    filling.bodies.append(body)
+                    filling.size = size
+                    return BatchTicket((filling, index))
         ticket = self.add(body)
         if self._chain.crowded:
             self._run(self.room())
@@ -133,7 +139,7 @@ class Publisher:
                     raise CallerError(f"the publisher on {self.topic} is closed")
                 self._deadline = self._calls.session.now + self._linger
                 self._calls.session.wake()
-        return BatchTicket(filling, index)
+        return BatchTicket((filling, index))
 
     @property
     def crowded(self) -> bool:

@@ -24,7 +24,7 @@ from pubsub.protocol import Position
 
 FORMAT: Final = 1
 PAGE_BYTES: Final = 8 * 1024
-CHECKPOINT_PAGES: Final = 2_000
+CHECKPOINT_PAGES: Final = 4_000
 """Pages of the WAL after which they are moved into the database."""
 
 _log: Final = logging.getLogger("pubsub.client")

@@ -97,14 +97,20 @@ def receive(sock: zmq.Socket[bytes], copy_below: int = 4096) -> Frames | None:
     if not _raw_get(sock, _EVENTS) & _POLLIN:
         return None
     frames: Frames = []
-    while True:
-        try:
+    try:
+        # The first two are an envelope and a head: to copy them at once is cheaper than to ask how large they are.
+        while len(frames) < 2:
+            frames.append(_raw_receive(sock, _NOBLOCK))
+            if not _raw_get(sock, _RCVMORE):
+                return frames
+        more = True
+        while more:
             frame = _raw_receive(sock, _NOBLOCK, False)
-        except zmq.Again:
-            return None
-        frames.append(frame.bytes if len(frame) <= copy_below else frame.buffer)
-        if not frame.more:
-            return frames
+            frames.append(frame.bytes if len(frame) <= copy_below else frame.buffer)
+            more = frame.more
+    except zmq.Again:
+        return None
+    return frames
 
 
 def send(sock: zmq.Socket[bytes], frames: Sequence[bytes | memoryview]) -> bool:
@@ -128,6 +134,7 @@ COPY_BYTES_MAX: Final = 16 * 1024
 _NOBLOCK: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS: Final = int(zmq.EVENTS)
+_RCVMORE: Final = int(zmq.RCVMORE)
 _POLLIN: Final = int(zmq.POLLIN)
 _raw_send: Final[Any] = backend.Socket.send
 _raw_receive: Final[Any] = backend.Socket.recv
@@ -148,14 +155,15 @@ def receive_frames(sock: zmq.Socket[bytes], *, known: bool = False) -> Frames | 
     if not known and not _raw_get(sock, _EVENTS) & 1:
         return None
     try:
-        frame = _raw_receive(sock, _NOBLOCK, False)
+        frames: Frames = [_raw_receive(sock, _NOBLOCK)]
     except zmq.Again:
         return None
-    frames: Frames = [frame.bytes if len(frame) <= COPY_BYTES_MAX else frame.buffer]
-    while frame.more:
+    more = _raw_get(sock, _RCVMORE)
+    while more:
         frame = _raw_receive(sock, _NOBLOCK, False)
         if len(frames) <= FRAMES_MAX:
             frames.append(frame.bytes if len(frame) <= COPY_BYTES_MAX else frame.buffer)
+        more = frame.more
     return frames if len(frames) <= FRAMES_MAX else []
 
 
