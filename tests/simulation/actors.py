@@ -166,6 +166,7 @@ class Application:
 
     def _publish(self) -> None:
         if self.finishing:
+            self.flushed = False
             self._flush(self._finished_flush)
             return
         if not self.publishes or not self.topics():
