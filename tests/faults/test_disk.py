@@ -142,8 +142,12 @@ def test_a_copied_data_directory_started_twice_is_refused_and_the_first_goes_on(
     again = cluster.server("s1", data=cluster.directory / "s1")
     assert again.wait() == 9
     assert "in use" in one_line(again)
-    for name in ("s1", "s2"):  # Its own name, and another over the same store.
-        second = cluster.server(name, data=cluster.directory / "copy")
+    shutil.copytree(cluster.directory / "copy", cluster.directory / "another")
+    seconds = {  # Its own name, and another over the same store.
+        "s1": cluster.server("s1", data=cluster.directory / "copy"),
+        "s2": cluster.server("s2", data=cluster.directory / "another"),
+    }
+    for name, second in seconds.items():
         assert second.wait() == 8
         assert f"server {name} cannot join" in one_line(second)
     alice.put("a", b"2")
@@ -213,7 +217,7 @@ def test_a_flipped_bit_is_one_loss_that_is_told_and_the_rest_is_served(cluster: 
     assert cluster.report("s1")["counters"]["damaged batches"] == 1
 
 
-@pytest.mark.parametrize("kept", [0.5, 0.9, 0.99, 0.999])
+@pytest.mark.parametrize("kept", [0.5, 0.9, 0.999])
 def test_a_store_that_was_cut_short_is_refused_in_one_line(cluster: Cluster, stored, kept: float) -> None:
     path = stored[2]
     with path.open("r+b") as file:
