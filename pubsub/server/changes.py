@@ -183,6 +183,89 @@ class NoteKept:
 
 
 @dataclass(slots=True)
+class StageOpened:
+    """A sink begins to stage rows.
+
+    Attributes:
+        stage: its number in this store.
+        topic: 0 while the topic itself is on its way here.
+        heard: when it was heard of last, microseconds since 1970.
+    """
+
+    stage: int
+    topic: int
+    publisher: int
+    batch: int
+    attempt: str
+    heard: int
+
+
+@dataclass(slots=True)
+class PieceStaged:
+    """Rows are staged: a batch of them as it came.
+
+    Attributes:
+        piece: its number in this store.
+        first, count: which rows of the stage.
+        heard: when they came.
+    """
+
+    stage: int
+    piece: int
+    first: int
+    count: int
+    checksum: int
+    heard: int
+    body: Buffer
+
+
+@dataclass(slots=True)
+class StageJoined:
+    """A stage that arrived is the topic's now."""
+
+    stage: int
+    topic: int
+
+
+@dataclass(slots=True)
+class BatchPublished:
+    """A batch of a log whose bytes are those of a staged piece, `source`; else as BatchAppended."""
+
+    log: int
+    offset: int
+    count: int
+    publisher: int
+    counter: int
+    stamp: int
+    checksum: int
+    total: int
+    source: int
+
+
+@dataclass(slots=True)
+class StagePublished:
+    """A stage is no more; its pieces are published."""
+
+    stage: int
+
+
+@dataclass(slots=True)
+class StageDropped:
+    """A stage is nobody's any more, and will be deleted."""
+
+    stage: int
+
+
+@dataclass(slots=True)
+class StagedDeleted:
+    """So many pieces of a stage that is nobody's go; with the last ones the stage."""
+
+    stage: int
+    pieces: int
+    last: bool
+
+
+@dataclass(slots=True)
 class ChangeCounted:
     """The server's change number and its highest stamp."""
 
@@ -207,5 +290,12 @@ Change = (
     | EntryChanged
     | BatchQuarantined
     | NoteKept
+    | StageOpened
+    | PieceStaged
+    | StageJoined
+    | BatchPublished
+    | StagePublished
+    | StageDropped
+    | StagedDeleted
     | ChangeCounted
 )

@@ -32,9 +32,11 @@ from pubsub.protocol.messages import (
     Message,
     Operate,
     Outcome,
+    Publish,
     Put,
     Read,
     Report,
+    Stage,
     Status,
     Subscribe,
     Transfer,
@@ -51,6 +53,7 @@ from pubsub.server.operations import Operations
 from pubsub.server.polls import Poll, Polls
 from pubsub.server.report import TOPICS_MAX, TOPICS_PER_SECOND, report
 from pubsub.server.retention import Retention
+from pubsub.server.sinks import Sinks
 from pubsub.server.topic import Entry, Log, Topic, Verdict, judge
 from pubsub.server.wholeness import Wholeness
 
@@ -72,6 +75,8 @@ class Loaded:
         next_topic, next_log, next_skip: the first free numbers.
         discarded: numbers of logs that are nobody's and have batches yet.
         notes: what the server remembers of itself, by name.
+        next_stage, next_piece: the first free numbers of what sinks stage.
+        dropped: number and pieces of stages that are nobody's.
     """
 
     store_id: str
@@ -84,6 +89,9 @@ class Loaded:
     next_skip: int = 1
     discarded: tuple[int, ...] = ()
     notes: dict[str, object] = field(default_factory=dict)
+    next_stage: int = 1
+    next_piece: int = 1
+    dropped: tuple[tuple[int, int], ...] = ()
 
 
 class ServerCore:
@@ -128,6 +136,7 @@ class ServerCore:
         self._delivered_bytes = 0
         self._reported = 0.0, b""
         self.named = Named(self)
+        self.sinks = Sinks(self, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
         self.moves = Moves(self, random, now)
         self.operations = Operations(self, loaded.notes)
 
@@ -154,6 +163,10 @@ class ServerCore:
             self.named.read(origin, message)
         elif isinstance(message, Operate):
             self.operations.handle(origin, message, now)
+        elif isinstance(message, Stage):
+            self.sinks.stage(origin, message, now)
+        elif isinstance(message, Publish):
+            self.sinks.publish(origin, message, now)
         elif isinstance(message, Report):
             self._answer(origin, Outcome.SUCCESS, body=self._report(now))
         elif isinstance(message, Merge) and not origin.origin:
@@ -319,6 +332,10 @@ class ServerCore:
         self.counters["records"] += put.count
         self.retention.appended(topic.name, len(put.body), now)
         self.polls.appended(topic.name)
+
+    def publisher(self, name: str) -> int | None:
+        """A publisher's number in this store; None where it has none."""
+        return self._publisher_numbers.get(name)
 
     def publisher_number(self, name: str) -> int:
         """A publisher's number in this store, given now if it has none."""
@@ -527,6 +544,7 @@ class ServerCore:
             self.links.tick(holdings, self.change, now)
             self._count_change = self._count_change or announcing
         self.marks.rows += self.retention.tick(self, now)
+        self.marks.rows += self.sinks.tick(now)
 
     def deadline(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
@@ -538,6 +556,7 @@ class ServerCore:
             self.marks.deadline(),
             self.moves.deadline(),
             self.named.deadline(),
+            self.sinks.deadline(),
         )
 
     # What goes out

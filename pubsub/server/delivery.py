@@ -59,6 +59,9 @@ class BatchReader(Protocol):
     def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
         """(offset, count, stamp, total) of up to `rows` batches from `offset` on."""
 
+    def staged(self, piece: int) -> bytes:
+        """The bytes of a piece that a sink staged."""
+
     def log_state(self, log: str) -> str:
         """What is known of a log by its ID: "held", "incoming", "absorbed", "given" or "" for nothing."""
 

@@ -21,7 +21,7 @@ from pubsub.server.legs import Leg
 from pubsub.server.links import LISTENER, Origin, Outgoing
 from pubsub.server.receiving import Incoming, Receiving
 from pubsub.server.topic import Entry, Topic
-from pubsub.server.transfer import Piece, chunks
+from pubsub.server.transfer import Piece, Staged, chunks
 
 if TYPE_CHECKING:
     from random import Random
@@ -57,6 +57,7 @@ class Moves:
             store=self._store,
             discard=core.retention.discard,
             join=self._join,
+            unstage=core.sinks.discard,
         )
         self._tokens: dict[str, tuple[str, int]] = {}
         self._last_token = FIRST_CALLBACK
@@ -156,14 +157,19 @@ class Moves:
         core.marks.gone(name)
         core.marks.rows.append(c.TopicGiven(topic.number, f"{server} {address}"))
         core.retention.discard([log.number for log in topic.logs.values()])
+        core.sinks.discard(topic.stages.values())
         core.announce(name, "")
         self._tokens.pop(name, None)
         core.counters["topics given"] += 1
 
     # The receiving side
 
-    def _store(self, incoming: Incoming, piece: Piece, now: float) -> None:
+    def _store(self, incoming: Incoming, piece: Piece | Staged, now: float) -> None:
         core = self._core
+        if isinstance(piece, Staged):
+            key = core.publisher_number(piece.publisher), piece.batch, piece.attempt
+            core.sinks.arrived(incoming.stages, key, piece.heard, piece.rows)
+            return
         log = incoming.moving.logs[piece.log]
         if incoming.next == 1 or log.number not in incoming.opened:
             incoming.opened.add(log.number)
@@ -202,6 +208,7 @@ class Moves:
             rows.append(c.LogJoined(log.number, topic.number, log.low, log.end, log.total))
         for absorbed in other.absorbed - known - other.logs.keys():
             rows.append(c.LogOpened(core.new_log_number(), absorbed, topic.number, "absorbed"))
+        core.sinks.join(topic, incoming.stages.values())
         core.marks.topic(name)
         for publisher in other.last:
             core.marks.last(name, publisher)

@@ -17,6 +17,7 @@ from pubsub.limits import OFFSET_BITS
 from pubsub.protocol.batch import Buffer
 from pubsub.server.database import translate
 from pubsub.server.delivery import Batch
+from pubsub.server.staged import body_of, staged_body
 
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of recent batches kept in memory."""
@@ -87,8 +88,9 @@ class Reader:
         try:
             cursor = self._db.execute(f"{_BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
             for row in cursor:
-                piece.append(row)
-                size += len(row[-1] or b"")
+                body = body_of(self._db, row[0]) if row[-1] is None else row[-1]
+                piece.append((*row[:-1], body))
+                size += len(body or b"")
                 if size >= PIECE_BYTES_MAX:
                     cursor.close()
                     break
@@ -140,6 +142,10 @@ class Reader:
         if cached is not None:
             return cached.total
         return int(self._row("select total from batch where key = ?", (key,))[0])
+
+    def staged(self, piece: int) -> bytes:
+        """The bytes of a piece that a sink staged."""
+        return staged_body(self._db, piece)
 
     def remember(self, key: int, batch: Batch) -> None:
         """Keep a batch in memory, at the expense of the oldest."""

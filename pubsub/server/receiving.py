@@ -8,13 +8,14 @@ after it is committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from pubsub.errors import DecodeError
 from pubsub.protocol.messages import Outcome, Transfer
-from pubsub.server.transfer import Moving, Piece, read
+from pubsub.server.stages import Stage, StageKey
+from pubsub.server.transfer import Moving, Piece, Staged, read
 
 INCOMING_MAX: Final = 16
 """Transfers that are received at the same time; a further offer is answered `busy`."""
@@ -30,6 +31,7 @@ class Incoming:
     Attributes:
         next: the number of the chunk that is expected.
         opened: numbers of the logs of which something is stored.
+        stages: what sinks had staged, as far as it arrived, with this store's numbers.
     """
 
     topic: str
@@ -39,6 +41,7 @@ class Incoming:
     next: int = 0
     moving: Moving = field(default_factory=Moving)
     opened: set[int] = field(default_factory=set)
+    stages: dict[StageKey, Stage] = field(default_factory=dict)
 
 
 Reply = Transfer | tuple[Outcome, str]
@@ -53,6 +56,7 @@ class Receiving:
         number: gives a new log number.
         store: stores batches that arrived.
         discard: deletes what was stored of these log numbers.
+        unstage: deletes what was stored of these stages.
         join: joins a topic that arrived in full.
     """
 
@@ -61,12 +65,14 @@ class Receiving:
         sender: str,
         *,
         number: Callable[[], int],
-        store: Callable[[Incoming, Piece, float], None],
+        store: Callable[[Incoming, Piece | Staged, float], None],
         discard: Callable[[list[int]], None],
         join: Callable[[Incoming, float], None],
+        unstage: Callable[[Iterable[Stage]], None] = lambda _: None,
     ) -> None:
         self._sender = sender
         self._number, self._store, self._discard, self._join = number, store, discard, join
+        self._unstage = unstage
         self.incoming: dict[tuple[str, str], Incoming] = {}
 
     def offered(self, message: Transfer, now: float) -> Reply:
@@ -137,6 +143,7 @@ class Receiving:
         incoming = self.incoming.pop(key, None)
         if incoming is not None:
             self._discard([log.number for log in incoming.moving.logs.values()])
+            self._unstage(incoming.stages.values())
 
     def _step(self, message: Transfer, step: str, chunk: int = 0) -> Transfer:
         return Transfer(self._sender, message.topic, step, message.transfer, chunk)

@@ -80,6 +80,7 @@ def _topic(core: ServerCore, topic: Topic, room: int) -> dict[str, Any]:
         "publishers": len(topic.last),
         "others": sorted(topic.others),
         "frozen": topic.frozen,
+        "staged": {"stages": len(topic.stages), "bytes": topic.staged_bytes},
         "damaged": topic.name in core.damaged,
         "backlog": max((topic.waiting(entry.legs) for _, entry in entries), default=0),
         "subscribers": subscribers,

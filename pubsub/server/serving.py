@@ -109,6 +109,8 @@ class Serving:
                 next_skip,
                 tuple(store.discarded()),
                 store.notes(),
+                *store.next_staged(),
+                tuple(store.dropped_stages()),
             )
         stamps = Stamps(wall, now, store.stamp())
         self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)

@@ -25,6 +25,7 @@ from pubsub.server import changes as c
 from pubsub.server.database import lock_directory, open_database, translate
 from pubsub.server.delivery import Batch
 from pubsub.server.legs import Leg
+from pubsub.server import staged
 from pubsub.server.reader import Reader
 from pubsub.server.topic import Entry, Log, Topic
 
@@ -51,6 +52,7 @@ _SCHEMA: Final = (
     "create table batch (key integer primary key, count integer not null, publisher integer not null,"
     " counter integer not null, stamp integer not null, checksum integer not null, total integer not null, body blob)",
     "create table quarantine (key integer primary key, checksum integer not null, body blob)",
+    *staged.SCHEMA,
 )
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 _PRAGMAS: Final = (
@@ -74,6 +76,10 @@ def read_legs(text: str) -> tuple[Leg, ...]:
         ValueError: the text is something else.
     """
     return tuple(Leg(*row) for row in json.loads(text))
+
+
+def _on_database(apply: Callable[[apsw.Connection, Any], object]) -> Callable[[Store, Any], object]:
+    return lambda store, change: apply(store.db, change)
 
 
 class Store:
@@ -226,6 +232,7 @@ class Store:
                 who, own, opening, on, since, log, acknowledged, legs = row
                 topic.entries[who] = Entry(own, opening, bool(on), since, (log, acknowledged), self._legs(legs, title))
             self._load_skips(topic)
+            topic.stages = staged.load(self.db, number)
             yield topic
 
     def _legs(self, text: str, topic: str) -> tuple[Leg, ...]:
@@ -264,7 +271,7 @@ class Store:
                 key, count, before, size, stamp = newest
                 self._newest_stamp = max(self._newest_stamp, stamp)
                 log.end = max(end, (key & _OFFSET) + count)
-                log.total = max(total, before + (size or 0))
+                log.total = max(total, before + (size or staged.size_of(self.db, key)))
             yield log
 
     def next_numbers(self) -> tuple[int, int, int]:
@@ -273,6 +280,14 @@ class Store:
         log = self._row("select coalesce(max(id), 0) + 1 from log")[0]
         skip = self._row("select coalesce(max(id), 0) + 1 from skip")[0]
         return topic, log, skip
+
+    def next_staged(self) -> tuple[int, int]:
+        """The first numbers of a stage and of a piece of one that are free."""
+        return staged.next_numbers(self.db)
+
+    def dropped_stages(self) -> list[tuple[int, int]]:
+        """Number and pieces of the stages that are nobody's."""
+        return staged.dropped(self.db)
 
     # Writing
 
@@ -340,12 +355,18 @@ class Store:
         self._fresh.append(key)
         self.reader.remember(key, batch)
 
+    def _publish(self, change: c.BatchPublished) -> None:
+        key = change.log << OFFSET_BITS | change.offset
+        staged.publish(self.db, key, change)
+        self._fresh.append(key)  # It may be read, and so remembered, before the commit.
+
     def _trim(self, change: c.LogTrimmed) -> None:
         first = change.log << OFFSET_BITS
         self.db.execute(
             "update log set low = ?, end = ?, total = ? where id = ?",
             (change.low, change.end, change.total, change.log),
         )
+        staged.drop_published(self.db, first, first | change.low)
         self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
 
     def _drop_bodies(self, change: c.BodiesDropped) -> None:
@@ -359,11 +380,9 @@ class Store:
     def _discard(self, change: c.BatchesDiscarded) -> None:
         # The log of a topic whose giving was taken back for want of space is held again, and keeps its batches.
         first = change.log << OFFSET_BITS
-        self.db.execute(
-            "delete from batch where key >= ? and key < ?"
-            " and not exists (select 1 from log where id = ? and state = 'held')",
-            (first, first | change.low, change.log),
-        )
+        if not self._row("select 1 from log where id = ? and state = 'held'", (change.log,)):
+            staged.drop_published(self.db, first, first | change.low)
+            self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
         if change.last:
             self.db.execute("delete from log where id = ? and state = 'incoming'", (change.log,))
 
@@ -376,6 +395,7 @@ class Store:
 
     def _quarantine(self, change: c.BatchQuarantined) -> None:
         key = change.log << OFFSET_BITS | change.offset
+        staged.set_aside(self.db, key)
         self.db.execute("insert or ignore into quarantine select key, checksum, body from batch where key = ?", (key,))
         self.db.execute("update batch set body = null where key = ?", (key,))
         self.reader.drop(key)
@@ -441,6 +461,8 @@ class Store:
         c.BatchQuarantined: _quarantine,
         c.NoteKept: _note,
         c.ChangeCounted: _counted,
+        c.BatchPublished: _publish,
+        **{kind: _on_database(apply) for kind, apply in staged.APPLY.items()},
     }
 
     # Sizes

@@ -20,6 +20,7 @@ from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.server import legs as legs_of
 from pubsub.server.legs import Leg
+from pubsub.server.stages import Stage, StageKey
 
 
 @dataclass(slots=True)
@@ -100,6 +101,7 @@ class Topic:
         spine: legs over everything that is held.
         skips: stored copies of `last` that legs refer to, by their number.
         absorbed: IDs of logs that were joined into this topic, those that are used up included.
+        stages: what sinks have staged and not published.
         frozen: address of the server that it is being given to; "" where it is not.
         others: servers that proxies named as holders of this topic too.
         waiting_bytes: bytes that some subscriber has not acknowledged, as last measured.
@@ -115,6 +117,7 @@ class Topic:
     spine: tuple[Leg, ...] = ()
     skips: dict[int, dict[int, int]] = field(default_factory=dict)
     absorbed: set[str] = field(default_factory=set)
+    stages: dict[StageKey, Stage] = field(default_factory=dict)
     frozen: str = ""
     others: frozenset[str] = frozenset()
     waiting_bytes: int = 0
@@ -124,6 +127,11 @@ class Topic:
     def backlog_bytes(self) -> int:
         """At most so many bytes wait for some subscriber; exact right after a measurement."""
         return self.waiting_bytes + self.open.total - self.measured_total
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes that are staged and not published."""
+        return sum(stage.size for stage in self.stages.values())
 
     def append(self, publisher: int, counter: int, count: int, size: int) -> tuple[int, int]:
         """Take a batch that was judged so.

@@ -3,7 +3,7 @@
     one line of JSON, then bytes
 
 The first chunk describes the topic: its logs, its spine, what it absorbed. Then come the batches of each log, as they
-are stored; then the copies of `last` that legs refer to, the last counters, the entries. What a topic holds does not
+are stored, and what sinks have staged; then the copies of `last` that legs refer to, the last counters, the entries. What a topic holds does not
 change while it is given, so the same topic always makes the same chunks. Publishers travel by name: each store has
 its own numbers for them.
 """
@@ -24,6 +24,7 @@ from pubsub.protocol.records import check_publisher
 from pubsub.server.delivery import Batch, BatchReader
 from pubsub.server.legs import Leg
 from pubsub.server.ranges import KEY
+from pubsub.server.stages import Stage
 from pubsub.server.topic import Entry, Log, Topic
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -63,6 +64,22 @@ class Piece:
     batches: list[tuple[Batch, str]]
 
 
+@dataclass(slots=True)
+class Staged:
+    """Rows of a sink's stage that arrived.
+
+    Attributes:
+        publisher: its name.
+        rows: first, count, checksum and body of each piece.
+    """
+
+    publisher: str
+    batch: int
+    attempt: str
+    heard: int
+    rows: list[tuple[int, int, int, bytes]]
+
+
 def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iterator[bytes]:
     """Every chunk of a frozen topic, in order.
 
@@ -79,6 +96,8 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
     )
     for log in topic.logs.values():
         yield from _batch_chunks(log, reader, publishers)
+    for stage in topic.stages.values():
+        yield from _stage_chunks(stage, reader, publishers)
     for number, counters in topic.skips.items():
         for items in _pieces(counters.items()):
             yield _pack({"skip": number, "counters": [[publishers[p], counter] for p, counter in items]})
@@ -133,12 +152,28 @@ def _batch_chunks(log: Log, reader: BatchReader, publishers: Sequence[str]) -> I
             return
 
 
+def _stage_chunks(stage: Stage, reader: BatchReader, publishers: Sequence[str]) -> Iterator[bytes]:
+    head = [publishers[stage.publisher], stage.batch, stage.attempt, stage.heard]
+    rows: list[list[int]] = []
+    bodies: list[Buffer] = []
+    size = 0
+    for piece in stage.pieces:
+        rows.append([piece.first, piece.count, piece.checksum, piece.size])
+        bodies.append(reader.staged(piece.id))
+        size += piece.size
+        if size >= CHUNK_BYTES or len(rows) >= CHUNK_BATCHES:
+            yield _pack({"stage": head, "rows": rows}, bodies)
+            rows, bodies, size = [], [], 0
+    if rows:
+        yield _pack({"stage": head, "rows": rows}, bodies)
+
+
 def _pack(head: dict[str, Any], bodies: Iterable[Buffer] = ()) -> bytes:
     line = json.dumps(head, separators=(",", ":")).encode("ascii")
     return b"".join((line, b"\n", *bodies))
 
 
-def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | None:
+def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | Staged | None:
     """Take in one chunk.
 
     Args:
@@ -146,7 +181,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | No
         number: gives a new log number of this store.
 
     Returns:
-        The batches in it, where it holds batches.
+        The batches in it, or the staged rows, where it holds such.
 
     Raises:
         DecodeError: it is not a chunk that can follow.
@@ -161,6 +196,8 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | No
             _read_description(head, moving, number)
         elif "log" in head:
             return _read_batches(head, rest, moving)
+        elif "stage" in head:
+            return _read_stage(head, rest)
         elif "skip" in head:
             moving.skips.setdefault(_number(head["skip"]), {}).update(_counters(head["counters"]))
         elif "last" in head:
@@ -242,3 +279,19 @@ def _read_batches(head: Mapping[str, Any], rest: bytes, moving: Moving) -> Piece
     if place != len(rest):
         raise DecodeError("bytes behind the last batch of a chunk")
     return piece
+
+
+def _read_stage(head: Mapping[str, Any], rest: bytes) -> Staged:
+    publisher, batch, attempt, heard = head["stage"]
+    if type(attempt) is not str or not is_id(attempt):
+        raise ValueError
+    staged = Staged(check_publisher(publisher), _number(batch), attempt, _number(heard), [])
+    place = 0
+    for first, count, checksum, size in head["rows"]:
+        if not 0 <= _number(size) <= BATCH_BYTES_MAX or place + size > len(rest):
+            raise DecodeError("staged rows are longer than their chunk")
+        staged.rows.append((_number(first), _number(count), _number(checksum), rest[place : place + size]))
+        place += size
+    if place != len(rest):
+        raise DecodeError("bytes behind the last staged rows of a chunk")
+    return staged
