@@ -109,7 +109,7 @@ def _(stack: contextlib.ExitStack) -> None:
     session = pubsub.client.session.Session
     original, accept = session.transacting, pubsub.client.outbox.Outbox.accept
     _replace(stack, session, "transacting", lambda self, changes, *, fsync: original(self, changes, fsync=False))
-    _replace(stack, pubsub.client.outbox.Outbox, "accept", lambda self, draft, *, held=False: accept(self, draft))
+    _replace(stack, pubsub.client.outbox.Outbox, "accept", lambda self, draft, **_: accept(self, draft))
 
 
 # Order of disk and network
@@ -247,7 +247,7 @@ def _(stack: contextlib.ExitStack) -> None:
     original = moves._freeze
 
     def freeze(self: Any, name: str, address: str) -> None:
-        with mock.patch.object(self._core.marks, "topic", lambda name: None):
+        with mock.patch.object(self._core.marks, "topic", return_value=None):
             original(self, name, address)
 
     _replace(stack, moves, "_freeze", freeze)

@@ -3,11 +3,12 @@
 Fault model. Nothing here is random but by the seed.
 
 * The network delays every message, loses some, delivers some twice and some seconds late, from whomever they came, one
-  that is dead by then included. (Each transmission of SUBSCRIBE is another request, with a number of its own, so one that
-  the network itself doubled is beyond the design's rules, and beyond what TCP does; those are not.) A link of a client may reorder; one of a server does not (it is one TCP connection) but
-  loses what was on the way, so that a later message arrives and an earlier one does not. A pair of hosts is cut in both
-  directions or in one; what is sent meanwhile is lost or comes when the cut is over; a clogged link holds everything
-  up. Who is dead does not take messages: what was sent to it is lost, or waits for its next start.
+  that is dead by then included. (Each transmission of SUBSCRIBE is another request, with a number of its own, so one
+  that the network itself doubled is beyond the design's rules, and beyond what TCP does; those are not.) A link of a
+  client may reorder; one of a server does not (it is one TCP connection) but loses what was on the way, so that a
+  later message arrives and an earlier one does not. A pair of hosts is cut in both directions or in one; what is sent
+  meanwhile is lost or comes when the cut is over; a clogged link holds everything up. Who is dead does not take
+  messages: what was sent to it is lost, or waits for its next start.
 * A process is killed at any step: between two accesses of the disk within a commit, after the commit and before it
   sends, in the middle of sending. It is paused for longer than anybody's patience. Its host loses power: what was not
   synced is gone, in part, or torn. It is started again, soon or much later, while what it said before is still on its
