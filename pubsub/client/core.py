@@ -323,7 +323,7 @@ class ClientCore:
             for row in chain.sendable(now):
                 message = Put(
                     self.settings.client, topic, row.counter, self.publisher, row.count, row.previous, row.checksum,
-                    row.whole, chain.log, chain.avoid, row.body or b"",
+                    row.whole, chain.log, chain.avoid, row.body or b"", int(chain.sent > 1),
                 )  # fmt: skip
                 token = self._fly(chain, row, chain.generation, chain.tries.proxy)
                 row.tokens.append(token)

@@ -36,11 +36,14 @@ def _matching(kind: str, test: Callable[[str], bool]) -> Callable[[str], str]:
     return parse
 
 
+_OUTCOMES: Final = {outcome.value: outcome for outcome in m.Outcome}
+
+
 def _outcome(text: str) -> m.Outcome:
-    try:
-        return m.Outcome(text)
-    except ValueError:
-        raise ValueError(f"not a status: {text[:40]!r}") from None
+    outcome = _OUTCOMES.get(text)
+    if outcome is None:
+        raise ValueError(f"not a status: {text[:40]!r}")
+    return outcome
 
 
 def _start(text: str) -> str:
@@ -254,6 +257,7 @@ _CODECS: Final = (
             ("previous", "previous", _NUMBER),
             ("crc", "checksum", _NUMBER),
             ("whole", "whole", _FLAG),
+            ("cumulative", "cumulative", _FLAG),
             *_HISTORY,
         ),
         body="bytes",

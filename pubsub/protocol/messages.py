@@ -141,6 +141,7 @@ class Put:
         previous: the publisher's counter before this one on this topic that was not discarded; 0: none.
         checksum: CRC-32 of the body.
         whole: 1: taken only while no other server holds any of the topic.
+        cumulative: 1: where several of a chain are taken together, the answer to the last is enough.
     """
 
     sender: str
@@ -154,6 +155,7 @@ class Put:
     log: str = ""
     avoid: str = ""
     body: Buffer = b""
+    cumulative: int = 0
 
 
 @dataclass(slots=True)

@@ -130,6 +130,8 @@ class ServerCore:
         self.disk: Callable[[], dict[str, int]] = dict
         """Gives sizes in bytes that the shell knows, for reports."""
         self._answers: list[tuple[Origin, Status | Transfer]] = []
+        self._taken: dict[tuple[int | str, bytes, str, str], int] = {}
+        """Where in `_answers` the answer to cumulative puts stands: by link, origin, topic and publisher."""
         self._announce: dict[str, str] = {}
         self._count_change = True
         self._change_stored = self.change
@@ -272,7 +274,15 @@ class ServerCore:
             return
         topic = topic or self.create(put.topic)
         self._append(topic, self.publisher_number(name), put, now)
-        self._answer(origin, Outcome.SUCCESS, last=put.counter + put.count - 1, log=topic.open.id)
+        status = Status(
+            self.settings.id, Outcome.SUCCESS, last=put.counter + put.count - 1, log=topic.open.id
+        )
+        if put.cumulative:
+            place = self._taken.setdefault((origin.link, origin.origin, put.topic, name), len(self._answers))
+            if place < len(self._answers):  # `last` says of the puts before, taken in this loop too, all there is.
+                self._answers[place] = origin, status
+                return
+        self._answers.append((origin, status))
 
     def _obstacle(self, put: Put, topic: Topic | None, publisher: int | None) -> str:
         """Which limit keeps a put from being taken, or "" for none."""
@@ -591,6 +601,7 @@ class ServerCore:
             self.links.sent(origin.link, now)
             out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, status))
         self._answers = []
+        self._taken.clear()
         out += self.moves.outgoing(now)
         return out
 

@@ -37,6 +37,20 @@ def test_a_put_names_its_chain_and_its_log() -> None:
     assert third_row.previous == rows[1].last
 
 
+def test_puts_in_flight_together_ask_for_one_answer_and_are_done_by_it() -> None:
+    rig = Rig()
+    rig.put(1)
+    (alone,) = rig.turn()
+    assert isinstance(alone.message, Put)
+    assert not alone.message.cumulative
+    rows = rig.put(1, 2)
+    sent = rig.turn()
+    assert [isinstance(out.message, Put) and out.message.cumulative for out in sent] == [1, 1]
+    rig.answer(sent[-1], status(Outcome.SUCCESS, last=rows[-1].last, log=LOG))
+    assert [row.state for row in rows] == [DONE, DONE]
+    assert not rig.core.outbox.chain("t").rows
+
+
 def test_a_put_is_done_by_its_answer_and_its_other_tokens_are_forgotten() -> None:
     rig = Rig()
     (row,) = rig.put(1)

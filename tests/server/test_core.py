@@ -54,6 +54,32 @@ def test_a_repeat_that_came_in_the_same_loop_is_a_duplicate(stage: Stage) -> Non
     assert second.outcome is Outcome.DUPLICATE
 
 
+def test_cumulative_puts_of_one_loop_have_one_answer_that_speaks_of_all(stage: Stage) -> None:
+    stage.put("t", 1)
+    stage.put("u", 2)
+    puts = [put("t", counter, previous=counter - 1, cumulative=1) for counter in (2, 3, 4)]
+    first, second, third = [stage.say(one) for one in puts]
+    elsewhere = stage.say(put("u", 5, previous=2, cumulative=1))
+    another = stage.say(put("t", 9, sender="carol", cumulative=1))
+    alone = stage.say(put("t", 5, previous=4))
+    stage.loop()
+    assert stage.answer(first) is None
+    assert stage.answer(second) is None
+    assert [stage.answered(one).last for one in (third, elsewhere, another, alone)] == [4, 5, 9, 5]
+    last = stage.say(put("t", 6, previous=5, cumulative=1))
+    stage.loop()
+    assert stage.answered(last).last == 6
+
+
+def test_cumulative_puts_on_a_full_disk_are_all_told_so_by_one_answer(stage: Stage) -> None:
+    stage.put("t", 1)
+    callbacks = [stage.say(put("t", n, previous=n - 1, cumulative=1)) for n in (2, 3)]
+    stage.fail_commit = True
+    stage.loop()
+    assert stage.answer(callbacks[0]) is None
+    assert stage.answered(callbacks[1]).outcome is Outcome.FULL
+
+
 def test_a_put_whose_previous_is_missing_changes_nothing(stage: Stage) -> None:
     answer = stage.put("t", 100, previous=50)
     assert (answer.outcome, answer.last, answer.log) == (Outcome.GAP, 0, "")

@@ -57,7 +57,7 @@ class _Publisher:
         counter, previous = self._counter, self._previous.get(topic, 0)
         self._counter += len(bodies)
         self._previous[topic] = self._counter - 1
-        return Put(self._name, topic, counter, "0" * 16, len(bodies), previous, crc32(body), 0, "", "", body)
+        return Put(self._name, topic, counter, "0" * 16, len(bodies), previous, crc32(body), body=body)
 
 
 class _Subscribers:
