@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 from pubsub.client.changes import Change
@@ -24,23 +23,21 @@ def die() -> None:
 def die_at(change: str, when: str, count: int = 1) -> None:
     """Has this process die there."""
     state = {"left": count, "due": False}
-    apply, transaction = Store.apply, Store.transaction
+    apply, succeeded = Store.apply, Store._succeeded
 
     def counting_apply(self: Store, changes: Iterable[Change]) -> None:
         held = tuple(changes)
         apply(self, held)
         if any(type(one).__name__ == change for one in held):
             state["left"] -= 1
-            state["due"] = state["left"] == 0
+            state["due"] = state["due"] or state["left"] == 0
             if state["due"] and when == "inside":
                 die()
 
-    @contextmanager
-    def dying_transaction(self: Store, *, fsync: bool) -> Iterator[None]:
-        with transaction(self, fsync=fsync):
-            yield
+    def dying_succeeded(self: Store) -> None:
         if state["due"]:
             die()
+        succeeded(self)
 
     patched: Any = Store
-    patched.apply, patched.transaction = counting_apply, dying_transaction
+    patched.apply, patched._succeeded = counting_apply, dying_succeeded
