@@ -240,9 +240,13 @@ class Store:
         fsync = fsync or self._power_safe or any(isinstance(change, c.FSYNC) for change in changes)
         # As `transaction`, whose generators cost a small put as much as its row does.
         try:
-            self.begin(fsync=fsync)
-            self.apply(changes)
-            self.db.execute("commit")
+            if len(changes) == 1 and type(changes[0]) is c.RowAdded:  # One statement is a transaction of its own.
+                self._synchronous(2 if fsync else 1)
+                self.apply(changes)
+            else:
+                self.begin(fsync=fsync)
+                self.apply(changes)
+                self.db.execute("commit")
         except BaseException as error:
             self._undo(error)
             raise
