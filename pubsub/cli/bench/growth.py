@@ -20,6 +20,9 @@ BACKLOGS: Final = (1_000, 10_000, 100_000, 1_000_000)
 TOPICS: Final = (1, 10, 100, 1_000, 10_000)
 SUBSCRIBERS: Final = 1_000
 WAITING: Final = 1_000_000
+WAIT_SECONDS: Final = 10.0
+"""How long a client that nothing comes to lets its GET wait."""
+
 SAMPLES: Final = 300
 """Puts and gets that a cost is the median of."""
 
@@ -170,7 +173,7 @@ def large(stage: Stage, size: int, secs: float) -> dict[str, float]:
     try:
         wire.ask_all(all_of.subscribe())
         out |= _used(stage, " idle", 2 * secs)
-        out |= _held(stage, wire, all_of, 4 * secs)
+        out |= _held(stage, wire, all_of, WAIT_SECONDS * _scale(secs))
         wire.ask_all(publisher.put(topic, each) for _, topic in pairs)
         out |= {role: resident_bytes(process) / 1e6 for role, process in stage.processes.items()}
         stage.kill_server()
@@ -196,15 +199,16 @@ def _used(stage: Stage, suffix: str, seconds: float) -> dict[str, float]:
 
 
 def _held(stage: Stage, wire: Wire, subscribers: _Subscribers, seconds: float) -> dict[str, float]:
-    """The same while every subscription has a GET waiting for ten seconds, as a client that waits has it."""
-    flying = {wire.send(get): pair for get, pair in zip(subscribers.gets(100, 10.0), subscribers.pairs, strict=True)}
-    _drain(wire, 0.5)
+    """The same while every subscription has a GET waiting, for so long that each is renewed once in between."""
+    gets = subscribers.gets(100, seconds)
+    flying = {wire.send(get): pair for get, pair in zip(gets, subscribers.pairs, strict=True)}
+    _drain(wire, seconds / 20)
     before = {role: cpu_seconds(process) for role, process in stage.processes.items()}
     begun = time.monotonic()
     while (left := begun + seconds - time.monotonic()) > 0:
         found = wire.receive(left)
         if found is not None and (pair := flying.pop(found[0], None)) is not None:
-            flying[wire.send(_get(*pair, 100, 10.0))] = pair
+            flying[wire.send(_get(*pair, 100, seconds))] = pair
     taken = time.monotonic() - begun
     return {
         f"{role} waited on": 100 * (cpu_seconds(process) - before[role]) / taken
