@@ -40,6 +40,8 @@ class Application:
         self.reads = random.random() < 0.9 or not self.publishes
         self.by_get = random.random() < 0.25
         self.relays = not self.by_get and random.random() < 0.3
+        # It reads without the client's second net, so it must not leave: who comes back may need that.
+        self.bare = not self.by_get and random.random() < 0.3
         self.finishing = False
         self.flushed = not self.publishes
         self.drained: set[str] = set()
@@ -56,6 +58,8 @@ class Application:
     def _started(self) -> None:
         self.readers = set()
         self.flushed = False
+        if self.bare:
+            self.node.without_net()
         self.drained.clear()
         known = self.node.calls.subscriptions()
         for reading in self._readings():
@@ -173,7 +177,8 @@ class Application:
             self._next(self._publish)
             return
         random = self.world.random
-        topic = random.choice(self.topics())
+        # Half of it goes to the newest topic, of which not everybody may have heard yet.
+        topic = random.choice(self.topics()) if random.random() < 0.5 else self.topics()[-1]
         chance = random.random()
         if chance < 0.5:
             self._put(topic, 1)
@@ -323,7 +328,7 @@ class Application:
                 self._intend(topic, reading, on=not stays_away)
             else:
                 self._again(topic)
-        elif chance < 0.03 and not self.finishing:
+        elif chance < 0.03 and not self.finishing and not self.bare:
             self._intend(topic, reading, on=False)
         elif self.by_get:
             self._get(topic, reading)

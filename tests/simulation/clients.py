@@ -88,6 +88,16 @@ class Call:
         self.wait: Wait | None = None
 
 
+class Forgetful(dict[str, int]):
+    """Counters that are not remembered."""
+
+    def __init__(self, topic: str = "") -> None:
+        super().__init__()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return default
+
+
 class Clock:
     """A client's clocks, as they are when they are read."""
 
@@ -131,6 +141,13 @@ class ClientNode(Process):
         self.session.store.db.execute("create table if not exists seen (n integer primary key, topic, body, id, stamp)")
         self.session.store.db.execute("create table if not exists sent (n integer primary key, token)")
         self.on_start()
+
+    def without_net(self) -> None:
+        """Take from the client its second net, the counters that it has passed, as a reader of ranges has none."""
+        core = self.session.core
+        core._load_taken = Forgetful
+        for sub in core.subscriptions.values():
+            sub._load, sub._taken = Forgetful, None
 
     def make_session(self) -> Session:
         host = self.host

@@ -7,7 +7,7 @@ from random import Random
 
 FAULTS = (
     "kill", "kill in commit", "power", "pause", "cut", "one way", "clog", "move", "full", "fail", "clock", "empty",
-    "copy", "churn",
+    "copy", "churn", "detour",
 )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def draw(random: Random) -> Fate:
         servers=random.choice((1, 2, 2, 3, 3, 4)),
         proxies=random.choice((1, 2, 2, 3)),
         clients=random.choice((2, 3, 4)),
-        topics=random.choice((1, 2, 3, 5)),
+        topics=random.choice((1, 2, 4, 12)),
         seconds=random.choice((3.0, 6.0, 6.0, 12.0, 20.0)),
         delay=random.choice((0.0005, 0.002, 0.02)),
         turn=random.choice((0.0, 0.002, 0.01)),
@@ -68,6 +68,9 @@ def draw(random: Random) -> Fate:
     for fault in FAULTS:
         if random.random() < 0.45:
             fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
+    if random.random() < 0.3:  # A run of splits: the servers in two camps, and clients that change sides.
+        fate.divided, fate.proxies, fate.servers = True, max(2, fate.proxies), max(2, fate.servers)
+        fate.faults.update({"churn": 0.5, "detour": 2.0})
     if "move" in fate.faults:
         fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
     for fault in ("empty", "copy", "clock", "full", "fail"):

@@ -33,6 +33,7 @@ import pubsub.server.wholeness
 from pubsub.client.changes import Intended
 from pubsub.proxy.admission import Judgement, Verdict
 from tests.simulation import nodes
+from tests.simulation.clients import Forgetful
 
 Mutant = Callable[[contextlib.ExitStack], None]
 MUTANTS: dict[str, Mutant] = {}
@@ -256,15 +257,16 @@ def _(stack: contextlib.ExitStack) -> None:
 @mutant("delete before the other's commit")
 def _(stack: contextlib.ExitStack) -> None:
     giving = pubsub.server.giving.Giving
-    original = giving._pump
+    original = giving.pump
 
-    def pump(self: Any, gift: Any, now: float) -> None:
-        original(self, gift, now)
-        if gift.total is not None and not gift.unacknowledged:
-            del self.gifts[gift.topic]
-            self._given(gift.topic, gift.server, gift.address)
+    def pump(self: Any, now: float) -> None:
+        original(self, now)
+        for gift in list(self.gifts.values()):
+            if gift.total is not None and not gift.unacknowledged:
+                del self.gifts[gift.topic]
+                self._given(gift.topic, gift.server, gift.address)
 
-    _replace(stack, giving, "_pump", pump)
+    _replace(stack, giving, "pump", pump)
 
 
 @mutant("chunk taken out of its order")
@@ -281,10 +283,17 @@ def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, receiving, "chunk", chunk)
 
 
-@mutant("forgotten where a log went")
+@mutant("a log joined twice")
 def _(stack: contextlib.ExitStack) -> None:
+    original = pubsub.server.moves.absorb
+
+    def absorb(topic: Any, other: Any, next_skip: int) -> Any:
+        topic.absorbed = set()
+        return original(topic, other, next_skip)
+
     _replace(stack, pubsub.server.reader.Reader, "log_state", lambda self, log: "")
     _replace(stack, pubsub.server.moves.Moves, "_joined", lambda self, topic, log: False)
+    _replace(stack, pubsub.server.moves, "absorb", absorb)
 
 
 @mutant("`skip` ignored in a leg")
@@ -360,7 +369,7 @@ def _(stack: contextlib.ExitStack) -> None:
         stack,
         retention,
         "_answered",
-        lambda self, name, generation, cuts, whole, now: original(self, name, generation, cuts, True, now),
+        lambda self, core, name, generation, cuts, whole, now: original(self, core, name, generation, cuts, True, now),
     )
 
 
@@ -401,8 +410,11 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("heartbeat never expires")
 def _(stack: contextlib.ExitStack) -> None:
-    liveness = pubsub.liveness.Liveness
-    _replace(stack, liveness, "alive", lambda self, now: True)
+    _replace(stack, pubsub.liveness.Liveness, "alive", _always)
+
+
+def _always(self: Any, now: float) -> bool:
+    return True
 
 
 @mutant("contested topics not merged")
@@ -419,9 +431,4 @@ def _(stack: contextlib.ExitStack) -> None:
 @mutant("client's second net off")
 def _(stack: contextlib.ExitStack) -> None:
     subscription = pubsub.client.subscription.Subscription
-    _replace(stack, subscription, "taken", property(lambda self: _Forgets()))
-
-
-class _Forgets(dict):  # type: ignore[type-arg]
-    def get(self, key: Any, default: Any = None) -> Any:
-        return default
+    _replace(stack, subscription, "taken", property(lambda self: Forgetful()))

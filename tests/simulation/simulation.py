@@ -134,7 +134,7 @@ class Simulation:
     def topics(self) -> list[str]:
         """Topics appear one after the other."""
         share = min(1.0, self.world.now / self.fate.seconds)
-        return [f"t{n}" for n in range(1, 1 + max(1, int(self.fate.topics * share + 0.999)))][: self.fate.topics]
+        return [f"t{n}" for n in range(1, min(self.fate.topics, max(1, int(self.fate.topics * share + 0.999))) + 1)]
 
     def run(self) -> Result:
         """The whole run."""
@@ -178,6 +178,10 @@ class Simulation:
         getattr(self, "_" + fault.replace(" ", "_"))()
         self._later(fault)
 
+    def _anyone(self) -> Process:
+        """Servers, clients and proxies as often as each other, however many there are."""
+        return self.random.choice(self.random.choice((self.servers, self.clients, self.proxies)))
+
     def _restart(self, node: Process) -> None:
         """Somebody starts it again, sooner or later."""
         if not node.restarting:
@@ -203,7 +207,7 @@ class Simulation:
         self.world.after(2.0, self._look)
 
     def _kill(self) -> None:
-        node = self.random.choice(self.nodes)
+        node = self._anyone()
         if isinstance(node, ServerNode) and self.random.random() < 0.6:
             node.kill_at_step = self.random.choice(("before commit", "after commit", "while sending"))
             self.world.after(1.0, self._restart, node)
@@ -212,13 +216,13 @@ class Simulation:
             self._restart(node)
 
     def _kill_in_commit(self) -> None:
-        node = self.random.choice(self.nodes)
+        node = self._anyone()
         if node.alive:
             node.host.disk.kill_in = self.random.randrange(12)
             self.world.after(1.0, self._restart, node)
 
     def _power(self) -> None:
-        node = self.random.choice(self.nodes)
+        node = self._anyone()
         self._cut_power(node)
         self._restart(node)
 
@@ -234,7 +238,7 @@ class Simulation:
                 application.lost_power()
 
     def _pause(self) -> None:
-        self.random.choice(self.nodes).pause(self.random.choice((0.2, 1.0, 3.0)) * self.random.random())
+        self._anyone().pause(self.random.choice((0.2, 1.0, 3.0)) * self.random.random())
 
     def _pair(self) -> tuple[str, str]:
         a, b = self.random.sample(self.nodes, 2)
@@ -250,6 +254,14 @@ class Simulation:
     def _cut(self) -> None:
         self._partition()
 
+    def _detour(self) -> None:
+        """A client cannot reach one of its proxies for a while, and takes another."""
+        client, proxy = self.random.choice(self.clients).name, self.random.choice(self.proxies).name
+        seconds = 4.0 * self.random.random()
+        self.world.note(f"{client} and {proxy} are cut for {seconds:.2f}")
+        self.world.network.cut(client, proxy, seconds)
+        self.world.network.cut(proxy, client, seconds)
+
     def _one_way(self) -> None:
         a, b = self._pair()
         self.world.network.cut(a, b, self.random.choice((0.5, 2.0, 5.0)) * self.random.random())
@@ -264,7 +276,7 @@ class Simulation:
 
     def _divide(self) -> None:
         random, network = self.random, self.world.network
-        seconds = random.uniform(0.5, 4.0)
+        seconds = random.choice((1.0, 4.0, 8.0)) * random.random()
         sides: dict[bool, list[str]] = {True: [], False: []}
         for node in [*self.proxies, *self.servers]:
             sides[random.random() < 0.5].append(node.name)
@@ -288,12 +300,12 @@ class Simulation:
         proxy.merge(giver, topic, receiver.address)
 
     def _full(self) -> None:
-        disk = self.random.choice(self.nodes).host.disk
+        disk = self._anyone().host.disk
         disk.full = True
         self.world.after(2.0 * self.random.random(), partial(setattr, disk, "full", False))
 
     def _fail(self) -> None:
-        self.random.choice(self.nodes).host.disk.fail_in = self.random.randrange(20)
+        self._anyone().host.disk.fail_in = self.random.randrange(20)
 
     def _clock(self) -> None:
         if self.random.random() < 0.5:
@@ -305,10 +317,13 @@ class Simulation:
 
     def _empty(self) -> None:
         application = self.random.choice(self.applications)
-        self._replace(application, None, {})
+        if not application.bare:
+            self._replace(application, None, {})
 
     def _copy(self) -> None:
         application = self.random.choice(self.applications)
+        if application.bare:
+            return
         known = self.copies.pop(application.name, None)
         if known is None:
             application.node.end("killed")
