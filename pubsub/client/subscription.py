@@ -195,7 +195,8 @@ class Subscription:
             return False
         if not self._items and self.wanted(now):
             return True
-        return self._hungry and self.records < records_max and self.size < bytes_max
+        # One full answer that is here does not keep the next one from being made meanwhile.
+        return self._hungry and self.records <= records_max and self.size <= bytes_max
 
     def get(self, opening: int, records_max: int, bytes_max: int, wait: float) -> Get:
         """A GET for what comes after the prefetch; it acknowledges what is safe. `wait`: seconds."""
@@ -289,6 +290,12 @@ class Subscription:
     def lost_place(self) -> Change:
         """The log was given up: what makes the subscription be asked for anew; `intended` follows the commit."""
         return Intended(self.topic, True)
+
+    def found_place(self, status: Status) -> Confirmed | None:
+        """The log was given up, and this subscription is known elsewhere: where it goes on; `confirmed` follows."""
+        if status.position is None:
+            return None
+        return Confirmed(self.topic, self.number, status.position, status.log or self.log)
 
     # Taking
 

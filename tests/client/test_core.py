@@ -275,6 +275,16 @@ def test_the_prefetch_goes_on_while_records_come_and_there_is_room_and_stops_whe
     assert rig.answer(out, status(Outcome.EMPTY, log=LOG)) == []
 
 
+def test_while_a_full_answer_is_handed_out_the_next_one_is_on_its_way_and_no_third() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (out,) = rig.wants(sub)
+    (out,) = rig.answer(out, batch(1, 1, 100))
+    assert rig.answer(out, batch(101, 101, 100)) == []
+    rig.take(sub, 100)
+    assert len(rig.turn()) == 1
+
+
 def test_an_answer_to_a_get_before_the_latest_is_not_used() -> None:
     rig = Rig()
     sub = rig.subscribed()
