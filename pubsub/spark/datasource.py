@@ -1,0 +1,44 @@
+"""What Spark finds under the format `pubsub`."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from pubsub.spark.arrow import SCHEMA
+from pubsub.spark.options import sink_options, source_options
+from pubsub.spark.sink import BatchWriter, StreamWriter, check_columns
+from pubsub.spark.source import BatchReader, StreamReader
+
+
+class PubsubDataSource(DataSource):
+    """Topics as a source and a sink of Spark: `spark.readStream.format("pubsub")` and so on (docs/spark.md)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "pubsub"
+
+    def schema(self) -> str:
+        """The source's columns."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `spark.read`."""
+        return BatchReader(source_options(self.options, stream=False))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """For `spark.readStream`."""
+        return StreamReader(source_options(self.options, stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """For `df.write`."""
+        options = sink_options(self.options)
+        check_columns(schema.fieldNames(), options)
+        return BatchWriter(options, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        """For `df.writeStream`."""
+        options = sink_options(self.options)
+        check_columns(schema.fieldNames(), options)
+        return StreamWriter(options)

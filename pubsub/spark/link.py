@@ -1,0 +1,169 @@
+"""A connection to the proxies for one task: requests that hold no state here, each tried until it is settled.
+
+What Spark's workers do needs no client state on a disk: ranges are read by their positions, rows are staged under a
+name of their own, and every operation is idempotent by that. So this is only the network part of a client: a request
+is sent, again where no answer comes, by the next proxy where several tries came to nothing, until the time-out. A link
+is made where it is used, since Spark's workers are forked, and not kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import zmq
+
+from pubsub.client.tries import Tries
+from pubsub.errors import ConfigurationError, DecodeError, Refused, Unavailable
+from pubsub.limits import PROXIES_MAX
+from pubsub.messenger import Messenger
+from pubsub.protocol import RETRY, Outcome, Publish, Read, Report, Stage, Status, decode, encode
+from pubsub.protocol.messages import Get, Subscribe, Unsubscribe
+
+Request = Subscribe | Unsubscribe | Get | Read | Stage | Publish | Report
+
+TRY_SECONDS: Final = 0.5
+"""Patience of the first try: a range is larger than a message."""
+
+TRIES: Final = 3
+RETRY_SECONDS: Final = 0.05
+RETRY_SECONDS_MAX: Final = 1.0
+"""How long is waited before a request that was answered `retry` is made again; it doubles."""
+
+_WORDS: Final = {Subscribe: "subscribe", Unsubscribe: "unsubscribe", Get: "acknowledge", Read: "read"}
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request on its way.
+
+    Attributes:
+        answer: once it is there.
+    """
+
+    request: Request
+    head: bytes
+    body: Any
+    tries: Tries
+    tokens: list[int] = field(default_factory=list)
+    answer: Status | None = None
+    reason: str = "no proxy answers"
+
+
+class Link:
+    """A connection to the proxies.
+
+    Args:
+        proxies: their addresses, tried in this order.
+        timeout_seconds: after which a request that is not settled raises.
+        context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
+
+    Raises:
+        ConfigurationError: an address is none, or there are too many.
+    """
+
+    def __init__(self, proxies: Sequence[str], timeout_seconds: float, context: zmq.Context[Any] | None = None) -> None:
+        if not 0 < len(proxies) <= PROXIES_MAX:
+            raise ConfigurationError(f"1 to {PROXIES_MAX} proxies are needed; {len(proxies)} are named")
+        self.timeout_seconds = timeout_seconds
+        self._messenger = Messenger(context)
+        try:
+            self._peers = [self._messenger.connect(proxy) for proxy in proxies]
+        except BaseException:
+            self._messenger.close()
+            raise
+        self._proxy = 0
+        self._logs: dict[str, str] = {}
+
+    def ask(self, request: Request) -> Status:
+        """Send a request and wait until it is settled.
+
+        Returns:
+            An answer that is no `retry`.
+
+        Raises:
+            Unavailable: there was none within the time-out; the text says what was answered last.
+            Refused: the service refused its bytes.
+        """
+        return self.finish(self.start(request))
+
+    def start(self, request: Request) -> Pending:
+        """Send a request; `finish` waits for its answer."""
+        if not isinstance(request, Report):
+            request.log = self._logs.get(request.topic, "")
+        head, body = encode(request)
+        pending = Pending(request, head, body, Tries(len(self._peers), TRIES, TRY_SECONDS, self._proxy))
+        self._send(pending)
+        return pending
+
+    def finish(self, pending: Pending) -> Status:
+        """Wait until a request that was sent is settled; see `ask`."""
+        until = time.monotonic() + self.timeout_seconds
+        pause = RETRY_SECONDS
+        while True:
+            patience = min(until, time.monotonic() + pending.tries.patience)
+            self._messenger.wait(lambda: pending.answer is not None, patience)
+            status = pending.answer
+            if status is not None and status.outcome not in RETRY:
+                return self._settled(pending, status)
+            if status is not None:
+                pending.reason = (status.reason or str(status.outcome)).replace("_", " ")
+                if status.outcome is Outcome.GAP:
+                    return status
+                self._messenger.wait(lambda: False, min(until, time.monotonic() + pause))
+                pause = min(pause * 2, RETRY_SECONDS_MAX)
+            if time.monotonic() >= until:
+                self._forget(pending)
+                topic = getattr(pending.request, "topic", "") or "the cluster"
+                raise Unavailable(_word(pending.request), topic, self.timeout_seconds, pending.reason)
+            pending.tries.fail()
+            self._send(pending)
+
+    def _send(self, pending: Pending) -> None:
+        pending.answer = None
+        contents = (pending.head, pending.body) if len(pending.body) else pending.head
+        peer = self._peers[pending.tries.proxy]
+        pending.tokens.append(self._messenger.send(peer, contents, partial(self._answered, pending), retry=False))
+
+    @staticmethod
+    def _answered(pending: Pending, _peer: object, contents: Any, frames: Sequence[Any]) -> None:
+        try:
+            status = decode(contents, frames[0] if frames else None)
+        except DecodeError as error:
+            pending.reason = str(error)
+            return
+        if isinstance(status, Status) and (pending.answer is None or pending.answer.outcome in RETRY):
+            pending.answer = status
+
+    def _settled(self, pending: Pending, status: Status) -> Status:
+        self._forget(pending)
+        self._proxy = pending.tries.proxy
+        request = pending.request
+        if status.outcome is Outcome.REFUSED:
+            topic = getattr(request, "topic", "the cluster")
+            raise Refused(_word(request), topic, status.reason.replace("_", " "))
+        if status.log and not isinstance(request, Report):
+            self._logs[request.topic] = status.log
+        return status
+
+    def _forget(self, pending: Pending) -> None:
+        for token in pending.tokens:
+            self._messenger.forget(token)
+        pending.tokens.clear()
+
+    def close(self) -> None:
+        """Release the sockets."""
+        self._messenger.close()
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _word(request: Request) -> str:
+    return _WORDS.get(type(request), type(request).__name__.lower())

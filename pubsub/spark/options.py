@@ -1,0 +1,218 @@
+"""The options of source and sink, checked where the query is built: what is wrong is said in one sentence.
+
+Options travel, pickled, to every executor and may show up in a trace; so none of them is a secret. (Names are those
+that people know from Kafka's connector, where there is one.)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import ConfigurationError, PubsubError
+from pubsub.protocol.names import check_id, check_topic, is_endpoint, parse_position
+
+_EDGES: Final = ("earliest", "latest")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """What is read, and how.
+
+    Attributes:
+        proxies: addresses of the proxies' client side.
+        timeout: seconds after which a request that nobody settles ends the query.
+        subscribe: the topics; empty: those that `pattern` matches.
+        pattern: a regular expression that a topic's whole name matches.
+        subscription: the durable name under which a stream stands; "": what is stored is read (batch only).
+        starting, ending: "earliest", "latest", or positions by topic.
+        records_max, bytes_max: of one micro-batch; 0: no limit.
+        partitions_min: into how many parts a batch is cut at least, where it has enough records; 0: by the cores.
+        fail_on_data_loss: whether lost records end the query.
+    """
+
+    proxies: tuple[str, ...]
+    timeout: float
+    subscribe: tuple[str, ...]
+    pattern: str
+    subscription: str
+    starting: str | Mapping[str, str]
+    ending: str | Mapping[str, str]
+    records_max: int
+    bytes_max: int
+    partitions_min: int
+    fail_on_data_loss: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """Where rows go.
+
+    Attributes:
+        proxies, timeout: as of the source.
+        topic: of all rows; "": the column `topic` says it.
+        sink: the sink's name, which with the query's ID is the publisher.
+        batch: of a batch job that may be run again: its number; None: each run is another job.
+    """
+
+    proxies: tuple[str, ...]
+    timeout: float
+    topic: str
+    sink: str
+    batch: int | None
+
+
+_COMMON: Final = {"proxies", "timeout", "path"}
+_SOURCE: Final = _COMMON | {
+    "subscribe",
+    "subscribepattern",
+    "subscription",
+    "startingoffsets",
+    "endingoffsets",
+    "maxrecordsperbatch",
+    "maxbytesperbatch",
+    "minpartitions",
+    "failondataloss",
+}
+_SINK: Final = _COMMON | {"topic", "sink", "batchid", "checkpointlocation", "querytype"}
+_SPELT: Final = {
+    name.lower(): name
+    for name in (
+        "subscribePattern",
+        "startingOffsets",
+        "endingOffsets",
+        "maxRecordsPerBatch",
+        "maxBytesPerBatch",
+        "minPartitions",
+        "failOnDataLoss",
+        "batchId",
+    )
+}
+
+
+def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions:
+    """The options of a source.
+
+    Raises:
+        ConfigurationError: one is unknown, missing or not what it must be.
+    """
+    given = _lowered(options, _SOURCE)
+    subscribe = tuple(filter(None, (name.strip() for name in given.get("subscribe", "").split(","))))
+    pattern = given.get("subscribepattern", "")
+    if bool(subscribe) == bool(pattern):
+        raise ConfigurationError("name topics by option subscribe, or by option subscribePattern, and not by both")
+    subscription = given.get("subscription", "")
+    if stream and not subscription:
+        raise ConfigurationError("a stream needs option subscription: the durable name under which it goes on")
+    if stream and "endingoffsets" in given:
+        raise ConfigurationError("option endingOffsets is for spark.read; a stream has no end")
+    try:
+        for topic in subscribe:
+            check_topic(topic)
+        if subscription:
+            check_id("subscription", subscription)
+        re.compile(pattern)
+    except (PubsubError, re.error) as error:
+        raise ConfigurationError(str(error)) from None
+    return SourceOptions(
+        proxies=_proxies(given),
+        timeout=_seconds(given),
+        subscribe=tuple(sorted(set(subscribe))),
+        pattern=pattern,
+        subscription=subscription,
+        starting=_offsets(given, "startingoffsets", "latest" if stream else "earliest"),
+        ending=_offsets(given, "endingoffsets", "latest"),
+        records_max=_count(given, "maxrecordsperbatch"),
+        bytes_max=_count(given, "maxbytesperbatch"),
+        partitions_min=_count(given, "minpartitions"),
+        fail_on_data_loss=_flag(given, "failondataloss", default=True),
+    )
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options of a sink.
+
+    Raises:
+        ConfigurationError: one is unknown, missing or not what it must be.
+    """
+    given = _lowered(options, _SINK)
+    topic, sink = given.get("topic", ""), given.get("sink", "spark")
+    try:
+        if topic:
+            check_topic(topic)
+        check_id("sink", sink)
+    except PubsubError as error:
+        raise ConfigurationError(str(error)) from None
+    batch = _count(given, "batchid") if "batchid" in given else None
+    if batch is not None and "sink" not in given:
+        raise ConfigurationError("option batchId needs option sink: the two together are what a repeat is told by")
+    return SinkOptions(proxies=_proxies(given), timeout=_seconds(given), topic=topic, sink=sink, batch=batch)
+
+
+def _lowered(options: Mapping[str, str], known: set[str]) -> dict[str, str]:
+    given = {name.lower(): value for name, value in options.items()}
+    for name in sorted(given.keys() - known):
+        spelt = ", ".join(
+            sorted(_SPELT.get(each, each) for each in known - {"path", "checkpointlocation", "querytype"})
+        )
+        raise ConfigurationError(f"option {name} is not known; there are {spelt}")
+    return given
+
+
+def _proxies(given: Mapping[str, str]) -> tuple[str, ...]:
+    default = next(field.default for field in fields(ClientSettings) if field.name == "proxies")
+    proxies = tuple(filter(None, (text.strip() for text in given.get("proxies", "").split(",")))) or default
+    assert isinstance(proxies, tuple)
+    for proxy in proxies:
+        if not is_endpoint(proxy):
+            raise ConfigurationError(f"option proxies: {proxy} is not an address such as tcp://host:5601")
+    return proxies
+
+
+def _seconds(given: Mapping[str, str]) -> float:
+    text = given.get("timeout", "30")
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86_400:
+        raise ConfigurationError(f"option timeout is {text}; it is a number of seconds, such as 30")
+    return value
+
+
+def _count(given: Mapping[str, str], name: str) -> int:
+    text = given.get(name, "0")
+    if not re.fullmatch("[0-9]{1,15}", text):
+        raise ConfigurationError(f"option {_SPELT[name]} is {text}; it is a whole number")
+    return int(text)
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name, str(default)).lower()
+    if text not in {"true", "false"}:
+        raise ConfigurationError(f"option {_SPELT[name]} is {text}; it is true or false")
+    return text == "true"
+
+
+def _offsets(given: Mapping[str, str], name: str, default: str) -> str | dict[str, str]:
+    text = given.get(name, default)
+    if text in _EDGES:
+        return text
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError
+        for topic, value in found.items():
+            check_topic(topic)
+            if value not in _EDGES and parse_position(value) is None:
+                raise ValueError
+    except (ValueError, TypeError, AttributeError, PubsubError):
+        raise ConfigurationError(
+            f"option {_SPELT[name]} is {text[:80]}; it is earliest, latest, or JSON such as"
+            ' {"topic": "earliest"} or {"topic": "0123456789abcdef.17"}'
+        ) from None
+    return found

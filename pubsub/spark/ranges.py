@@ -1,0 +1,223 @@
+"""Ranges of topics as a driver sees them: what there is, how much of it one batch takes, and how tasks share it.
+
+A range is (after, until], by positions; its legs, as the server answers them, say how many records lie between. All
+of this is arithmetic on what was answered; `Topics` does the asking.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pubsub.errors import CallerError, DataLoss, NotSubscribed, Superseded
+from pubsub.limits import NUMBER_MAX
+from pubsub.protocol import Get, Outcome, Position, Read, Report, Status, Subscribe, Unsubscribe
+from pubsub.protocol.names import format_position, parse_position
+from pubsub.spark.link import Link
+
+READER: Final = "spark"
+"""Who asks, for the protocol's sake; what counts is the name of the subscription."""
+
+_EPOCH_MS: Final = 1_577_836_800_000
+
+
+@dataclass(slots=True, frozen=True)
+class Range:
+    """A part of a topic, for one task.
+
+    Attributes:
+        after, until: positions, as text; after "": from where the subscription stands, or what is stored begins.
+        records: that lie in it, those left out by a join included.
+    """
+
+    topic: str
+    after: str
+    until: str
+    records: int
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """What a server says of a range.
+
+    Attributes:
+        stands: where the subscription stands, or what is stored begins.
+        latest: the last position of the range.
+        within: the last one up to which it holds at most the bytes asked for.
+        legs: (log, first offset, one above the last, bytes).
+    """
+
+    stands: Position | None
+    latest: Position | None
+    within: Position | None
+    legs: tuple[tuple[str, int, int, int], ...]
+
+    @property
+    def records(self) -> int:
+        """How many records lie in the range."""
+        return sum(stop - low for _, low, stop, _ in self.legs)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes."""
+        return sum(leg[3] for leg in self.legs)
+
+    def at(self, count: int) -> Position | None:
+        """The position of the record that is `count`-th in the range, from 1; the last one's beyond that."""
+        for log, low, stop, _ in self.legs:
+            if count <= stop - low:
+                return log, low + count - 1
+            count -= stop - low
+        return self.latest
+
+    def records_until(self, position: Position | None) -> int:
+        """How many records of the range lie up to and with a position of it."""
+        total = 0
+        for log, low, stop, _ in self.legs:
+            if position is not None and log == position[0] and low <= position[1] < stop:
+                return total + position[1] - low + 1
+            total += stop - low
+        return total
+
+
+def shares(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:
+    """How much of a limit each topic gets: in proportion to what it has, and all of it where that is less.
+
+    None that has something is left out for ever: what is left by rounding goes one by one, to the largest first.
+    """
+    total = sum(wanted.values())
+    if total <= limit:
+        return dict(wanted)
+    out = {topic: limit * count // total for topic, count in wanted.items()}
+    left = limit - sum(out.values())
+    for topic in sorted(wanted, key=lambda topic: (out[topic] > 0, -wanted[topic], topic)):
+        if left and out[topic] < wanted[topic]:
+            out[topic] += 1
+            left -= 1
+    return out
+
+
+def cut(topic: str, after: Position | None, plan: Plan, records_max: int) -> list[Range]:
+    """A range in parts of at most so many records, as equal as can be."""
+    total = plan.records
+    if not total:
+        return []
+    parts = -(-total // records_max)
+    out, begin, done = [], "" if after is None else format_position(after), 0
+    for part in range(1, parts + 1):
+        upto = total * part // parts
+        end = format_position(plan.at(upto))
+        out.append(Range(topic, begin, end, upto - done))
+        begin, done = end, upto
+    return out
+
+
+class Topics:
+    """What a driver asks of topics.
+
+    Args:
+        link: to the proxies.
+        subscription: name of the durable subscription; "": none, ranges are of what is stored.
+    """
+
+    def __init__(self, link: Link, subscription: str) -> None:
+        self._link, self._subscription = link, subscription
+
+    def listed(self) -> list[str]:
+        """Every topic of the cluster.
+
+        Raises:
+            Unavailable: no proxy answers.
+            CallerError: there are more than a report lists.
+        """
+        report = json.loads(bytes(self._link.ask(Report(READER, "-")).body))
+        names = [row["topic"] for row in report["topics"]]
+        if report["topics_total"] > len(names):
+            raise CallerError(f"the cluster has {report['topics_total']:,} topics, more than can be matched; name them")
+        return sorted(names)
+
+    def subscribe(self, topic: str, start: str) -> Position | None:
+        """Make the subscription where it is not there yet; where it stands.
+
+        Args:
+            start: "earliest" or "latest", for one that is made now.
+
+        Raises:
+            Unavailable: see `Link.ask`.
+            Superseded: it was ended under a number of the future.
+        """
+        number = _number()
+        for _ in range(2):
+            request = Subscribe(READER, topic, number, number, name=self._subscription, start=start)
+            status = self._link.ask(request)
+            if status.outcome is Outcome.SUCCESS:
+                return status.position
+            number = min(status.number + 1, NUMBER_MAX)  # It was ended once: whoever asks anew has a higher number.
+        raise Superseded(self._subscription, topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """End the subscription: what only it still held may go."""
+        number = _number()
+        for _ in range(2):
+            status = self._link.ask(Unsubscribe(READER, topic, number, number, name=self._subscription))
+            if status.outcome is Outcome.SUCCESS:
+                return
+            number = min(status.number + 1, NUMBER_MAX)
+
+    def plan(self, topic: str, after: Position | None, until: Position | None = None, bytes_max: int = 0) -> Plan:
+        """What lies in a range.
+
+        Raises:
+            DataLoss: it is not there, or not any more.
+            Unavailable: see `Link.ask`.
+        """
+        status = self._link.ask(Read(READER, topic, after, until, name=self._subscription, bytes_max=bytes_max))
+        if status.outcome is not Outcome.SUCCESS:
+            raise gone(topic, after, until, status)
+        facts = json.loads(bytes(status.body))
+        legs = tuple((log, low, stop, size) for log, low, stop, size in facts["legs"])
+        return Plan(status.position, parse_position(facts["latest"]), parse_position(facts["within"]), legs)
+
+    def acknowledge(self, topic: str, last: Position) -> None:
+        """What is up to a position is not needed any more.
+
+        Raises:
+            DataLoss: the subscription stands elsewhere.
+            Unavailable: see `Link.ask`.
+        """
+        status = self._link.ask(Get(READER, topic, last, 0, 0, records_max=0, name=self._subscription))
+        if status.outcome is Outcome.BEHIND:
+            raise gone(topic, last, last, status)
+        if status.outcome is not Outcome.EMPTY:
+            raise NotSubscribed(self._subscription, topic)
+
+
+def gone(topic: str, after: Position | None, until: Position | None, status: Status) -> DataLoss:
+    """A range that is not there (any more), as an error."""
+    stands = f"; what is there begins behind {format_position(status.position)}" if status.position else ""
+    reason = f"answered {status.outcome}: not in the topic, or acknowledged and deleted{stands}"
+    return DataLoss(topic, format_position(after), format_position(until), reason)
+
+
+def _number() -> int:
+    """A number above those of earlier requests, as a client's allocator would give."""
+    return (int(time.time() * 1000) - _EPOCH_MS) << 22
+
+
+def read_offsets(offset: Mapping[str, str]) -> dict[str, Position | None]:
+    """Positions by topic, from an offset of Spark's."""
+    return {topic: parse_position(text) for topic, text in offset.items()}
+
+
+def write_offsets(positions: Mapping[str, Position | None]) -> dict[str, str]:
+    """An offset for Spark, which compares its text: always in the order of the topics' names."""
+    return {topic: format_position(positions[topic]) for topic in sorted(positions)}
+
+
+def names(topics: Sequence[str]) -> str:
+    """Topics for a person, not too many."""
+    shown = ", ".join(topics[:5])
+    return shown if len(topics) <= 5 else f"{shown} and {len(topics) - 5} more"

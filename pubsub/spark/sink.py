@@ -1,0 +1,246 @@
+"""The sink: rows staged by tasks, published by the driver, each batch once (DESIGN section 4, *Sinks*).
+
+A task stages its rows under a name that no other try ever had; Spark's own numbers of attempts begin anew in a new
+driver. The commit names the stages that count, topic by topic; a batch that was published before is a duplicate as a
+whole. Who the query is and which batch this is stands in properties that Spark sets for each task; they travel to the
+driver in the commit message, since there they are not set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from pubsub.errors import ConfigurationError, PubsubError, Unavailable
+from pubsub.protocol import Outcome, Publish, Stage, Status
+from pubsub.protocol.names import check_topic
+from pubsub.spark.arrow import pieces, values_of
+from pubsub.spark.link import Link, Pending
+from pubsub.spark.options import SinkOptions
+
+WINDOW: Final = 4
+"""Pieces of one stage on the way at once."""
+
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_PROPERTY: Final = "streaming.sql.batchId"
+
+
+class Restage(PubsubError):
+    """Rows of a batch that were staged are not there any more: the batch has to be written again."""
+
+    def __init__(self, topic: str, batch: int, reason: str) -> None:
+        self.topic, self.batch, self.reason = topic, batch, reason
+        super().__init__(topic, batch, reason)
+
+    def __str__(self) -> str:
+        return f"{self.topic}: batch {self.batch} is not staged in full ({self.reason}); start the query again"
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task staged: for each topic one attempt and its rows."""
+
+    publisher: str
+    batch: int
+    attempt: str
+    rows: dict[str, int]
+
+
+def publisher_of(query: str) -> str:
+    """The second part of a publisher's name, from what identifies the query: 16 hex digits."""
+    return hashlib.sha256(query.encode()).hexdigest()[:16]
+
+
+def check_columns(columns: Sequence[str], options: SinkOptions) -> None:
+    """See that rows with these columns can be written.
+
+    Raises:
+        ConfigurationError: they cannot.
+    """
+    if "value" not in columns:
+        raise ConfigurationError(f"a row needs a column value, binary or string; there are {', '.join(columns)}")
+    if not options.topic and "topic" not in columns:
+        raise ConfigurationError("name the topic by option topic, or have a column topic")
+    if options.topic and "topic" in columns:
+        raise ConfigurationError("the topic is named by option topic and by column topic; drop one of them")
+    extra = sorted(set(columns) - {"value", "topic"})
+    if extra:
+        raise ConfigurationError(f"column {', '.join(extra)} would be lost: a message is its value; drop it first")
+
+
+class Attempt:
+    """One try of a task to stage its rows.
+
+    Args:
+        link: to the proxies.
+        options: the sink's.
+        publisher, batch: what the rows belong to.
+        partition: the task's.
+    """
+
+    def __init__(self, link: Link, options: SinkOptions, publisher: str, batch: int, partition: int) -> None:
+        self._link, self._options = link, options
+        self._publisher, self._batch = publisher, batch
+        self.name = f"{partition}.{uuid.uuid4().hex}"
+        self.rows: dict[str, int] = {}
+        self._sent: dict[str, deque[Pending]] = {}
+        self._published: set[str] = set()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Stage rows.
+
+        Raises:
+            ValueError, TooLarge: one cannot be a message.
+            Unavailable, Refused, Restage: it could not be staged.
+        """
+        values = values_of(rows, "value")
+        if self._options.topic:
+            self._stage(self._options.topic, values)
+            return
+        topics = rows.column("topic")
+        for topic in topics.unique().to_pylist():
+            if topic is None:
+                raise ValueError("column topic is null in some row")
+            self._stage(check_topic(topic), values.filter(pc.equal(topics, topic)))
+
+    def _stage(self, topic: str, values: pa.Array) -> None:
+        sent = self._sent.setdefault(topic, deque())
+        for count, body in pieces(values):
+            first = self.rows.get(topic, 0)
+            self.rows[topic] = first + count
+            if topic in self._published:
+                continue
+            stage = Stage(
+                self._options.sink, topic, self._batch, self._publisher, self.name, first, count, crc32(body), body=body
+            )
+            sent.append(self._link.start(stage))
+            while len(sent) >= WINDOW:
+                self._settle(topic, sent.popleft())
+
+    def _settle(self, topic: str, pending: Pending) -> None:
+        status = self._link.finish(pending)
+        if status.outcome is Outcome.GAP:  # It may have overtaken the one before, which is settled by now.
+            status = self._link.ask(pending.request)
+        if status.outcome is Outcome.DUPLICATE:
+            self._published.add(topic)
+        elif status.outcome is not Outcome.SUCCESS:
+            raise Restage(topic, self._batch, f"answered {status.outcome}")
+
+    def finish(self) -> Staged:
+        """Wait until all is staged."""
+        for topic, sent in self._sent.items():
+            while sent:
+                self._settle(topic, sent.popleft())
+        return Staged(self._publisher, self._batch, self.name, self.rows)
+
+
+def stage(options: SinkOptions, publisher: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
+    """Stage all rows of a task; what is to be committed."""
+    context = TaskContext.get()
+    with Link(options.proxies, options.timeout) as link:
+        attempt = Attempt(link, options, publisher, batch, 0 if context is None else context.partitionId())
+        for each in rows:
+            attempt.write(each)
+        return attempt.finish()
+
+
+def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch: int) -> dict[str, Status]:
+    """Publish what tasks staged, topic by topic in the order of their names; each topic in one step.
+
+    Returns:
+        The answers.
+
+    Raises:
+        Restage: some of it is not there any more.
+        Unavailable: nobody did it within the time-out.
+    """
+    staged = [message for message in messages if isinstance(message, Staged)]
+    if not staged:
+        return {}
+    publisher = staged[0].publisher
+    if any((one.publisher, one.batch) != (publisher, batch) for one in staged):
+        raise ConfigurationError("commit messages of different queries or batches came together")
+    topics = {options.topic} if options.topic else {topic for one in staged for topic in one.rows}
+    answers = {}
+    with Link(options.proxies, options.timeout) as link:
+        for topic in sorted(topics):
+            stages = {one.attempt: one.rows[topic] for one in staged if one.rows.get(topic)}
+            status = link.ask(Publish(options.sink, topic, batch, publisher, stages))
+            if status.outcome is Outcome.RESTAGE:
+                raise Restage(topic, batch, status.reason.replace("_", " "))
+            if status.outcome not in {Outcome.SUCCESS, Outcome.DUPLICATE}:
+                raise Unavailable("publish", topic, options.timeout, f"answered {status.outcome}")
+            answers[topic] = status
+    return answers
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a streaming query.
+
+    Args:
+        options: checked.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage a task's rows, on an executor.
+
+        Raises:
+            RuntimeError: Spark does not say which query and batch this is.
+        """
+        context = TaskContext.get()
+        query = context.getLocalProperty(QUERY_PROPERTY) if context else None
+        batch = context.getLocalProperty(BATCH_PROPERTY) if context else None
+        if not query or batch is None:
+            raise RuntimeError(
+                f"this Spark sets no task property {QUERY_PROPERTY} or {BATCH_PROPERTY}, by which a batch that is"
+                " replayed is told; use foreachBatch with df.write and the options sink and batchId"
+            )
+        return stage(self.options, publisher_of(query), int(batch), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish the batch, on the driver."""
+        publish(self.options, messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Leave what was staged: the batch's next publish drops it, or a day's silence does."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame once.
+
+    Args:
+        options: checked. With a batch's number and a sink's name a repeat is recognised; without, each run is new.
+    """
+
+    def __init__(self, options: SinkOptions, *, overwrite: bool = False) -> None:
+        if overwrite:
+            raise ConfigurationError("a topic cannot be overwritten; use mode append")
+        self.options = options
+        self._batch = 0 if options.batch is None else options.batch
+        # A name in full for one that says which batch it is; else one that no other run has.
+        identity = f"batch {options.sink}" if options.batch is not None else f"run {uuid.uuid4().hex}"
+        self._publisher = publisher_of(identity)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage a task's rows, on an executor."""
+        return stage(self.options, self._publisher, self._batch, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish all of them, on the driver."""
+        publish(self.options, messages, self._batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave what was staged: a day's silence drops it."""

@@ -1,0 +1,135 @@
+"""Answers become Arrow batches and Arrow columns become put batches: the same records, whatever runs they came in."""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pubsub.errors import DecodeError, TooLarge
+from pubsub.protocol import Outcome, Records, RecordsBuilder, Status, encode_batch
+from pubsub.protocol.batch import check_batch, decode_batch
+from pubsub.spark import arrow
+
+LOGS = ("00000000000000aa", "00000000000000bb")
+PUBLISHERS = ("alice/0123456789abcdef", "bob/0123456789abcdef")
+
+runs = st.lists(
+    st.tuples(
+        st.sampled_from(LOGS),
+        st.integers(1, 1 << 39),
+        st.sampled_from(PUBLISHERS),
+        st.integers(1, 1 << 62),
+        st.integers(0, 1 << 52),
+        st.lists(st.binary(max_size=20), min_size=1, max_size=9),
+        st.integers(0, 8),
+        st.integers(1, 9),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def answer(body: bytes) -> Status:
+    return Status("s1", Outcome.SUCCESS, checksum=crc32(body), body=body)
+
+
+def build(parts: list[Any]) -> bytes:
+    builder = RecordsBuilder()
+    for log, offset, publisher, counter, stamp, bodies, first, count in parts:
+        begin = min(first, len(bodies) - 1)
+        builder.add(
+            log, offset, publisher, counter, stamp, encode_batch(bodies), begin, min(len(bodies), begin + count)
+        )
+    return builder.build()
+
+
+@given(runs)
+@settings(deadline=None)
+def test_a_batch_holds_what_the_records_hold(parts: list[Any]) -> None:
+    body = build(parts)
+    rows = arrow.record_batch("t", answer(body)).to_pylist()
+    expected = []
+    records = Records(body)
+    values = list(records.bodies())
+    for run in records.runs:
+        for index in range(len(run.ends)):
+            expected.append(
+                (
+                    "t",
+                    run.log,
+                    run.offset + index,
+                    f"{run.log}.{run.offset + index}",
+                    run.publisher,
+                    run.counter + index,
+                    run.stamp,
+                    values[len(expected)],
+                )
+            )
+    assert [(*list(row.values())[:6], round(row["stamp"].timestamp() * 1e6), row["value"]) for row in rows] == expected
+
+
+@given(runs, st.data())
+@settings(deadline=None)
+def test_bytes_that_are_no_records_raise_decode_error_and_nothing_else(parts: list[Any], data: st.DataObject) -> None:
+    raw = bytearray(build(parts))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del raw[data.draw(st.integers(0, len(raw) - 1)) :]
+    try:
+        batch = arrow.record_batch("t", answer(bytes(raw)))
+    except DecodeError:
+        return
+    batch.validate(full=True)
+
+
+def test_a_wrong_checksum_is_refused() -> None:
+    body = build([(LOGS[0], 1, PUBLISHERS[0], 1, 0, [b"a"], 0, 1)])
+    with pytest.raises(DecodeError, match="checksum"):
+        arrow.record_batch("t", Status("s1", Outcome.SUCCESS, checksum=1, body=body))
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=50), st.integers(0, 10), st.integers(1, 60))
+def test_a_column_or_a_slice_of_one_becomes_batches_that_a_server_takes(
+    values: list[bytes], start: int, length: int
+) -> None:
+    column = pa.array(values, pa.binary()).slice(min(start, len(values) - 1), length)
+    out: list[bytes] = []
+    for count, body in arrow.pieces(column):
+        check_batch(body, count, crc32(body))
+        out += decode_batch(body)
+    assert out == column.to_pylist()
+
+
+def test_a_long_column_is_cut_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "STAGE_ROWS", 10)
+    monkeypatch.setattr(arrow, "STAGE_BYTES", 100)
+    values = [b"x" * size for size in (1,) * 25 + (60, 60, 500, 1)]
+    cut = list(arrow.pieces(pa.array(values, pa.binary())))
+    assert [value for _, body in cut for value in decode_batch(body)] == values
+    assert max(count for count, _ in cut) == 10
+    assert all(count == 1 or len(body) <= 100 + 8 + 4 * count for count, body in cut)
+
+
+def test_a_value_that_no_batch_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "BATCH_BYTES_MAX", 100)
+    with pytest.raises(TooLarge, match="BATCH_BYTES_MAX"):
+        list(arrow.pieces(pa.array([b"a", b"x" * 100], pa.binary())))
+
+
+def test_null_is_no_message() -> None:
+    with pytest.raises(ValueError, match="1 of 2 values are null"):
+        list(arrow.pieces(pa.array([b"a", None], pa.binary())))
+
+
+def test_text_is_utf8_and_other_columns_are_refused() -> None:
+    batch = pa.record_batch({"a": pa.array(["ä"]), "b": pa.array([1]), "c": pa.array([b"x"], pa.large_binary())})
+    assert arrow.values_of(batch, "a").to_pylist() == ["ä".encode()]
+    assert arrow.values_of(batch, "c").to_pylist() == [b"x"]
+    with pytest.raises(ValueError, match="column b is int64"):
+        arrow.values_of(batch, "b")
