@@ -101,13 +101,13 @@ def explore(first: int, runs: int | None, minutes: float | None, workers: int) -
     return found
 
 
-def mutants(first: int, runs: int, workers: int, only: str) -> int:
-    """Break each rule; how many breakages were not caught."""
+def mutants(first: int, runs: int, workers: int, only: str, minutes: float) -> int:
+    """Break each rule, for at most so many runs and minutes each; how many breakages were not caught."""
     from tests.simulation.mutants import MUTANTS
 
     missed = 0
     with ProcessPoolExecutor(workers) as pool:
-        waiting = [pool.submit(try_mutant, title, first, runs, 150.0) for title in MUTANTS if only in title]
+        waiting = [pool.submit(try_mutant, title, first, runs, minutes * 60) for title in MUTANTS if only in title]
         for ready in as_completed(waiting):
             title, done, seed, said = ready.result()
             missed += seed < 0
@@ -132,7 +132,7 @@ def main() -> int:
     parser.add_argument("--log", action="store_true", help="say everything that happens")
     given = parser.parse_args()
     if given.mutants is not None:
-        return int(mutants(given.seed or 0, given.runs or 600, given.workers, given.mutants) > 0)
+        return int(mutants(given.seed or 0, given.runs or 3000, given.workers, given.mutants, given.minutes or 5.0) > 0)
     if given.seed is not None and given.runs is None and given.minutes is None:
         from tests.simulation.simulation import simulate
 

@@ -56,6 +56,7 @@ class Gift:
         acknowledged: chunks that the receiver has; all before it.
         unacknowledged: those on the way.
         total: how many there are, once all were made.
+        behind: the last answer was for a chunk that the receiver had acknowledged already.
         hungry: whether the window may have room.
     """
 
@@ -70,6 +71,7 @@ class Gift:
     unacknowledged: deque[bytes] = field(default_factory=deque)
     source: Iterator[bytes] | None = None
     total: int | None = None
+    behind: bool = False
     hungry: bool = False
     tries: int = 0
     retry_at: float = 0.0
@@ -135,6 +137,7 @@ class Giving:
         gift.state, gift.source, gift.total, gift.acknowledged = State.OFFERED, None, None, 0
         gift.hungry = False
         gift.unacknowledged.clear()
+        gift.behind = False
         gift.tries += 1
         gift.retry_at = now + gift.wait
         self._send(gift, "offer")
@@ -165,6 +168,7 @@ class Giving:
             while gift.acknowledged < message.chunk and gift.unacknowledged:
                 gift.unacknowledged.popleft()
                 gift.acknowledged += 1
+            gift.behind = message.chunk < gift.acknowledged
             gift.hungry, gift.retry_at = True, now + gift.wait
 
     def refused(self, topic: str, transfer: str, status: Status, now: float) -> None:
@@ -232,7 +236,9 @@ class Giving:
                 continue
             gift.tries += 1
             gift.retry_at = now + gift.wait
-            if gift.tries > OFFER_TRIES_MAX:  # Its link may be gone for good, or its address is another's now.
+            # Its link may be gone for good, or its address is another's now; or it lost what it had and was offered it
+            # again by a repeat of the first offer: then it waits for a chunk that is not sent any more.
+            if gift.tries > OFFER_TRIES_MAX or gift.behind:
                 gift.transfer = self._new_id()
                 self._send_offer(gift, now)
             elif gift.unacknowledged:

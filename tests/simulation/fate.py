@@ -62,18 +62,29 @@ def draw(random: Random) -> Fate:
         divided=random.random() < 0.5,
         think=random.choice((0.005, 0.02, 0.1)),
         handler_fails=random.choice((0.0, 0.0, 0.05)),
+        skew=random.choice((0.1, 0.5)),
         power_safe=random.choice((0.0, 0.3)),
     )
     busy = random.choice((0.1, 0.3, 1.0))
     for fault in FAULTS:
         if random.random() < 0.45:
             fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
-    if random.random() < 0.3:  # A run of splits: the servers in two camps, and clients that change sides.
-        fate.divided, fate.proxies, fate.servers = True, max(2, fate.proxies), max(2, fate.servers)
-        fate.faults.update({"churn": 0.5, "detour": 2.0})
+    if random.random() < 0.5:
+        _split(fate, random)
     if "move" in fate.faults:
         fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
     for fault in ("empty", "copy", "clock", "full", "fail"):
         if fault in fate.faults:
             fate.faults[fault] *= 0.3
     return fate
+
+
+def _split(fate: Fate, random: Random) -> None:
+    """A small run of splits: the servers in two camps, clients that change sides and lose power."""
+    fate.divided, fate.proxies, fate.servers, fate.topics = True, 2, random.choice((2, 2, 3)), random.choice((1, 2, 6))
+    fate.seconds, fate.think = random.choice((4.0, 7.0)), 0.1
+    fate.loss = min(fate.loss, 0.001)
+    fate.faults = {fault: rate for fault, rate in fate.faults.items() if random.random() < 0.5}
+    fate.faults.update({"churn": 0.4, "detour": random.choice((0.5, 2.0)), "client power": random.choice((0.0, 1.0))})
+    if not fate.faults["client power"]:
+        del fate.faults["client power"]

@@ -215,6 +215,11 @@ class Simulation:
             node.end("killed")
             self._restart(node)
 
+    def _kill_now(self, node: Process) -> None:
+        if not self.over:
+            node.end("killed")
+            self._restart(node)
+
     def _kill_in_commit(self) -> None:
         node = self._anyone()
         if node.alive:
@@ -223,6 +228,11 @@ class Simulation:
 
     def _power(self) -> None:
         node = self._anyone()
+        self._cut_power(node)
+        self._restart(node)
+
+    def _client_power(self) -> None:
+        node = self.random.choice(self.clients)
         self._cut_power(node)
         self._restart(node)
 
@@ -298,6 +308,9 @@ class Simulation:
         receiver = self.random.choice([server for server in self.servers if server.name != giver])
         self.world.note(f"{proxy.name} has {giver} give {topic} to {receiver.name}")
         proxy.merge(giver, topic, receiver.address)
+        if self.random.random() < 0.3:  # Somebody dies in the middle of it.
+            victim = self.random.choice([receiver, self.server(giver)])
+            self.world.after(self.random.choice((0.005, 0.05)) * self.random.random(), self._kill_now, victim)
 
     def _full(self) -> None:
         disk = self._anyone().host.disk

@@ -12,7 +12,7 @@ import pytest
 from pubsub.client.changes import Intended
 from pubsub.client.store import Store as ClientStore
 from pubsub.errors import StorageError
-from pubsub.protocol.messages import Outcome, Status
+from pubsub.protocol.messages import Outcome, Status, Transfer
 from pubsub.server.giving import Giving
 from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
 
@@ -113,3 +113,25 @@ def _fails_on(file: File, write: Callable[[Handle, bytes, int], None]) -> Callab
         write(self, data, offset)
 
     return fail
+
+
+def test_a_receiver_that_lost_the_chunks_it_had_is_offered_the_topic_anew() -> None:
+    giving = Giving(
+        "s2",
+        Random(1),
+        freeze=lambda topic, address: None,
+        thaw=lambda topic: None,
+        chunks=lambda topic: iter([b"one\n", b"two\n"]),
+        given=lambda topic, server, address: None,
+    )
+    giving.offer("t", "0" * 16, "tcp://s1:3", 0.0)
+    transfer = giving.gifts["t"].transfer
+    giving.answered(Transfer("s1", "t", "accepted", transfer), 0.1)
+    giving.pump(0.1)
+    giving.answered(Transfer("s1", "t", "chunk", transfer, 1), 0.2)
+    giving.answered(Transfer("s1", "t", "chunk", transfer, 0), 0.3)
+    giving.out.clear()
+    giving.tick(giving.deadline())
+    ((_, message),) = giving.out
+    assert message.step == "offer"
+    assert message.transfer != transfer
