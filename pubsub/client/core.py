@@ -279,7 +279,7 @@ class ClientCore:
             evidence = f"{sub.topic} was received up to {known}, after {format_position(sub.safe)} here"
             sub.fail(StateCopied(self.settings.client, self.settings.path, evidence))
         elif outcome is Outcome.GONE:
-            self._place_lost(sub)
+            self._place_lost(sub, status)
         elif outcome is Outcome.REFUSED:
             sub.fail(Refused("get", sub.topic, status.reason.replace("_", " ")))
         else:
@@ -287,16 +287,22 @@ class ClientCore:
                 sub.avoid = status.log
             self._retry_later(sub, status, now)
 
-    def _place_lost(self, sub: Subscription) -> None:
+    def _place_lost(self, sub: Subscription, status: Status) -> None:
+        """What was to come next is gone. The subscription goes on where the answer says, or is made anew."""
         place = format_position(sub.safe)
         error = DataLoss(sub.topic, place, place, "the log was given up; what followed in it is gone")
         letter = Buried(sub.topic, place, place, "", 0, 0, None, error.reason, 0, self.wall())
 
-        def unsettled() -> None:
-            sub.intended(True)
+        found = sub.found_place(status)
+
+        def committed() -> None:
+            if found is None:
+                sub.intended(True)
+            else:
+                sub.confirmed(found)
             sub.notice = error
 
-        self.due.append(Due([sub.lost_place(), letter], unsettled))
+        self.due.append(Due([sub.lost_place() if found is None else found, letter], committed))
 
     def _retry_later(self, sub: Subscription, status: Status, now: float) -> None:
         sub.trouble = status.reason.replace("_", " ") or status.outcome.value
@@ -321,9 +327,12 @@ class ClientCore:
     def _send_puts(self, out: list[Outgoing], now: float) -> None:
         for topic, chain in list(self.outbox.active.items()):
             for row in chain.sendable(now):
+                # Only the oldest row names what is to be avoided: a gap before it there shows that what was acknowledged
+                # is not there any more. Before the others there is a gap whenever one was lost on the way.
+                avoid = chain.avoid if row is chain.rows[0] else ""
                 message = Put(
                     self.settings.client, topic, row.counter, self.publisher, row.count, row.previous, row.checksum,
-                    row.whole, chain.log, chain.avoid, row.body or b"", int(chain.sent > 1),
+                    row.whole, chain.log, avoid, row.body or b"", int(chain.sent > 1),
                 )  # fmt: skip
                 token = self._fly(chain, row, chain.generation, chain.tries.proxy)
                 row.tokens.append(token)

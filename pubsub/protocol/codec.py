@@ -98,7 +98,12 @@ def split_topics(body: Buffer) -> dict[str, str]:
 
 
 def _value(text: str) -> bool:
-    return text == "" or is_hex(text) or all(is_id(part) for part in text.split(","))
+    return text == "" or all(is_id(part) or _is_holder(part) for part in text.split(","))
+
+
+def _is_holder(text: str) -> bool:
+    server, dot, log = text.rpartition(".")
+    return bool(dot) and is_id(server) and is_hex(log)
 
 
 def join_topics(topics: dict[str, str]) -> bytes:

@@ -214,7 +214,8 @@ class Periodic:
         proxies: the proxies of its configuration, sorted, separated by commas.
         stamp: the highest stamp it gave out or heard of.
         partial: 1: `topics` holds only what changed since the announcement before.
-        topics: topic to log ID; a topic that is no longer held has the log ID "".
+        topics: topic to the ID of its open log, after which come, separated by commas, those that were ended because
+            the store was restored; "" for a topic that is no longer held.
         previous: the change number of the announcement before this one to the same proxy, by which it sees that none
             is missing; 0: not said.
         draining: 1: it is to be given no new topic.
@@ -338,7 +339,9 @@ class Status:
         stamp: the highest one known.
         server: whom the answer speaks of.
         rows: rows staged so far, or published.
-        body: records, JSON, or (to WHOLE and PERIODIC) topics with the IDs of other holders separated by commas.
+        body: records, JSON, or topics. To WHOLE: each with its other holders, as `server.log`, separated by commas. To
+            PERIODIC: those of the server's topics that have several holders, with all of them; and those that were
+            given up there, with the log alone.
     """
 
     sender: str

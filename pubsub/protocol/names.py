@@ -92,6 +92,23 @@ def parse_number(text: str) -> int:
     return number
 
 
+def format_holder(server: str, log: str) -> str:
+    """A holder of a topic, `server.log`: its server's ID and its open log."""
+    return f"{server}.{log}"
+
+
+def parse_holder(text: str) -> tuple[str, str]:
+    """The server's ID and the log that `format_holder` wrote.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    server, dot, log = text.rpartition(".")
+    if not dot or not is_id(server) or _HEX.fullmatch(log) is None:
+        raise ValueError(f"not a holder: {text[:100]!r}")
+    return server, log
+
+
 def format_position(position: Position | None) -> str:
     """`log.offset`, or -1 for none."""
     return "-1" if position is None else f"{position[0]}.{position[1]}"

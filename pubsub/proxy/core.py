@@ -24,7 +24,7 @@ from pubsub.protocol.batch import Buffer
 from pubsub.proxy.notices import Notices
 from pubsub.proxy.outbox import Outbox, Send
 from pubsub.proxy.report import Facts, build_report
-from pubsub.proxy.routing import Remembered, RoutingTable, Server
+from pubsub.proxy.routing import DeadLog, Remembered, RoutingTable, Server
 from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers
 
 REQUESTS: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "GET", "READ", "PUT", "STAGE", "PUBLISH"})
@@ -157,7 +157,7 @@ class ProxyCore:
             if now < self.servers.starts_at:
                 self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, STARTING)
                 return
-            if name in READS:
+            if name in READS and topic not in self.table.dead:  # Who read what was given up is told so by a server.
                 self.outbox.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
             if not self.table.may_assign(topic):
@@ -200,7 +200,23 @@ class ProxyCore:
 
     def _operate(self, client: bytes, prefix: Prefix, asked: Operate, now: float) -> None:
         """OPERATE for this proxy itself."""
-        self.outbox.refuse(client, prefix, f"{asked.action}_is_no_action_of_a_proxy")
+        if asked.action != "abandon":
+            self.outbox.refuse(client, prefix, f"{asked.action}_is_no_action_of_a_proxy")
+        elif not (asked.topic and asked.server and asked.log and asked.store):
+            self.outbox.refuse(client, prefix, "abandon_needs_topic_server_store_and_log")
+        elif self.outbox.suspended or now < self.servers.starts_at:
+            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, self.outbox.suspended or STARTING)
+        elif any(
+            server.id == asked.server or server.store == asked.store or server.topics.get(asked.topic) == asked.log
+            for server in self.table.alive(now)
+        ):
+            self.outbox.answer(client, prefix, Outcome.BUSY, f"server_{asked.server}_is_heard", asked.server)
+        elif self.table.give_up(DeadLog(asked.topic, asked.log, asked.server, asked.store, asked.address)):
+            text = f"topic {asked.topic} of server {asked.server} was given up, with log {asked.log}"
+            self.notices.say(f"dead {asked.log}", text, now)
+            self.outbox.answer(client, prefix, Outcome.SUCCESS)
+        else:
+            self.outbox.answer(client, prefix, Outcome.FULL, "too_many_logs_were_given_up")
 
     def _facts(self, now: float) -> Facts:
         return Facts(

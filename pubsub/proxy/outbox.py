@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from pubsub.clock import Stamps
 from pubsub.messenger.framing import Prefix, pack
-from pubsub.protocol import Heartbeat, Merge, Message, Outcome, Status, encode
+from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Status, encode
 from pubsub.protocol.batch import Buffer
-from pubsub.proxy.routing import Server
+from pubsub.proxy.routing import DeadLog, Server
 
 ORIGIN_MARK: Final = b"c"
 """First byte of an origin frame that names a client; the proxy's own conversation has an empty one."""
@@ -105,6 +105,14 @@ class Outbox:
         self.counters["merges_asked"] += 1
         message = Merge(self._proxy, topic, receiver.address, receiver.topics[topic])
         self._to_server(giver.link, 0, message)
+
+    def given_up(self, server: Server, dead: DeadLog) -> None:
+        """Tell a holder of a topic that another one was given up."""
+        assert server.link is not None
+        message = Operate(
+            self._proxy, server.id, "abandoned", dead.topic, dead.server, dead.address, log=dead.log, store=dead.store
+        )
+        self._to_server(server.link, 0, message)
 
     def _to_server(self, link: bytes, destination: int, message: Message) -> None:
         self.sends.append(Send(True, link, (b"", *self._frames(destination, message))))

@@ -4,6 +4,7 @@
     servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
                 draining
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
+    abandoned   topic, log, server, store: logs that were given up, ABANDONED_MAX at most
     topics_total, counters, warnings (what is wrong now), notices (what was said lately: seconds_ago, text)
 
 `silence_seconds` is null and `proxies` empty for a server that was not heard since the proxy started. A topic that was
@@ -25,6 +26,7 @@ TOPICS_MAX: Final = 10_000
 """Topics that a report lists."""
 
 WARNINGS_MAX: Final = 100
+ABANDONED_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
         "proxies_agree": len(named) <= 1,
         "servers": [_server(s, now) for s in sorted(table.servers.values(), key=lambda s: (s.id, s.store))],
         "topics": [row for row in islice(_topics(table, topic, now), TOPICS_MAX) if topic in {"", row["topic"]}],
+        "abandoned": list(islice(_abandoned(table, topic), ABANDONED_MAX)),
         "topics_total": len(table),
         "counters": facts.counters,
         "warnings": list(islice(_warnings(table, facts, now), WARNINGS_MAX)),
@@ -95,6 +98,12 @@ def _topics(table: RoutingTable, only: str, now: float) -> Iterator[dict[str, An
             yield {"topic": topic, "holders": [], "contested": False, "assigned": server.id}
 
 
+def _abandoned(table: RoutingTable, only: str) -> Iterator[dict[str, str]]:
+    for logs in (table.dead.get(only, {}),) if only else table.dead.values():
+        for dead in logs.values():
+            yield {"topic": dead.topic, "log": dead.log, "server": dead.server, "store": dead.store}
+
+
 def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
     """What is wrong at this moment, each a sentence for a person."""
     if facts.suspended:
@@ -109,6 +118,9 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
             yield f"server {server.id} (store {server.store}) is not heard; topics unavailable: {count}"
         if server.overflow:
             yield f"server {server.id} holds topics beyond topics_max; they are not routed"
+        for topic in server.dead if server.alive(now) else ():
+            yield f"server {server.id} came back with topic {topic}, which was given up there: it is set aside"
+    yield from table.stale.values()
     if not table.room():
         yield f"no room for another topic: topics_max = {table.topics_max}"
     for topic, holders in table.contested.items():

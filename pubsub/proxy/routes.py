@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
 from typing import Final
 
@@ -18,10 +19,10 @@ import apsw
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.limits import NUMBER_MAX
 from pubsub.protocol.names import is_hex, is_id, is_topic
-from pubsub.proxy.routing import Remembered, RouteChanges, StoreRow
+from pubsub.proxy.routing import DeadLog, Remembered, RouteChanges, StoreRow
 
 FILE_NAME: Final = "routes.db"
-FORMAT: Final = 1
+FORMAT: Final = 2
 _APPLICATION: Final = 0x70726F78
 _REMEDY: Final = (
     "put it aside only while every server is running, or topics of one that is not are given to others: "
@@ -32,6 +33,13 @@ _SCHEMA: Final = (
     " change integer not null, address text not null, overflow integer not null) without rowid",
     "create table holders (topic text, store text, log text not null, primary key (topic, store)) without rowid",
 )
+_SINCE: Final = {
+    2: (
+        "create table dead (topic text, log text, server text not null, store text not null, address text not null,"
+        " primary key (topic, log)) without rowid",
+    ),
+}
+"""What each format added."""
 _PRAGMAS: Final = (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", 2))
 
 
@@ -79,7 +87,12 @@ class RoutesStore:
             for statement in _SCHEMA:
                 db.execute(statement)
             db.pragma("application_id", _APPLICATION)
-            db.pragma("user_version", FORMAT)
+            db.pragma("user_version", 1)
+        if db.pragma("application_id") == _APPLICATION:
+            for version in range(db.pragma("user_version") + 1, FORMAT + 1):
+                for statement in _SINCE[version]:
+                    db.execute(statement)
+                db.pragma("user_version", version)
         db.execute("commit")
         if db.pragma("application_id") != _APPLICATION or db.pragma("user_version") != FORMAT:
             raise StoreDamaged(self.path, f"not a routes file; {_REMEDY}")
@@ -97,14 +110,21 @@ class RoutesStore:
         with self._translated():
             stores = [StoreRow(a, b, c, d, e, bool(f)) for a, b, c, d, e, f in self._db.execute("select * from stores")]
             holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
+            rows = self._db.execute("select topic, log, server, store, address from dead order by topic, log")
+            dead = tuple(DeadLog(*row) for row in rows)
         known = {row.store for row in stores}
         sound = all(_sound(row) for row in stores) and all(
             isinstance(topic, str) and is_topic(topic) and store in known and isinstance(log, str) and is_hex(log)
             for topic, store, log in holders
         )
+        sound = sound and all(
+            all(isinstance(word, str) for word in astuple(row))
+            and (is_topic(row.topic) and is_hex(row.log) and is_id(row.server) and is_hex(row.store))
+            for row in dead
+        )
         if not sound:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
-        return Remembered(stores, holders)
+        return Remembered(stores, holders, dead)
 
     def write(self, changes: RouteChanges) -> None:
         """Put the changes on the disk: when this returns, they survive a power cut.
@@ -139,6 +159,9 @@ class RoutesStore:
             db.executemany("delete from holders where topic = ? and store = ?", gone)
         if held:
             db.executemany("insert or replace into holders values (?, ?, ?)", held)
+        if changes.dead:
+            rows = [astuple(dead) for dead in changes.dead.values()]
+            db.executemany("insert or replace into dead (topic, log, server, store, address) values (?,?,?,?,?)", rows)
 
     def close(self) -> None:
         """Close the file."""

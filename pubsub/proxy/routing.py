@@ -18,9 +18,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pubsub.liveness import Liveness
+from pubsub.protocol.names import format_holder
 
 TENTATIVE_MAX: Final = 10_000
 """Assignments that no server has announced yet; at this number a new topic is answered `full`."""
+
+DEAD_MAX: Final = 100_000
+"""Logs given up that are remembered."""
 
 TENTATIVE_SECONDS: Final = 60.0
 """An assignment that nobody used for so long is forgotten: the server did not make the topic."""
@@ -46,6 +50,21 @@ class StoreRow:
     overflow: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLog:
+    """A log that operators gave up, with the holder whose it was: it must not come back.
+
+    Attributes:
+        server, store, address: the holder's; the address is "" where it was not known.
+    """
+
+    topic: str
+    log: str
+    server: str
+    store: str
+    address: str = ""
+
+
 @dataclass(slots=True)
 class RouteChanges:
     """What the routes file does not have yet: the latest value of each row, None where it is to be deleted."""
@@ -53,14 +72,17 @@ class RouteChanges:
     stores: dict[str, StoreRow | None] = field(default_factory=dict)
     holders: dict[tuple[str, str], str | None] = field(default_factory=dict)
     """(topic, store) to log."""
+    dead: dict[tuple[str, str], DeadLog] = field(default_factory=dict)
+    """By (topic, log); never deleted."""
 
     def __bool__(self) -> bool:
-        return bool(self.stores) or bool(self.holders)
+        return bool(self.stores) or bool(self.holders) or bool(self.dead)
 
     def clear(self) -> None:
         """All of it was written."""
         self.stores.clear()
         self.holders.clear()
+        self.dead.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +91,7 @@ class Remembered:
 
     stores: Sequence[StoreRow] = ()
     holders: Sequence[tuple[str, str, str]] = ()
+    dead: Sequence[DeadLog] = ()
 
 
 class Server:
@@ -78,6 +101,7 @@ class Server:
         id, store, incarnation, change, address: as announced last.
         proxies: the proxies it names; None while it was not heard since this proxy started.
         topics: topic to log.
+        dead: topics that it announced with a log that was given up, and that log: it is not their holder.
         assigned: topics given to it that it has not announced.
         link: the routing ID under which it is reached; None: not connected since this proxy started, or it left.
         liveness: signs of life, both ways.
@@ -95,6 +119,7 @@ class Server:
         "assigned",
         "change",
         "complete",
+        "dead",
         "digest",
         "draining",
         "id",
@@ -114,6 +139,7 @@ class Server:
         self.address, self.overflow = row.address, row.overflow
         self.proxies: tuple[str, ...] | None = None
         self.topics: dict[str, str] = {}
+        self.dead: dict[str, str] = {}
         self.assigned = 0
         self.link: bytes | None = None
         self.liveness = liveness
@@ -156,6 +182,10 @@ class RoutingTable:
         self.contested: dict[str, list[Server]] = {}
         """Topics with more than one holder, in the order of their IDs."""
         self.tentative: dict[str, _Assignment] = {}
+        self.dead: dict[str, dict[str, DeadLog]] = {}
+        """Logs that were given up, by topic and log."""
+        self.stale: dict[str, str] = {}
+        """Stores whose last announcement was that of an older copy, and what is to be said of them."""
 
     def restore(self, remembered: Remembered, interval: float, liveness: int, now: float) -> None:
         """Take over what the routes file holds; none of these servers counts as alive."""
@@ -165,6 +195,8 @@ class RoutingTable:
             self.servers[row.store] = Server(row, signs)
         for topic, store, log in remembered.holders:
             self._hold(self.servers[store], topic, log)
+        for dead in remembered.dead:
+            self.dead.setdefault(dead.topic, {})[dead.log] = dead
 
     def holders(self, topic: str) -> Sequence[Server]:
         """Who holds the topic, alive or not."""
@@ -226,13 +258,20 @@ class RoutingTable:
         """The server holds exactly these; returns how many did not fit into the table."""
         for topic in [topic for topic in server.topics if not topics.get(topic)]:
             self._drop(server, topic)
+        server.dead = {topic: log for topic, log in server.dead.items() if topics.get(topic)}
         return self.update(server, topics)
 
     def update(self, server: Server, topics: dict[str, str]) -> int:
         """The server holds these too, or no more where the log is ""; returns how many did not fit into the table."""
         over = 0
-        for topic, log in topics.items():
-            if not log:
+        for topic, value in topics.items():
+            log, *ended = value.split(",")
+            given_up = [one for one in (log, *ended) if one in self.dead[topic]] if topic in self.dead else []
+            if given_up:
+                server.dead[topic] = given_up[0]
+            else:
+                server.dead.pop(topic, None)
+            if given_up or not log:
                 self._drop(server, topic)
             elif server.topics.get(topic) != log:
                 if not self._fits(topic):
@@ -241,6 +280,23 @@ class RoutingTable:
                 self._hold(server, topic, log)
                 self.changes.holders[topic, server.store] = log
         return over
+
+    def give_up(self, dead: DeadLog) -> bool:
+        """Forget a holder of a topic, and remember that its log must not come back; False where no more fit."""
+        logs = self.dead.setdefault(dead.topic, {})
+        if dead.log not in logs and sum(map(len, self.dead.values())) >= DEAD_MAX:
+            return False
+        for server in list(self.holders(dead.topic)):
+            if server.store != dead.store and server.topics[dead.topic] != dead.log:
+                continue
+            # What this proxy heard of last may be an older log than the one that is named.
+            known = DeadLog(dead.topic, server.topics[dead.topic], server.id, server.store, server.address)
+            logs[known.log] = self.changes.dead[known.topic, known.log] = known
+            self._drop(server, dead.topic)
+            server.digest = b""
+        if dead.log not in logs:
+            logs[dead.log] = self.changes.dead[dead.topic, dead.log] = dead
+        return True
 
     def note(self, server: Server) -> None:
         """What is kept of the store itself has changed."""
@@ -295,7 +351,7 @@ class RoutingTable:
         live = [server for server in self.holders(topic) if server.alive(now)]
         if log:
             for server in live:
-                if server.topics[topic] == log:
+                if server.topics[topic] == log != avoid:
                     return server
         others = [server for server in live if server.topics[topic] != avoid] or live
         return min(others, key=lambda server: (server.id, server.store)) if others else None
@@ -337,9 +393,9 @@ class RoutingTable:
     def _unassign(self, topic: str) -> None:
         self.tentative.pop(topic).server.assigned -= 1
 
-    def other_holders(self, server: Server, topic: str) -> list[str]:
-        """The IDs of all other holders of the topic that are known, dead ones included."""
-        return [other.id for other in self.holders(topic) if other is not server]
+    def named_holders(self, topic: str, but: Server | None = None) -> str:
+        """All holders of the topic that are known, dead ones included, as a STATUS names them; `but`: without it."""
+        return ",".join(format_holder(one.id, one.topics[topic]) for one in self.holders(topic) if one is not but)
 
     def undecided(self, server: Server, topics: Iterable[str], now: float) -> bool:
         """Whether one of the topics was given to another live server, which may be making it just now."""

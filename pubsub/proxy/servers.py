@@ -28,6 +28,10 @@ HEAD_BYTES_MAX: Final = HEADER_LENGTH_MAX + PREFIX_LENGTH_MAX
 CONTESTED_MAX: Final = 10_000
 """Contested topics that one answer to an announcement names; the others follow as these are settled."""
 
+GIVEN_UP_MAX: Final = 100
+"""Logs given up of one topic that a server is told of."""
+
+STALE_MAX: Final = 256
 EXPIRE_SECONDS: Final = 1.0
 MERGE_SECONDS: Final = 1.0
 """How often the holders of a contested topic are asked to merge, until it is settled."""
@@ -158,7 +162,7 @@ class Servers:
             self._table.note(server)
         server.complete = complete
         self._say_contested(server, topics, now)
-        self._answer_announcement(server, prefix)
+        self._answer_announcement(server, prefix, full=not said.partial)
 
     def _admit(self, server: Server, link: bytes, said: Periodic, now: float) -> None:
         """The sender of an announcement is this store's server from now on."""
@@ -182,11 +186,12 @@ class Servers:
             self._notices.settled(f"silent {server.store}")
         server.proxies = tuple(sorted(set(said.proxies.split(","))))
         server.draining = bool(said.draining)
+        self._table.stale.pop(server.store, None)
         if not self.agree(now):
             self._notices.say("proxies", "servers name different sets of proxies; see: pubsub status", now)
         self.deadline = min(self.deadline, server.liveness.deadline())
 
-    def _answer_announcement(self, server: Server, prefix: Prefix) -> None:
+    def _answer_announcement(self, server: Server, prefix: Prefix, full: bool) -> None:
         """SUCCESS with the topics of this server that others hold too; or the wish to hear all."""
         assert server.link is not None
         if not server.complete:
@@ -196,10 +201,20 @@ class Servers:
         contested: dict[str, str] = {}
         for topic, holders in self._table.contested.items():
             if server in holders and len(contested) < CONTESTED_MAX:
-                contested[topic] = ",".join(holder.id for holder in holders)
-        outcome = Outcome.FULL if server.overflow else Outcome.SUCCESS
+                contested[topic] = self._table.named_holders(topic)
+        self._say_given_up(server, contested, full)
+        outcome = Outcome.FULL if server.overflow else Outcome.SUCCESS  # A topic is named once: no holder is contested.
         reason = "topics_max_is_reached" if server.overflow else ""
         self._outbox.tell(server.link, prefix, outcome, reason, change=server.change, body=join_topics(contested))
+
+    def _say_given_up(self, server: Server, told: dict[str, str], full: bool) -> None:
+        """Name to a server what it holds of what was given up, and what was given up of what it holds."""
+        for topic, log in islice(server.dead.items(), CONTESTED_MAX):
+            told[topic] = log
+        for topic, logs in self._table.dead.items() if full else ():
+            if topic in server.topics:
+                for dead in islice(logs.values(), GIVEN_UP_MAX):
+                    self._outbox.given_up(server, dead)
 
     def _turn_down(self, link: bytes, prefix: Prefix, said: Periodic, judgement: Judgement, now: float) -> None:
         """An announcement that is not believed."""
@@ -216,6 +231,8 @@ class Servers:
                 rival.newcomer = link
                 self._outbox.beat(rival, now)
         text = f"announcement of server {said.sender} (store {said.store}) is {verdict.value}: {reason}"
+        if verdict is Verdict.STALE and (said.store in self._table.stale or len(self._table.stale) < STALE_MAX):
+            self._table.stale[said.store] = f"server {said.sender} runs on an older copy of its store {said.store}"
         self._notices.say(f"{verdict.value} {said.store}", text, now)
         known = self._table.servers.get(said.store)
         self._outbox.tell(link, prefix, Outcome(verdict.value), reason, change=known.change if known is not None else 0)
@@ -255,7 +272,7 @@ class Servers:
             reason = "topic_was_just_assigned"
         else:
             self._counters["whole_answered"] += 1
-            others = {topic: ",".join(self._table.other_holders(server, topic)) for topic in topics}
+            others = {topic: self._table.named_holders(topic, but=server) for topic in topics}
             self._outbox.tell(link, prefix, Outcome.SUCCESS, body=join_topics(others))
             return
         self._counters["whole_unavailable"] += 1

@@ -59,7 +59,8 @@ class LogOpened:
     """A log with this number and ID begins.
 
     Attributes:
-        state: "held"; "incoming" while it is being received; "absorbed" where only its ID is to be known.
+        state: "held"; "incoming" while it is being received; "absorbed" where only its ID is to be known, "dead" where
+            it was another's that was given up. ("given", "aside": its topic went to another server, or was set aside.)
     """
 
     log: int
@@ -172,6 +173,39 @@ class BatchQuarantined:
 
     log: int
     offset: int
+
+
+@dataclass(slots=True)
+class LogEnded:
+    """A log of which a restored copy may lack the end: all beyond what is stored counts as lost."""
+
+    log: int
+
+
+@dataclass(slots=True)
+class TopicSetAside:
+    """A topic is this server's no more, and kept: `reason` for a person, `stamp` in microseconds since 1970."""
+
+    topic: int
+    reason: str
+    stamp: int
+
+
+@dataclass(slots=True)
+class RivalTold:
+    """Another server holds a topic too, with this open log."""
+
+    topic: int
+    log: str
+    server: str
+
+
+@dataclass(slots=True)
+class RivalGone:
+    """That log was joined, or given up."""
+
+    topic: int
+    log: str
 
 
 @dataclass(slots=True)
@@ -289,6 +323,10 @@ Change = (
     | TopicChanged
     | EntryChanged
     | BatchQuarantined
+    | LogEnded
+    | TopicSetAside
+    | RivalTold
+    | RivalGone
     | NoteKept
     | StageOpened
     | PieceStaged

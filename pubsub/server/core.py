@@ -44,6 +44,8 @@ from pubsub.protocol.messages import (
 )
 from pubsub.server import changes as c
 from pubsub.server.delivery import Answer, BatchReader, collect
+from pubsub.server.disputes import Disputes
+from pubsub.server.givenup import GivenUp
 from pubsub.server.legs import Leg
 from pubsub.server.links import LISTENER, Links, Origin, Outgoing
 from pubsub.server.marks import Marks
@@ -51,6 +53,7 @@ from pubsub.server.moves import Moves
 from pubsub.server.named import Named
 from pubsub.server.operations import Operations
 from pubsub.server.polls import Poll, Polls
+from pubsub.server.quarantine import Aside, Quarantine, Request
 from pubsub.server.report import TOPICS_MAX, TOPICS_PER_SECOND, report
 from pubsub.server.retention import Retention
 from pubsub.server.sinks import Sinks
@@ -64,6 +67,10 @@ DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes handed out in one loop; who waits for more is served in the next."""
 
 
+RESTORED_MAX: Final = 8
+"""Logs ended by a restoration with which a topic is announced."""
+
+
 @dataclass(slots=True)
 class Loaded:
     """What a store held when it was opened.
@@ -75,6 +82,7 @@ class Loaded:
         next_topic, next_log, next_skip: the first free numbers.
         discarded: numbers of logs that are nobody's and have batches yet.
         notes: what the server remembers of itself, by name.
+        aside: topics that were set aside.
         next_stage, next_piece: the first free numbers of what sinks stage.
         dropped: number and pieces of stages that are nobody's.
     """
@@ -89,6 +97,7 @@ class Loaded:
     next_skip: int = 1
     discarded: tuple[int, ...] = ()
     notes: dict[str, object] = field(default_factory=dict)
+    aside: list[Aside] = field(default_factory=list)
     next_stage: int = 1
     next_piece: int = 1
     dropped: tuple[tuple[int, int], ...] = ()
@@ -117,7 +126,10 @@ class ServerCore:
         self._next_topic, self._next_log, self.next_skip = loaded.next_topic, loaded.next_log, loaded.next_skip
         self._random, self.started = random, now
         self.links = Links(settings, loaded.store_id, loaded.incarnation, stamps, now)
-        self.wholeness = Wholeness(self.links)
+        self.disputes = Disputes(self)
+        self.given_up = GivenUp(self)
+        self.quarantine = Quarantine(self, loaded.aside, loaded.notes)
+        self.wholeness = Wholeness(self.links, self._is_disputed)
         self.polls = Polls()
         self.marks = Marks(self.topics)
         self.retention = Retention(settings.retention_hold_seconds, settings.history_bytes_max, now, self.topics)
@@ -155,10 +167,12 @@ class ServerCore:
         self.links.heard(origin.link, now)
         if isinstance(origin.link, str) or origin.link == LISTENER:
             self._from_server(origin, message, now)
+        elif isinstance(message, Request) and self.quarantine.turns_away(origin, message):
+            return
         elif isinstance(message, Put):
             self._put(origin, message, now)
         elif isinstance(message, Get):
-            (self.named.acknowledge if message.name else self._get)(origin, message, now)
+            (self.named.acknowledge if message.name else self.get)(origin, message, now)
         elif isinstance(message, Subscribe | Unsubscribe):
             (self.named.subscribe if message.name else self._subscribe)(origin, message, now)
         elif isinstance(message, Read):
@@ -217,28 +231,26 @@ class ServerCore:
         proxy = int(origin.link)
         if origin.callback:
             for name, others in self.wholeness.answered(origin.callback, proxy, status, now).items():
-                topic = self.topics.get(name)
-                if topic is not None:
-                    topic.others |= others - {self.settings.id}
+                self.disputes.told(name, ",".join(others), now)
             return
         self.links.answered(proxy, status, now)
-        if status.outcome is Outcome.SUCCESS:
-            self._contested(proxy, status)
+        if status.outcome is Outcome.STALE:
+            self.quarantine.hold_all_back(status.reason, status.change)
+        elif status.outcome in {Outcome.SUCCESS, Outcome.FULL}:
+            self._told_of_topics(status, now)
 
-    def _contested(self, proxy: int, status: Status) -> None:
-        """Take note of who else holds our topics, as the proxies see it."""
+    def _told_of_topics(self, status: Status, now: float) -> None:
+        """Take note of who else holds our topics, as a proxy sees it, and of what was given up."""
         try:
-            contested = split_topics(status.body)
+            topics = split_topics(status.body)
         except DecodeError:
             self.counters["answers not understood"] += 1
             return
-        links = self.links.links
-        before, links[proxy].contested = links[proxy].contested, contested
-        for name in before.keys() | contested.keys():
-            topic = self.topics.get(name)
-            if topic is not None:
-                holders = {holder for link in links for holder in link.contested.get(name, "").split(",") if holder}
-                topic.others = frozenset(holders - {self.settings.id})
+        for name, value in topics.items():
+            self.disputes.told(name, value, now)
+
+    def _is_disputed(self, topic: str) -> bool:
+        return self.disputes.is_open(topic) or self.quarantine.holds(topic)
 
     # Puts
 
@@ -255,6 +267,8 @@ class ServerCore:
         last = topic.last.get(number, 0) if topic and number is not None else 0
         log = topic.open.id if topic else ""
         verdict = judge(last, put.counter, put.count, put.previous)
+        if verdict is Verdict.GAP and self.given_up.gap(origin, put, topic, whole):
+            return
         if verdict is not Verdict.TAKE:
             self.counters[verdict.value] += 1
             outcome = Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP
@@ -270,7 +284,8 @@ class ServerCore:
             self.refuse(origin, error.reason, now)
             return
         if put.whole and not whole:
-            self._ask_for(origin, put)
+            if not self.ask_for(origin, put):
+                self._answer(origin, Outcome.BUSY, reason="too_many_operations_wait_for_a_whole_topic")
             return
         topic = topic or self.create(put.topic)
         self._append(topic, self.publisher_number(name), put, now)
@@ -318,17 +333,28 @@ class ServerCore:
         self.damaged.add(topic.name)
         self.counters["damaged reads"] += 1
 
-    def _ask_for(self, origin: Origin, put: Put) -> None:
-        """A put that is taken only while the topic is whole."""
+    def ask_for(self, origin: Origin, put: Put, otherwise: Outcome = Outcome.BUSY) -> bool:
+        """Have a put judged again once the topic is known to be whole; False where too many wait.
+
+        Args:
+            otherwise: what it is answered where the topic is not.
+        """
 
         def then(whole: bool, now: float) -> None:
+            topic = self.topics.get(put.topic)
             if whole:
                 self._put(origin, put, now, whole=True)
             else:
-                self._answer(origin, Outcome.BUSY, reason="topic_is_not_known_to_be_whole")
+                number = self._publisher_numbers.get(f"{put.sender}/{put.publisher}", -1)
+                self._answer(
+                    origin,
+                    otherwise,
+                    reason="topic_is_not_known_to_be_whole",
+                    last=topic.last.get(number, 0) if topic else 0,
+                    log=topic.open.id if topic else "",
+                )
 
-        if not self.wholeness.ask(put.topic, then, len(put.body)):
-            self._answer(origin, Outcome.BUSY, reason="too_many_operations_wait_for_a_whole_topic")
+        return self.wholeness.ask(put.topic, then, len(put.body))
 
     def _append(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
         offset, total = topic.append(publisher, put.counter, put.count, len(put.body))
@@ -358,6 +384,10 @@ class ServerCore:
         self.marks.rows.append(c.PublisherSeen(number, name))
         return number
 
+    def new_log_id(self) -> str:
+        """A log ID that nobody has."""
+        return f"{self._random.getrandbits(64):016x}"
+
     def new_log_number(self) -> int:
         """A log number that was never used."""
         self._next_log += 1
@@ -365,12 +395,12 @@ class ServerCore:
 
     def announce(self, topic: str, log: str) -> None:
         """Have every proxy told that a topic is held, with its open log, or no longer ("")."""
-        self._announce[topic] = log
+        self._announce[topic] = _announced(self.topics[topic]) if log else ""
         self._count_change = True
 
     def create(self, name: str) -> Topic:
         """A new topic."""
-        log = Log(self.new_log_number(), f"{self._random.getrandbits(64):016x}")
+        log = Log(self.new_log_number(), self.new_log_id())
         topic = Topic(self._next_topic, name, log, {log.id: log}, spine=(Leg(log.id, 1),))
         self._next_topic += 1
         self.topics[name] = topic
@@ -416,10 +446,17 @@ class ServerCore:
             log=topic.open.id,
         )
 
-    def _get(self, origin: Origin, get: Get, now: float) -> None:
+    def get(self, origin: Origin, get: Get, now: float, whole: bool = False) -> None:
+        """GET of a client's own subscription.
+
+        Args:
+            whole: every proxy has answered, for this very request, that no other server holds the topic.
+        """
         topic = self.topics.get(get.topic)
         if topic is not None and topic.frozen:
             self._answer(origin, Outcome.MOVED)
+            return
+        if self.given_up.place(origin, get, topic, whole):
             return
         entry = topic.entries.get(get.sender) if topic else None
         if topic is None or entry is None or get.number > entry.number:
@@ -550,7 +587,7 @@ class ServerCore:
         if now >= self.links.deadline():
             # Who gets a new socket is told everything too.
             announcing = any(now >= min(link.announce_at, link.reconnect_at) for link in self.links.links)
-            holdings = {name: topic.open.id for name, topic in self.topics.items()} if announcing else {}
+            holdings = {name: _announced(topic) for name, topic in self.topics.items()} if announcing else {}
             self.links.tick(holdings, self.change, now)
             self._count_change = self._count_change or announcing
         self.marks.rows += self.retention.tick(self, now)
@@ -591,6 +628,7 @@ class ServerCore:
         """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
         self.marks.touched.clear()
         self.operations.committed()
+        self.quarantine.committed()
         self._change_stored = self.change
         self._publishers_stored = len(self.publishers)
         if self._announce:
@@ -616,15 +654,16 @@ class ServerCore:
         self.change, self._count_change = self._change_stored, True
         self.links.withdraw_announcements()
         for name in self.marks.drop():
-            before, topic = self.topics.pop(name, None), reload(name)
+            self.topics.pop(name, None)
+            topic = reload(name)
             if topic is not None:
-                topic.others = before.others if before else frozenset()
                 self.topics[name] = topic
         for name in self.publishers[self._publishers_stored :]:
             del self._publisher_numbers[name]
         del self.publishers[self._publishers_stored :]
         self.moves.reverted(now)
         self.operations.reverted()
+        self.quarantine.reverted()
         self.retention.pause(now)
         retry = Status(self.settings.id, Outcome.FULL, reason="disk")
         # What else was answered speaks of logs, counters and positions that are not there any more.
@@ -647,6 +686,11 @@ class ServerCore:
 def _is_outdated(get: Get, entry: Entry) -> bool:
     """Whether a GET is that of an earlier subscription, or of an earlier opening of its client."""
     return get.number < entry.number or get.opening < entry.opening
+
+
+def _announced(topic: Topic) -> str:
+    """A topic as it is announced: by its open log, and by those of which this store's copy was restored."""
+    return ",".join((topic.open.id, *topic.restored[-RESTORED_MAX:]))
 
 
 def _newer(entry: Entry) -> dict[str, object]:

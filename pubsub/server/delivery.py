@@ -63,7 +63,7 @@ class BatchReader(Protocol):
         """The bytes of a piece that a sink staged."""
 
     def log_state(self, log: str) -> str:
-        """What is known of a log by its ID: "held", "incoming", "absorbed", "given" or "" for nothing."""
+        """What is known of a log by its ID: its state, as `LogOpened` lists them, or "" for nothing."""
 
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         """The same of the last batch that begins in [low, offset]."""

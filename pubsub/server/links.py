@@ -8,7 +8,7 @@ sense.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pubsub.clock import Stamps
@@ -70,7 +70,6 @@ class Link:
     confirmed: int = -1
     taken_since: float | None = None
     reason: str = ""
-    contested: dict[str, str] = field(default_factory=dict)
 
 
 class Links:
@@ -97,6 +96,8 @@ class Links:
             )
             for _ in settings.proxies
         ]
+        self.answered_once = False
+        """Whether some proxy has taken over an announcement of this process."""
         self.draining = False
         """Whether this server is to be given no new topic."""
         self.out: list[Outgoing] = []
@@ -151,6 +152,7 @@ class Links:
             link.announce_at = now
         elif status.outcome is Outcome.SUCCESS:
             link.confirmed = max(link.confirmed, status.change)
+            self.answered_once = True
             link.taken_since = None
         elif status.outcome in {Outcome.TAKEN, Outcome.STALE}:
             link.reason = status.reason or str(status.outcome)

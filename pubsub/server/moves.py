@@ -15,6 +15,7 @@ from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
 from pubsub.protocol.names import is_endpoint
 from pubsub.server import changes as c
+from pubsub.server.givenup import DEAD
 from pubsub.server.giving import Giving
 from pubsub.server.join import absorb
 from pubsub.server.legs import Leg
@@ -61,12 +62,26 @@ class Moves:
         )
         self._tokens: dict[str, tuple[str, int]] = {}
         self._last_token = FIRST_CALLBACK
-        self._resume(now)
+        self._resumed = False
 
     def _resume(self, now: float) -> None:
+        """Go on with what was frozen in an earlier life, once a proxy has answered: it may have been given up."""
+        self._resumed = self._core.links.answered_once
         for topic in self._core.topics.values():
-            if topic.frozen:
+            if topic.frozen and self._resumed and not self._core.quarantine.holds(topic.name):
                 self.giving.offer(topic.name, topic.open.id, topic.frozen, now, frozen=True)
+
+    def stop(self, name: str) -> None:
+        """Give a topic to nobody, and take nothing of it from anybody."""
+        self.giving.gifts.pop(name, None)
+        self._tokens.pop(name, None)
+        self.receiving.drop(name)
+
+    def gives_to(self, topic: Topic, server: str, address: str) -> bool:
+        """Whether a frozen topic is meant for this server."""
+        gift = self.giving.gifts.get(topic.name)
+        meant = {topic.frozen} if gift is None else {topic.frozen, gift.address}
+        return address in meant or (gift is not None and gift.server == server)
 
     # Messages
 
@@ -78,6 +93,8 @@ class Moves:
         core = self._core
         topic = core.topics.get(message.topic)
         if topic is None or topic.frozen or message.address == core.links.address:
+            return
+        if core.quarantine.holds(message.topic):
             return
         if not is_endpoint(message.address):
             core.counters["malformed"] += 1
@@ -106,6 +123,10 @@ class Moves:
             return Outcome.REFUSED, "from_myself"
         if self._joined(topic, message.log):
             return Transfer(core.settings.id, message.topic, "done", message.transfer)
+        if core.reader.log_state(message.log) == DEAD:
+            return Outcome.REFUSED, "this_log_was_given_up"
+        if core.quarantine.holds(message.topic):
+            return Outcome.BUSY, "quarantined"
         if core.full:
             return Outcome.FULL, "disk"
         if topic is not None and topic.frozen:
@@ -207,14 +228,17 @@ class Moves:
                 rows.append(c.LogOpened(log.number, log.id, topic.number, "held"))
             rows.append(c.LogJoined(log.number, topic.number, log.low, log.end, log.total))
         for absorbed in other.absorbed - known - other.logs.keys():
-            rows.append(c.LogOpened(core.new_log_number(), absorbed, topic.number, "absorbed"))
+            number = core.new_log_number()
+            rows.append(c.LogOpened(number, absorbed, topic.number, "absorbed"))
+            rows += [c.LogEnded(number)] if absorbed in moving.ended else []
+        topic.ended |= moving.ended - known
         core.sinks.join(topic, incoming.stages.values())
         core.marks.topic(name)
         for publisher in other.last:
             core.marks.last(name, publisher)
         for subscriber in topic.entries:
             core.marks.entry(name, subscriber)
-        topic.others -= {incoming.giver}
+        core.disputes.joined(topic, moving.rivals.items())
         core.retention.forget(name)
         core.retention.look_at(name)
         for subscriber in moving.entries:
@@ -277,6 +301,8 @@ class Moves:
 
     def tick(self, now: float) -> None:
         """What is due by now."""
+        if not self._resumed and self._core.links.answered_once:
+            self._resume(now)
         self.giving.tick(now)
         self.receiving.tick(now)
 

@@ -3,6 +3,7 @@
     move         topic, server, address      offer the topic to that server: what follows is a merge like any other
     drain        stop                        be given no new topic, until told otherwise, also after a restart
     unsubscribe  topic, subscriber           end a subscription whose client is not coming back
+    abandoned    topic, server, address, log another server's holding was given up (`givenup`)
 
 Each is answered at once, and a repeat finds it done: whether a topic has arrived elsewhere is seen in the reports.
 """
@@ -41,6 +42,7 @@ class Operations:
             "move": self._move,
             "drain": self._drain,
             "unsubscribe": self._unsubscribe,
+            "abandoned": core.given_up.abandoned,
         }
         core.links.draining = self._draining_stored = bool(notes.get(DRAINING))
 
@@ -67,6 +69,8 @@ class Operations:
             core.refuse(origin, "no address to move it to", now)
         elif topic is None:
             core.answer(origin, Outcome.UNKNOWN, reason="topic_is_not_held")
+        elif core.quarantine.holds(asked.topic):
+            core.answer(origin, Outcome.REFUSED, reason="quarantined")
         elif topic.frozen:
             same = topic.frozen == asked.address
             core.answer(origin, Outcome.SUCCESS if same else Outcome.MOVED, reason=topic.frozen)

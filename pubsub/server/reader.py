@@ -120,7 +120,7 @@ class Reader:
         ]
 
     def log_state(self, log: str) -> str:
-        """What is known of a log by its ID: "held", "incoming", "absorbed", "given" or "" for nothing."""
+        """What is known of a log by its ID: its state, as `LogOpened` lists them, or "" for nothing."""
         row = self._row("select state from log where name = ? order by state = 'incoming' limit 1", (log,))
         return str(row[0]) if row else ""
 

@@ -118,6 +118,12 @@ class Receiving:
         for key in [key for key in self.incoming if key[0] == topic]:
             self._forget(key)
 
+    def drop_log(self, topic: str, log: str) -> None:
+        """Forget what arrives of a topic with this open log: it was given up."""
+        for key, incoming in list(self.incoming.items()):
+            if key[0] == topic and incoming.moving.open == log:
+                self._forget(key)
+
     def clear(self) -> None:
         """Forget everything, without deleting: the loop in which it arrived was taken back."""
         for key in list(self.incoming):

@@ -25,7 +25,8 @@ def report(core: ServerCore, now: float) -> bytes:
 
     Returns:
         An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
-        `draining`, `counters`, `disk` (bytes), `proxies` (each with `address`, `alive`, `silence_seconds`, `problem`) and `topics`: by name,
+        `draining`, `stale` (why nothing is served, or ""), `aside` (topics that were given up here: `topic`, `log`,
+        `reason`, `stamp`), `counters`, `disk` (bytes), `proxies` (each with `address`, `alive`, `silence_seconds`, `problem`) and `topics`: by name,
         each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too), `damaged`
         (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and `subscribers`
         (each with `waiting`, `polling`, `acknowledged`).
@@ -56,6 +57,11 @@ def report(core: ServerCore, now: float) -> bytes:
         "uptime_seconds": round(now - core.started, 3),
         "full": core.full,
         "draining": core.links.draining,
+        "stale": core.quarantine.stale,
+        "aside": [
+            {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp}
+            for one in core.quarantine.aside
+        ],
         "counters": dict(core.counters),
         "disk": core.disk(),
         "proxies": proxies,
@@ -82,6 +88,7 @@ def _topic(core: ServerCore, topic: Topic, room: int) -> dict[str, Any]:
         "frozen": topic.frozen,
         "staged": {"stages": len(topic.stages), "bytes": topic.staged_bytes},
         "damaged": topic.name in core.damaged,
+        "quarantined": core.quarantine.held.get(topic.name, ""),
         "backlog": max((topic.waiting(entry.legs) for _, entry in entries), default=0),
         "subscribers": subscribers,
         "left_out": len(entries) - len(subscribers),

@@ -109,6 +109,7 @@ class Serving:
                 next_skip,
                 tuple(store.discarded()),
                 store.notes(),
+                store.aside(),
                 *store.next_staged(),
                 tuple(store.dropped_stages()),
             )

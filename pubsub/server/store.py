@@ -20,18 +20,21 @@ from typing import Any, Final
 import apsw
 
 from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
-from pubsub.limits import OFFSET_BITS
+from pubsub.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.server import changes as c
 from pubsub.server.database import lock_directory, open_database, translate
 from pubsub.server.delivery import Batch
 from pubsub.server.legs import Leg
 from pubsub.server import staged
+from pubsub.server.quarantine import Aside
 from pubsub.server.reader import Reader
 from pubsub.server.topic import Entry, Log, Topic
 
 FORMAT: Final = 1
 APPLICATION_ID: Final = 0x50505542
 FILE: Final = "server.db"
+RESTORED: Final = "restored"
+"""Stands as the receiver of a log that was ended in this store because it was restored."""
 
 _SCHEMA: Final = (
     "create table meta (name text primary key, value) without rowid",
@@ -54,6 +57,14 @@ _SCHEMA: Final = (
     "create table quarantine (key integer primary key, checksum integer not null, body blob)",
     *staged.SCHEMA,
 )
+_ADDED: Final = (
+    "create table if not exists rival (topic integer, log text, server text not null, primary key (topic, log))"
+    " without rowid",
+    "create table if not exists aside (id integer primary key, name text not null, open_log integer not null,"
+    " spine text not null, reason text not null, stamp integer not null)",
+)
+"""Tables that a store of this format may lack."""
+
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 _PRAGMAS: Final = (
     ("journal_mode", "wal"),
@@ -125,12 +136,13 @@ class Store:
         if found == FORMAT:
             if self.db.pragma("application_id") != APPLICATION_ID:
                 raise StoreDamaged(str(self.path), "not a server's store")
+            self._add_tables()
             return True
         if self._row("select 1 from sqlite_schema"):
             raise StoreDamaged(str(self.path), "a database, but not a server's store")
         try:
             with self.db:
-                for statement in _SCHEMA:
+                for statement in (*_SCHEMA, *_ADDED):
                     self.db.execute(statement)
                 self.db.execute("insert into meta values ('store', ?)", (secrets.token_hex(8),))
                 self.db.execute(f"pragma application_id = {APPLICATION_ID}")
@@ -138,6 +150,12 @@ class Store:
         except apsw.FullError:
             raise StoreFull(str(self.path), "no space for a new store") from None
         return False
+
+    def _add_tables(self) -> None:
+        if self._row("select count(*) from sqlite_schema where name in ('rival', 'aside')")[0] < len(_ADDED):
+            with self.db:
+                for statement in _ADDED:
+                    self.db.execute(statement)
 
     def _check_length(self) -> None:
         """See that nothing was cut off the file: SQLite reads the rest of a page that is missing as zeros, in silence.
@@ -205,17 +223,22 @@ class Store:
             names.append(name)
         return names
 
-    def topics(self, name: str | None = None) -> Iterator[Topic]:
+    def topics(self, name: str | None = None, *, aside: bool = False) -> Iterator[Topic]:
         """Every topic, or the one named, as the last commit left it.
+
+        Args:
+            aside: those that were set aside, which are no topics of this server's any more.
 
         Raises:
             StoreDamaged: a row refers to what is not there.
         """
         every = "select id, name, open_log, spine, frozen from topic"
+        if aside:
+            every = "select id, name, open_log, spine, '' from aside"
         for number, title, open_log, spine, frozen in (
             self._rows(every) if name is None else self._rows(f"{every} where name = ?", (name,))
         ):
-            logs = {log.number: log for log in self._logs(number)}
+            logs = {log.number: log for log in self._logs(number, aside=aside)}
             if open_log not in logs:
                 raise StoreDamaged(str(self.path), f"topic {title} has no open log")
             topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
@@ -223,6 +246,12 @@ class Store:
             topic.absorbed = {
                 name for (name,) in self._rows("select name from log where topic = ? and state = 'absorbed'", (number,))
             }
+            ended = self._rows(
+                "select name, receiver from log where topic = ? and end >= ? order by id", (number, OFFSET_MAX)
+            )
+            topic.ended = {name for name, _ in ended}
+            topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
+            topic.rivals = dict(self._rows("select log, server from rival where topic = ?", (number,)))
             topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
             for row in self._rows(
                 "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry"
@@ -257,9 +286,11 @@ class Store:
             )
         ]
 
-    def _logs(self, topic: int) -> Iterator[Log]:
+    def _logs(self, topic: int, *, aside: bool = False) -> Iterator[Log]:
+        which = "state = 'aside' and receiver = 'held'" if aside else "state = 'held'"
         for number, name, low, end, total in self._rows(
-            "select id, name, low, end, total from log where topic = ? and state = 'held'", (topic,)
+            f"select id, name, low, end, total from log where topic = ? and {which}",  # noqa: S608 - our own words
+            (topic,),
         ):
             newest = self._row(
                 "select key, count, total, length(body), stamp from batch"
@@ -276,7 +307,7 @@ class Store:
 
     def next_numbers(self) -> tuple[int, int, int]:
         """The first numbers of a topic, a log and a copy of `last` that are free."""
-        topic = self._row("select coalesce(max(id), 0) + 1 from topic")[0]
+        topic = self._row("select max(coalesce((select max(id) from topic), 0), coalesce(max(id), 0)) + 1 from aside")[0]
         log = self._row("select coalesce(max(id), 0) + 1 from log")[0]
         skip = self._row("select coalesce(max(id), 0) + 1 from skip")[0]
         return topic, log, skip
@@ -390,7 +421,7 @@ class Store:
         self.db.execute(
             "update log set state = 'given', receiver = ?, topic = 0 where topic = ?", (change.receiver, change.topic)
         )
-        for table, column in (("topic", "id"), ("last", "topic"), ("entry", "topic")):
+        for table, column in (("topic", "id"), ("last", "topic"), ("entry", "topic"), ("rival", "topic")):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
 
     def _quarantine(self, change: c.BatchQuarantined) -> None:
@@ -422,6 +453,22 @@ class Store:
                 write_legs(change.legs),
             ),
         )
+
+    def _set_aside(self, change: c.TopicSetAside) -> None:
+        self.db.execute(
+            "insert into aside select id, name, open_log, spine, ?, ? from topic where id = ?",
+            (change.reason, change.stamp, change.topic),
+        )
+        self.db.execute("delete from topic where id = ?", (change.topic,))
+        self.db.execute("delete from rival where topic = ?", (change.topic,))
+        self.db.execute("update log set receiver = state, state = 'aside' where topic = ?", (change.topic,))
+
+    def aside(self) -> list[Aside]:
+        """What was set aside."""
+        rows = self._rows(
+            "select aside.name, log.name, reason, stamp from aside join log on log.id = open_log order by aside.id"
+        )
+        return [Aside(*row) for row in rows]
 
     def _note(self, change: c.NoteKept) -> None:
         if change.value is None:
@@ -459,6 +506,14 @@ class Store:
         c.TopicChanged: _topic,
         c.EntryChanged: _entry,
         c.BatchQuarantined: _quarantine,
+        c.LogEnded: lambda self, x: self.db.execute("update log set end = ? where id = ?", (OFFSET_MAX, x.log)),
+        c.TopicSetAside: _set_aside,
+        c.RivalTold: lambda self, x: self.db.execute(
+            "insert or replace into rival values (?,?,?)", (x.topic, x.log, x.server)
+        ),
+        c.RivalGone: lambda self, x: self.db.execute(
+            "delete from rival where topic = ? and log = ?", (x.topic, x.log)
+        ),
         c.NoteKept: _note,
         c.ChangeCounted: _counted,
         c.BatchPublished: _publish,

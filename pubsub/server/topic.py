@@ -103,7 +103,9 @@ class Topic:
         absorbed: IDs of logs that were joined into this topic, those that are used up included.
         stages: what sinks have staged and not published.
         frozen: address of the server that it is being given to; "" where it is not.
-        others: servers that proxies named as holders of this topic too.
+        ended: IDs of logs, held or absorbed, of which a restored copy may lack the end.
+        restored: those of them that were ended in this very store.
+        rivals: open logs of other servers that hold this topic too, and their servers.
         waiting_bytes: bytes that some subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
     """
@@ -119,7 +121,9 @@ class Topic:
     absorbed: set[str] = field(default_factory=set)
     stages: dict[StageKey, Stage] = field(default_factory=dict)
     frozen: str = ""
-    others: frozenset[str] = frozenset()
+    ended: set[str] = field(default_factory=set)
+    restored: tuple[str, ...] = ()
+    rivals: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
 
@@ -127,6 +131,26 @@ class Topic:
     def backlog_bytes(self) -> int:
         """At most so many bytes wait for some subscriber; exact right after a measurement."""
         return self.waiting_bytes + self.open.total - self.measured_total
+
+    @property
+    def others(self) -> frozenset[str]:
+        """Servers that are known to hold this topic too."""
+        return frozenset(self.rivals.values())
+
+    def go_on_in(self, log: Log, end: int | None = None) -> None:
+        """Close the open log and go on in this one, which is empty.
+
+        Args:
+            end: where the closed log ends; None: where it does.
+        """
+        old = self.open
+        old.end = old.end if end is None else end
+        tail = Leg(log.id, log.end)
+        for entry in self.entries.values():
+            entry.legs = (*legs_of.cut(entry.legs, old.id, old.end), tail) if entry.on else ()
+        self.spine = (*legs_of.cut(self.spine, old.id, old.end), tail)
+        self.logs[log.id] = self.open = log
+        self.measured_total = 0
 
     @property
     def staged_bytes(self) -> int:

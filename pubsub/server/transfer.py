@@ -51,6 +51,8 @@ class Moving:
     logs: dict[str, Log] = field(default_factory=dict)
     spine: tuple[Leg, ...] = ()
     absorbed: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
+    rivals: dict[str, str] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     skips: dict[int, dict[str, int]] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -92,6 +94,8 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
             "logs": [[log.id, log.low, log.end, log.total] for log in topic.logs.values()],
             "spine": [astuple(leg) for leg in topic.spine],
             "absorbed": sorted(topic.absorbed),
+            "ended": sorted(topic.ended),
+            "rivals": topic.rivals,
         }
     )
     for log in topic.logs.values():
@@ -223,6 +227,12 @@ def _log_id(value: Any) -> str:
     return value
 
 
+def _server_id(value: Any) -> str:
+    if type(value) is not str or not is_id(value):
+        raise ValueError
+    return value
+
+
 def _read_leg(row: Any) -> Leg:
     log, low, high, skip, since = row
     return Leg(_log_id(log), _number(low), None if high is None else _number(high), _number(skip), _number(since))
@@ -235,6 +245,8 @@ def _read_description(head: Mapping[str, Any], moving: Moving, number: Callable[
         moving.logs[_log_id(log)] = Log(number(), log, _number(low), _number(end), _number(total))
     moving.spine = tuple(_read_leg(row) for row in head["spine"])
     moving.absorbed = frozenset(_log_id(log) for log in head["absorbed"])
+    moving.ended = frozenset(_log_id(log) for log in head["ended"])
+    moving.rivals = {_log_id(log): _server_id(server) for log, server in head["rivals"].items()}
     moving.open = _log_id(head["open"])
     if moving.open not in moving.logs:
         raise DecodeError("a topic without its open log")

@@ -1,8 +1,8 @@
 """Whether topics are whole: that no other server holds any of them (DESIGN section 5).
 
-It is asked when it is needed and never remembered. Every proxy of the configuration is asked that very question, and
-the operation that needs it waits; only if all of them answer "no other holder" is it done. What is asked within one
-loop goes out as one question.
+It is asked when it is needed and never remembered (that it is not, is: see `disputes`). Every proxy of the
+configuration is asked that very question, and the operation that needs it waits; only if all of them answer "no other
+holder" is it done. What is asked within one loop goes out as one question.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class Wholeness:
 
     Args:
         links: to the proxies.
+        disputed: tells of a topic whether it is known not to be whole, whatever proxies say.
     """
 
-    def __init__(self, links: Links) -> None:
-        self._links = links
+    def __init__(self, links: Links, disputed: Callable[[str], bool] = lambda _: False) -> None:
+        self._links, self._disputed = links, disputed
         self._token = FIRST_CALLBACK
         self._open: dict[int, _Question] = {}
         self._unasked: list[tuple[str, Then]] = []
@@ -87,7 +88,7 @@ class Wholeness:
         """One proxy's answer.
 
         Returns:
-            Other holders that it named, by topic.
+            Other holders that it named, by topic, as the proxy names them.
         """
         question = self._open.get(token)
         if question is None or proxy not in question.waiting:
@@ -124,4 +125,4 @@ class Wholeness:
         self._waiting_bytes -= question.size
         known = not question.waiting
         for topic, then in question.then:
-            then(known and not question.others.get(topic), now)
+            then(known and not question.others.get(topic) and not self._disputed(topic), now)

@@ -408,6 +408,25 @@ def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> N
     assert sub.position == (OTHER, 0)
 
 
+def test_a_place_that_is_gone_is_buried_and_goes_on_where_the_subscription_is_known() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    number = sub.number
+    (get,) = rig.wants(sub)
+    (again,) = rig.answer(get, status(Outcome.GONE, position=(OTHER, 3), log=OTHER))
+    assert isinstance(again.message, Get)
+    assert (again.message.last, again.message.number, again.message.log) == ((OTHER, 3), number, OTHER)
+    assert isinstance(sub.notice, DataLoss)
+
+
+def test_an_operator_that_ended_the_subscription_is_named_as_the_reason() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    rig.answer(get, status(Outcome.SUPERSEDED, number=NUMBER_MAX // 2, reason="the_subscription_was_ended_elsewhere"))
+    assert "the subscription was ended elsewhere" in str(sub.failure)
+
+
 def test_a_loss_stands_in_the_stream_between_what_was_before_and_what_comes_after() -> None:
     rig = Rig()
     sub = rig.subscribed()

@@ -40,7 +40,7 @@ numbers = st.integers(0, NUMBER_MAX)
 flags = st.integers(0, 1)
 positions = st.none() | st.tuples(hexes, numbers)
 bodies = st.binary(max_size=200)
-holders = st.lists(ids, max_size=3).map(",".join)
+holders = st.lists(ids | st.builds("{}.{}".format, ids, hexes), max_size=3).map(",".join)
 topic_maps = st.dictionaries(topics, hexes | holders, max_size=8)
 history = {"log": st.just("") | hexes, "avoid": st.just("") | hexes}
 names = st.just("") | ids

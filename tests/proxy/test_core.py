@@ -275,7 +275,7 @@ def test_two_holders_are_told_of_each_other_and_the_log_says_it_once() -> None:
     second = stage.announce("s1", {"t": "one"}, change=2)
     assert first is not None
     assert second is not None
-    assert split_topics(first.body) == split_topics(second.body) == {"t": "s1,s2"}
+    assert split_topics(first.body) == split_topics(second.body) == {"t": f"s1.{log_id('one')},s2.{log_id('two')}"}
     assert stage.log().count("topic t has more than one holder") == 1
 
 
@@ -310,9 +310,10 @@ def test_whole_names_all_other_holders_dead_ones_too() -> None:
     stage = contested()
     answer = stage.whole("s1", "t", "u", "nobody's")
     assert answer.outcome is Outcome.SUCCESS
-    assert split_topics(answer.body) == {"t": "s2", "u": "s2", "nobody's": ""}
+    two = f"s2.{log_id('two')}"
+    assert split_topics(answer.body) == {"t": two, "u": f"s2.{log_id('x')}", "nobody's": ""}
     stage.sleep(4.0, "s1")
-    assert split_topics(stage.whole("s1", "t").body) == {"t": "s2"}
+    assert split_topics(stage.whole("s1", "t").body) == {"t": two}
 
 
 def test_whole_is_not_answered_before_the_start_up_wait_is_over() -> None:
@@ -350,7 +351,7 @@ def test_whole_is_not_answered_while_another_server_may_be_making_the_topic() ->
     assert stage.whole("s2", "t").reason == "topic_was_just_assigned"
     assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
     stage.announce("s1", {"t": "one"}, change=2)
-    assert split_topics(stage.whole("s2", "t").body) == {"t": "s1"}
+    assert split_topics(stage.whole("s2", "t").body) == {"t": f"s1.{log_id('one')}"}
 
 
 def test_whole_is_not_answered_while_the_table_has_no_room_for_all_topics() -> None:
@@ -381,7 +382,7 @@ def test_a_stranger_is_not_told_what_is_whole() -> None:
 def test_a_store_left_behind_under_the_same_id_is_another_holder() -> None:
     stage = Stage(remembered=REMEMBERED)
     stage.announce("s1", {"t": "y"}, store="other")
-    assert split_topics(stage.whole("s1", "t").body) == {"t": "s1"}
+    assert split_topics(stage.whole("s1", "t").body) == {"t": f"s1.{log_id('x')}"}
 
 
 # Reports

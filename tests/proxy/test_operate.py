@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from pubsub.protocol import Operate, Report, Status
-from tests.proxy.stage import Stage
+import apsw
+
+from pubsub.protocol import Operate, Outcome, Periodic, Report, Status, join_topics
+from pubsub.proxy.routes import FILE_NAME, RoutesStore
+from tests.proxy.stage import PROXIES, Stage, log_id
 
 
 def report(stage: Stage, topic: str = "") -> dict[str, object]:
+    stage.now += 0.3
     (said,) = stage.request(Report("op", "-", topic))
     assert isinstance(said.message, Status)
     return dict(json.loads(bytes(said.message.body)))
@@ -64,3 +69,167 @@ def test_a_report_of_one_topic_lists_no_other() -> None:
     assert [topic["topic"] for topic in shown["topics"]] == ["t"]  # type: ignore[attr-defined]
     assert [server["draining"] for server in shown["servers"]] == [True]  # type: ignore[attr-defined]
     assert report(stage, "nowhere")["topics"] == []
+
+
+# Giving up
+
+
+def abandon(stage: Stage, topic: str = "t", server: str = "s2", log: str = "two", store: str = "") -> str:
+    asked = Operate("op", "-", "abandon", topic, server, log=log_id(log), store=log_id(store or server))
+    return stage.outcome(asked)
+
+
+def split(**changed: object) -> Stage:
+    """s1 and s2 hold t; s2 is not heard any more."""
+    stage = Stage(**changed)  # type: ignore[arg-type]
+    stage.announce("s1", {"t": "one"})
+    stage.announce("s2", {"t": "two", "u": "x"})
+    stage.sleep(4.0, "s1")
+    return stage
+
+
+def test_a_holder_that_is_heard_is_not_given_up() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "one"})
+    assert abandon(stage, server="s1", log="one") == "busy server_s1_is_heard"
+    assert abandon(stage, server="s2", log="one") == "busy server_s2_is_heard", "its log is announced by another"
+    assert abandon(stage, server="s2", store="s1") == "busy server_s2_is_heard"
+
+
+def test_a_proxy_that_only_just_started_cannot_tell_who_is_heard() -> None:
+    assert abandon(Stage(starting=True)) == "unavailable proxy_starting"
+
+
+def test_what_is_not_named_is_not_given_up() -> None:
+    asked = Operate("op", "-", "abandon", "t", "s2")
+    assert Stage().outcome(asked) == "refused abandon_needs_topic_server_store_and_log"
+
+
+def test_a_holder_that_was_given_up_is_forgotten_and_what_else_it_holds_is_not() -> None:
+    stage = split()
+    for _ in range(2):
+        assert abandon(stage) == "success "
+    assert stage.put("t") == "-> s1"
+    assert stage.whole("s1", "t").body == b"t="
+    assert stage.put("u") == "unavailable server_s2_is_not_heard"
+    assert report(stage)["abandoned"] == [{"topic": "t", "log": log_id("two"), "server": "s2", "store": log_id("s2")}]
+
+
+def test_a_proxy_that_never_heard_of_the_holder_remembers_its_log_too() -> None:
+    stage = Stage()
+    assert abandon(stage) == "success "
+    assert stage.announce("s2", {"t": "two"}) == told(stage, {"t": log_id("two")})
+    assert stage.core.table.holders("t") == ()
+
+
+def told(stage: Stage, topics: dict[str, str], change: int = 1) -> Status:
+    return Status("p1", Outcome.SUCCESS, change=change, stamp=stage.core.outbox._stamps.last, body=join_topics(topics))
+
+
+def test_a_copy_that_comes_back_is_told_and_is_no_holder() -> None:
+    stage = split()
+    abandon(stage)
+    assert stage.announce("s2", {"t": "two", "u": "x"}) == told(stage, {"t": log_id("two")})
+    assert stage.whole("s1", "t").body == b"t="
+    assert [server.id for server in stage.core.table.holders("t")] == ["s1"]
+    assert stage.put("u") == "-> s2"
+    assert any("came back with topic t" in warning for warning in report(stage)["warnings"])  # type: ignore[attr-defined]
+    assert stage.announce("s2", {"u": "x"}, change=2) == told(stage, {}, change=2)
+    assert report(stage)["warnings"] == []
+
+
+def test_a_copy_that_was_restored_in_between_is_told_by_the_log_that_was_ended() -> None:
+    stage = split()
+    abandon(stage)
+    ended = f"{log_id('new')},{log_id('two')}"
+    said = Periodic("s2", log_id("s2"), 2, 9, "tcp://s2", PROXIES, 0, 0, {"t": ended})
+    stage.from_server(b"s2", b"", said)
+    answers = [said.message for said in stage.said() if isinstance(said.message, Status)]
+    assert answers == [told(stage, {"t": log_id("two")}, change=9)]
+    assert [server.id for server in stage.core.table.holders("t")] == ["s1"]
+
+
+def test_the_same_store_may_hold_the_topic_again_under_a_new_log() -> None:
+    stage = split()
+    abandon(stage)
+    stage.announce("s2", {"u": "x"}, change=2)
+    stage.announce("s2", {"u": "x", "t": "three"}, change=3)
+    assert [server.id for server in stage.core.table.holders("t")] == ["s1", "s2"]
+
+
+def test_holders_are_told_with_each_full_announcement_what_was_given_up() -> None:
+    stage = split()
+    abandon(stage)
+    for change in (2, 3):
+        stage.from_server(
+            b"s1", b"", Periodic("s1", log_id("s1"), 1, change, "tcp://s1", PROXIES, 0, 0, {"t": log_id("one")})
+        )
+        operations = [said.message for said in stage.said() if isinstance(said.message, Operate)]
+        assert operations == [
+            Operate("p1", "s1", "abandoned", "t", "s2", "tcp://s2", log=log_id("two"), store=log_id("s2"))
+        ]
+
+
+def test_the_log_that_this_proxy_remembers_is_dead_too_where_another_one_is_named() -> None:
+    stage = split()
+    assert abandon(stage, log="newer") == "success "
+    logs = {row["log"] for row in report(stage)["abandoned"]}  # type: ignore[attr-defined]
+    assert logs == {log_id("two"), log_id("newer")}
+
+
+def test_a_reader_of_a_topic_that_has_no_holder_left_is_sent_to_a_server_which_tells_it() -> None:
+    stage = Stage()
+    stage.announce("s1")
+    assert stage.get("t") == "unknown no_server_holds_this_topic"
+    abandon(stage)
+    assert stage.get("t") == "-> s1"
+
+
+def test_what_was_given_up_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    stage = split()
+    abandon(stage)
+    store = RoutesStore(tmp_path)
+    store.write(stage.core.table.changes)
+    store.close()
+    store = RoutesStore(tmp_path)
+    again = Stage(remembered=store.load())
+    store.close()
+    assert again.announce("s2", {"t": "two"}, incarnation=2, change=2) == told(again, {"t": log_id("two")}, change=2)
+    assert [server.id for server in again.core.table.holders("t")] == ["s1"]
+
+
+def test_a_routes_file_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    store.write(split().core.table.changes)
+    before = store.load()
+    store.close()
+    db = apsw.Connection(str(tmp_path / FILE_NAME))
+    db.execute("drop table dead")
+    db.pragma("user_version", 1)
+    db.close()
+    store = RoutesStore(tmp_path)
+    assert store.load() == before
+    store.close()
+
+
+# Stale stores
+
+
+def test_a_server_on_an_older_copy_is_warned_of_until_it_is_accepted() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "x"}, change=9)
+    stage.heartbeat("s1", leaving=1)
+    stage.announce("s1", {"t": "x"}, incarnation=2, change=3, link=b"new")
+    warning = f"server s1 runs on an older copy of its store {log_id('s1')}"
+    assert warning in report(stage)["warnings"]  # type: ignore[operator]
+    stage.sleep(1.0)
+    stage.announce("s1", {"t": "x"}, incarnation=3, change=10, link=b"newer")
+    stage.sleep(1.0)
+    assert warning not in report(stage)["warnings"]  # type: ignore[operator]
+
+
+def test_a_log_that_is_to_be_avoided_is_not_where_the_request_goes_although_it_names_it() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "one"})
+    stage.announce("s2", {"t": "two"})
+    assert stage.put("t", log=log_id("one"), avoid=log_id("one")) == "-> s2"

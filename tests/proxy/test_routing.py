@@ -111,7 +111,7 @@ def test_two_holders_contest_a_topic_until_one_gives_it_up(table: RoutingTable) 
     table.update(s2, {"t": log_id("2")})
     table.update(s1, {"t": log_id("1")})
     assert [one.id for one in table.contested["t"]] == ["s1", "s2"]
-    assert table.other_holders(s1, "t") == ["s2"]
+    assert table.named_holders("t", but=s1) == f"s2.{log_id('2')}"
     table.update(s1, {"t": ""})
     assert not table.contested
     assert table.holders("t") == (s2,)

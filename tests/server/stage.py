@@ -51,7 +51,7 @@ class FailingStore(Store):
 
 
 class Stage:
-    """A server whose proxies answer every question "no other holder" unless `whole` is False.
+    """A server whose proxies answer every question "no other holder" unless told otherwise.
 
     Time moves only by `sleep`; messages are handled together until `loop`.
     """
@@ -62,7 +62,10 @@ class Stage:
         self.wall = WALL - self.now
         """The wall clock when `now` is 0."""
         self.whole: bool | None = True
-        """What proxies answer to WHOLE; None: nothing."""
+        """What proxies answer to WHOLE: other holders as `others` says, or that they cannot tell; None: nothing."""
+        self.others = ""
+        self.confirms = False
+        """Whether proxies answer announcements."""
         self.fail_commit = False
         """Whether commits find the disk full."""
         self.sent: list[Outgoing] = []
@@ -113,9 +116,14 @@ class Stage:
         self.sent += sent
         for out in sent:
             if isinstance(out.message, Whole) and self.whole is not None:
-                others = dict.fromkeys(out.message.topics or {}, "" if self.whole else "s9")
-                answer = Status("p", Outcome.SUCCESS, body=join_topics(others))
+                answer = Status("p", Outcome.UNAVAILABLE, reason="servers_name_different_proxies")
+                if self.whole:
+                    others = dict.fromkeys(out.message.topics or {}, self.others)
+                    answer = Status("p", Outcome.SUCCESS, body=join_topics(others))
                 self.say(answer, proxy=int(out.link), origin=b"", callback=out.source)
+            elif isinstance(out.message, Periodic) and self.confirms:
+                answer = Status("p", Outcome.SUCCESS, change=out.message.change)
+                self.say(answer, proxy=int(out.link), origin=b"", callback=0)
         return sent
 
     def answer(self, callback: int) -> Status | None:

@@ -22,6 +22,8 @@ class Pair:
         self.stages = {
             name: Stage(directory / name, id=name, advertise=ADDRESS[name], skew_seconds=0.0) for name in names
         }
+        for stage in self.stages.values():
+            stage.confirms = True
         self.lose: set[str] = set()
         self.crash: tuple[str, str] | None = None
         """(server, step): it is killed when it is about to send that step."""

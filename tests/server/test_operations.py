@@ -54,10 +54,10 @@ def test_what_cannot_be_moved_is_said(stage: Stage, facts: dict[str, str], outco
 
 def test_a_contested_topic_is_not_moved(stage: Stage) -> None:
     stage.put("t", 1)
-    others = join_topics({"t": "s1,s2"})
+    others = join_topics({"t": f"s1.{'a' * 16},s2.{'b' * 16}"})
     stage.say(Status("p1", Outcome.SUCCESS, body=others), origin=b"", callback=0)
     answer = operate(stage, "move", topic="t", server="s2", address=ADDRESS)
-    assert (answer.outcome, answer.reason) == (Outcome.REFUSED, "contested_with_s2")
+    assert (answer.outcome, answer.reason) == (Outcome.REFUSED, "contested_with_s1,s2")
 
 
 def test_an_action_that_is_none_is_refused(stage: Stage) -> None:
