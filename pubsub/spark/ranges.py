@@ -24,6 +24,13 @@ READER: Final = "spark"
 _EPOCH_MS: Final = 1_577_836_800_000
 
 
+class RangeLost(DataLoss):
+    """Records of a range cannot be read (any more)."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}: records {self.first} to {self.last} cannot be read: {self.reason}"
+
+
 @dataclass(slots=True, frozen=True)
 class Range:
     """A part of a topic, for one task.
@@ -171,7 +178,7 @@ class Topics:
         """What lies in a range.
 
         Raises:
-            DataLoss: it is not there, or not any more.
+            RangeLost: it is not there, or not any more.
             Unavailable: see `Link.ask`.
         """
         status = self._link.ask(Read(READER, topic, after, until, name=self._subscription, bytes_max=bytes_max))
@@ -185,7 +192,7 @@ class Topics:
         """What is up to a position is not needed any more.
 
         Raises:
-            DataLoss: the subscription stands elsewhere.
+            RangeLost: the subscription stands elsewhere.
             Unavailable: see `Link.ask`.
         """
         status = self._link.ask(Get(READER, topic, last, 0, 0, records_max=0, name=self._subscription))
@@ -195,11 +202,11 @@ class Topics:
             raise NotSubscribed(self._subscription, topic)
 
 
-def gone(topic: str, after: Position | None, until: Position | None, status: Status) -> DataLoss:
+def gone(topic: str, after: Position | None, until: Position | None, status: Status) -> RangeLost:
     """A range that is not there (any more), as an error."""
     stands = f"; what is there begins behind {format_position(status.position)}" if status.position else ""
-    reason = f"answered {status.outcome}: not in the topic, or acknowledged and deleted{stands}"
-    return DataLoss(topic, format_position(after), format_position(until), reason)
+    reason = f"they are not in the topic, or acknowledged and deleted{stands} ({status.outcome})"
+    return RangeLost(topic, format_position(after), format_position(until), reason)
 
 
 def _number() -> int:

@@ -29,14 +29,26 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pubsub.errors import CallerError, DataLoss, PubsubError
+from pubsub.errors import CallerError, PubsubError
 from pubsub.limits import BATCH_RECORDS_MAX
 from pubsub.protocol import Outcome, Position, Read
 from pubsub.protocol.names import format_position, parse_position
 from pubsub.spark.arrow import record_batch
 from pubsub.spark.link import Link
 from pubsub.spark.options import SourceOptions
-from pubsub.spark.ranges import READER, Plan, Range, Topics, cut, gone, names, read_offsets, shares, write_offsets
+from pubsub.spark.ranges import (
+    READER,
+    Plan,
+    Range,
+    RangeLost,
+    Topics,
+    cut,
+    gone,
+    names,
+    read_offsets,
+    shares,
+    write_offsets,
+)
 
 PART_RECORDS_MIN: Final = 1_000
 """A range is not cut into smaller parts than this, however many are asked for."""
@@ -65,7 +77,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
     """The records of a range, fetched one answer ahead of what is handed on.
 
     Raises:
-        DataLoss: records of it are lost, and that is to end the query.
+        RangeLost: records of it are lost, and that is to end the query.
         Unavailable: nobody answered within the time-out.
     """
     until = parse_position(part.until)
@@ -84,7 +96,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
             if status.outcome is Outcome.SUCCESS:
                 yield record_batch(part.topic, status)
             elif status.outcome is Outcome.LOST:
-                lost = DataLoss(
+                lost = RangeLost(
                     part.topic,
                     format_position(status.first),
                     format_position(status.message),

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.broker import Broker
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(tmp_path / "broker")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[Any]:
+    """One Spark for all tests: it takes longer to start than most of them to run."""
+    from pubsub.spark.session import start
+
+    made = start(
+        "local[2,4]",
+        spark_driver_extraJavaOptions="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        spark_sql_streaming_checkpoint_fileChecksum_enabled="false",
+    )
+    yield made
+    made.stop()

@@ -1,0 +1,199 @@
+"""What the sink does with rows, task by task and commit by commit, without an engine; the broker is real."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from pubsub.errors import ConfigurationError, InvalidName
+from pubsub.protocol import Outcome, Publish
+from pubsub.spark import arrow
+from pubsub.spark.link import Link
+from pubsub.spark.options import SinkOptions, sink_options
+from pubsub.spark.sink import (
+    Attempt,
+    BatchWriter,
+    Restage,
+    Staged,
+    StreamWriter,
+    check_columns,
+    publish,
+    publisher_of,
+)
+from tests.spark.broker import Broker
+
+QUERY = publisher_of("11111111-2222-3333-4444-555555555555")
+
+
+@pytest.fixture
+def options(broker: Broker) -> SinkOptions:
+    return sink_options({"proxies": broker.address, "topic": "out", "timeout": "10"})
+
+
+@pytest.fixture
+def by_column(broker: Broker) -> SinkOptions:
+    return sink_options({"proxies": broker.address, "timeout": "10"})
+
+
+@pytest.fixture
+def link(broker: Broker) -> Iterator[Link]:
+    with Link([broker.address], 10.0) as made:
+        yield made
+
+
+def rows(*values: bytes, topics: list[str] | None = None) -> pa.RecordBatch:
+    columns = {"value": pa.array(values, pa.binary())}
+    if topics is not None:
+        columns["topic"] = pa.array(topics)
+    return pa.record_batch(columns)
+
+
+def staged(link: Link, options: SinkOptions, batch: int, *values: bytes, topics: list[str] | None = None) -> Staged:
+    attempt = Attempt(link, options, QUERY, batch, 0)
+    attempt.write(rows(*values, topics=topics))
+    return attempt.finish()
+
+
+def test_what_tasks_staged_is_published_once_in_the_order_of_the_tasks(
+    broker: Broker, link: Link, options: SinkOptions
+) -> None:
+    messages = [staged(link, options, 0, b"1", b"2"), None, staged(link, options, 0, b"3")]
+    assert publish(options, messages, 0)["out"].rows == 3
+    assert publish(options, messages, 0)["out"].outcome is Outcome.DUPLICATE
+    assert broker.records("out") == [b"1", b"2", b"3"]
+
+
+def test_a_failed_attempt_of_a_task_does_not_show(broker: Broker, link: Link, options: SinkOptions) -> None:
+    failed = Attempt(link, options, QUERY, 0, 0)
+    failed.write(rows(b"1", b"2"))
+    messages = [staged(link, options, 0, b"1", b"2")]
+    publish(options, messages, 0)
+    assert broker.records("out") == [b"1", b"2"]
+
+
+def test_a_replay_with_rows_in_another_order_and_other_tasks_is_a_duplicate(
+    broker: Broker, link: Link, options: SinkOptions
+) -> None:
+    publish(options, [staged(link, options, 0, b"1", b"2", b"3")], 0)
+    again = [staged(link, options, 0, b"3"), staged(link, options, 0, b"2", b"1")]
+    assert publish(options, again, 0)["out"].outcome is Outcome.DUPLICATE
+    assert broker.records("out") == [b"1", b"2", b"3"]
+
+
+def test_an_orphan_of_a_killed_driver_that_stages_late_changes_nothing(
+    broker: Broker, link: Link, options: SinkOptions
+) -> None:
+    orphan = Attempt(link, options, QUERY, 0, 0)
+    orphan.write(rows(b"1"))
+    publish(options, [staged(link, options, 0, b"1")], 0)
+    orphan.write(rows(b"2"))
+    assert orphan.finish().rows == {"out": 2}
+    publish(options, [staged(link, options, 1, b"3")], 1)
+    assert broker.records("out") == [b"1", b"3"]
+
+
+def test_a_batch_without_rows_is_published_on_a_fixed_topic(broker: Broker, link: Link, options: SinkOptions) -> None:
+    publish(options, [Attempt(link, options, QUERY, 0, 0).finish()], 0)
+    assert publish(options, [staged(link, options, 0, b"1")], 0)["out"].outcome is Outcome.DUPLICATE
+
+
+def test_rows_go_to_the_topics_of_their_column(broker: Broker, link: Link, by_column: SinkOptions) -> None:
+    message = staged(link, by_column, 0, b"1", b"2", b"3", topics=["b", "a", "b"])
+    assert list(publish(by_column, [message], 0)) == ["a", "b"]
+    assert (broker.records("a"), broker.records("b")) == ([b"2"], [b"1", b"3"])
+
+
+def test_a_commit_that_died_between_two_topics_is_finished_by_its_replay(
+    broker: Broker, link: Link, by_column: SinkOptions
+) -> None:
+    message = staged(link, by_column, 0, b"1", b"2", topics=["a", "b"])
+    link.ask(Publish("spark", "a", 0, QUERY, {message.attempt: 1}))
+    again = staged(link, by_column, 0, b"2", b"1", topics=["b", "a"])
+    found = publish(by_column, [again], 0)
+    assert {topic: status.outcome for topic, status in found.items()} == {"a": "duplicate", "b": "success"}
+    assert (broker.records("a"), broker.records("b")) == ([b"1"], [b"2"])
+
+
+def test_many_pieces_arrive_whole_and_in_order(
+    broker: Broker, link: Link, options: SinkOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow, "STAGE_ROWS", 7)
+    values = [b"%d" % number for number in range(500)]
+    publish(options, [staged(link, options, 0, *values)], 0)
+    assert broker.records("out") == values
+
+
+def test_rows_survive_a_server_that_stops_between_stage_and_publish(
+    broker: Broker, link: Link, options: SinkOptions
+) -> None:
+    message = staged(link, options, 0, b"1", b"2")
+    broker.stop_server()
+    broker.start_server()
+    publish(options, [message], 0)
+    assert broker.records("out") == [b"1", b"2"]
+
+
+def test_stages_that_are_gone_are_said_in_one_sentence(broker: Broker, link: Link, options: SinkOptions) -> None:
+    message = staged(link, options, 0, b"1", b"2")
+    message.rows["out"] = 3
+    with pytest.raises(Restage, match=r"out: batch 0 is not staged in full .*; start the query again") as caught:
+        publish(options, [message], 0)
+    assert "\n" not in str(caught.value)
+    assert broker.records("out") == []
+
+
+def test_a_sinks_publisher_is_the_querys_and_the_same_after_a_restart() -> None:
+    assert publisher_of("11111111-2222-3333-4444-555555555555") == QUERY
+    assert publisher_of("11111111-2222-3333-4444-555555555556") != QUERY
+    assert len(QUERY) == 16
+
+
+def test_a_row_that_cannot_be_a_message_is_said(broker: Broker, link: Link, by_column: SinkOptions) -> None:
+    attempt = Attempt(link, by_column, QUERY, 0, 0)
+    with pytest.raises(InvalidName, match="topic 'a b'"):
+        attempt.write(rows(b"1", topics=["a b"]))
+    with pytest.raises(ValueError, match="column topic is null"):
+        attempt.write(pa.record_batch({"value": pa.array([b"1"]), "topic": pa.array([None], pa.string())}))
+
+
+def test_columns_that_would_be_lost_are_refused(options: SinkOptions, by_column: SinkOptions) -> None:
+    check_columns(["value"], options)
+    check_columns(["topic", "value"], by_column)
+    for columns, given, said in (
+        (["key"], options, "a row needs a column value"),
+        (["value"], by_column, "name the topic"),
+        (["topic", "value"], options, "drop one of them"),
+        (["value", "key"], options, "column key would be lost"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            check_columns(columns, given)
+
+
+def test_where_spark_does_not_say_which_query_it_is_the_writer_fails_loudly(options: SinkOptions) -> None:
+    with pytest.raises(RuntimeError, match="use foreachBatch"):
+        StreamWriter(options).write(iter([rows(b"1")]))
+
+
+def test_a_batch_job_that_names_itself_may_be_run_again(broker: Broker) -> None:
+    named = sink_options({"proxies": broker.address, "topic": "out", "sink": "daily", "batchId": "7"})
+    for _ in range(2):
+        writer = BatchWriter(named)
+        task = pickle.loads(pickle.dumps(writer))
+        writer.commit([task.write(iter([rows(b"1")]))])
+    assert broker.records("out") == [b"1"]
+
+
+def test_a_batch_job_without_a_name_writes_each_time(broker: Broker, options: SinkOptions) -> None:
+    for _ in range(2):
+        writer = BatchWriter(options)
+        task = pickle.loads(pickle.dumps(writer))
+        writer.commit([task.write(iter([rows(b"1")]))])
+    assert broker.records("out") == [b"1", b"1"]
+
+
+def test_a_topic_cannot_be_overwritten(options: SinkOptions) -> None:
+    with pytest.raises(ConfigurationError, match="append"):
+        BatchWriter(options, overwrite=True)
