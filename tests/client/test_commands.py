@@ -187,18 +187,16 @@ def test_renew_makes_another_publisher(run: Run, topic: str, capsys: pytest.Capt
     assert first["publisher"] != second["publisher"]
 
 
-def test_a_small_put_takes_at_most_0_3_seconds_from_start_to_exit(service: str, topic: str, tmp_path: Path) -> None:
-    """Tried again for a while, since the machine may be busy with other things meanwhile."""
+def test_a_small_put_imports_only_what_it_needs(service: str, topic: str, tmp_path: Path) -> None:
+    """Most of what a small put takes from start to exit is imports; its time is measured, never tested."""
     (tmp_path / "body").write_bytes(b"x" * 100)
     place = ["--proxy", service, "--directory", str(tmp_path / "state")]
-    command = [sys.executable, "-m", "pubsub", "client", "c", "put", topic, str(tmp_path / "body"), *place]
-    times: list[float] = []
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and min(times, default=1.0) > 0.3:
-        started = time.monotonic()
-        subprocess.run(command, check=True, timeout=60)
-        times.append(time.monotonic() - started)
-    assert min(times) <= 0.3
+    command = [sys.executable, "-X", "importtime", "-m", "pubsub", "client", "c", "put", topic, str(tmp_path / "body")]
+    done = subprocess.run([*command, *place], check=True, timeout=60, capture_output=True, text=True)
+    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert any(name.startswith("pubsub.client") for name in imported)
+    dear = {"rich", "pydantic", "pubsub.server", "pubsub.proxy", "pubsub.cli.bench", "pyspark", "pyarrow", "hypothesis"}
+    assert not imported & dear
 
 
 def test_a_second_process_on_the_same_client_is_one_line_and_exit_code_9(
