@@ -232,9 +232,16 @@ class Simulation:
         self._restart(node)
 
     def _client_power(self) -> None:
+        """A client's host loses power, and the client finds another proxy than the one it had."""
         node = self.random.choice(self.clients)
+        if node.alive and self.random.random() < 0.7:
+            self._part(node.name, self.proxy_of(node).name, 3.0)
         self._cut_power(node)
         self._restart(node)
+
+    def proxy_of(self, node: ClientNode) -> ProxyNode:
+        address = node.settings.proxies[node.session.core.proxy]
+        return next(proxy for proxy in self.proxies if address in proxy.addresses)
 
     def _cut_power(self, node: Process) -> None:
         for link in node.links:
@@ -266,11 +273,13 @@ class Simulation:
 
     def _detour(self) -> None:
         """A client cannot reach one of its proxies for a while, and takes another."""
-        client, proxy = self.random.choice(self.clients).name, self.random.choice(self.proxies).name
-        seconds = 4.0 * self.random.random()
-        self.world.note(f"{client} and {proxy} are cut for {seconds:.2f}")
-        self.world.network.cut(client, proxy, seconds)
-        self.world.network.cut(proxy, client, seconds)
+        self._part(self.random.choice(self.clients).name, self.random.choice(self.proxies).name, 4.0)
+
+    def _part(self, one: str, other: str, seconds_max: float) -> None:
+        seconds = seconds_max * self.random.random()
+        self.world.note(f"{one} and {other} are cut for {seconds:.2f}")
+        self.world.network.cut(one, other, seconds)
+        self.world.network.cut(other, one, seconds)
 
     def _one_way(self) -> None:
         a, b = self._pair()
@@ -288,8 +297,11 @@ class Simulation:
         random, network = self.random, self.world.network
         seconds = random.choice((1.0, 4.0, 8.0)) * random.random()
         sides: dict[bool, list[str]] = {True: [], False: []}
-        for node in [*self.proxies, *self.servers]:
-            sides[random.random() < 0.5].append(node.name)
+        for nodes in (self.proxies, self.servers):
+            names = random.sample([node.name for node in nodes], len(nodes))
+            half = random.randrange(1, len(names)) if len(names) > 1 else 1
+            sides[True] += names[:half]
+            sides[False] += names[half:]
         self.world.note(f"{sides[True]} and {sides[False]} are cut for {seconds:.2f}")
         for a in sides[True]:
             for b in sides[False]:
