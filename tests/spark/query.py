@@ -1,0 +1,180 @@
+"""A streaming query that copies topics, and a format that dies or waits at a named step of it.
+
+    python -m tests.spark.query JSON      runs it in a Spark of its own, which the step kills
+
+Steps: `partitions`, `write` (in a task, after some rows are staged), `commit` (before the first publish), `between`
+(after the first topic's) and `published` (after the last, before Spark knows). What happens there is `do`: "kill" the
+driver, Python and JVM (its Python workers live on), "fail" the task once, or "wait" until the test has done something.
+Each happens once: a file says that it has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from pubsub.protocol import Status
+from pubsub.spark import sink
+from pubsub.spark.datasource import PubsubDataSource
+from pubsub.spark.link import Link
+from pubsub.spark.options import SinkOptions, sink_options, source_options
+from pubsub.spark.sink import StreamWriter
+from pubsub.spark.source import StreamReader
+
+SECONDS = 60.0
+
+
+class Step:
+    """One step of a query at which something happens, once, in whatever process comes there first."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
+
+    def reach(self, name: str, batch: int) -> None:
+        facts = self.facts
+        if name != facts.get("step") or batch < facts.get("batch", 0):
+            return
+        directory = Path(facts["directory"])
+        try:
+            (directory / "reached").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        if facts["do"] == "kill":
+            for pid in json.loads((directory / "pids").read_text()):
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.2)  # What an orphan does then, it does after its driver is dead.
+        elif facts["do"] == "fail":
+            raise OSError("this task fails, says the test")
+        elif facts["do"] == "wait":
+            end = time.monotonic() + SECONDS
+            while not (directory / "go").exists():
+                assert time.monotonic() < end, "the test did not say go"
+                time.sleep(0.02)
+
+
+class StepReader(StreamReader):
+    step: Step
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Any:
+        self.step.reach("partitions", self.step.facts.get("batch", 0) if self._acknowledged else 0)
+        return super().partitions(start, end)
+
+
+class StepWriter(StreamWriter):
+    step: Step
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        batch = int(context.getLocalProperty(sink.BATCH_PROPERTY) or 0)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for index, each in enumerate(iterator):
+                if index:
+                    self.step.reach("write", batch)
+                yield from (each.slice(0, 100), each.slice(100)) if each.num_rows > 100 else (each,)
+                self.step.reach("write", batch)
+
+        return super().write(rows())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self.step.reach("commit", batchId)
+        original = Link.ask
+        published = []
+
+        def ask(link: Link, request: Any) -> Status:
+            if published:
+                self.step.reach("between", batchId)
+            answer = original(link, request)
+            published.append(answer)
+            return answer
+
+        Link.ask = ask  # type: ignore[method-assign]
+        try:
+            super().commit(messages, batchId)
+        finally:
+            Link.ask = original  # type: ignore[method-assign]
+        self.step.reach("published", batchId)
+
+
+class StepDataSource(PubsubDataSource):
+    """The format `stepping`: option `step` says where what happens."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stepping"
+
+    def _split(self) -> tuple[Step, dict[str, str]]:
+        given = {name.lower(): value for name, value in dict(self.options).items()}
+        return Step(json.loads(given.pop("step", "{}"))), given
+
+    def streamReader(self, schema: StructType) -> StepReader:  # noqa: N802
+        step, given = self._split()
+        reader = StepReader(source_options(given, stream=True))
+        reader.step = step
+        return reader
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StepWriter:  # noqa: N802
+        step, given = self._split()
+        options: SinkOptions = sink_options(given)
+        writer = StepWriter(options)
+        writer.step = step
+        return writer
+
+
+def start(spark: SparkSession, facts: dict[str, Any]) -> StreamingQuery:
+    """Starts the query; it ends when it has copied what there is now.
+
+    Args:
+        facts: proxies, subscribe, checkpoint; step, do, batch, directory; shuffle and options of source and sink.
+    """
+    spark.dataSource.register(StepDataSource)
+    step = json.dumps({name: facts[name] for name in ("step", "do", "batch", "directory") if name in facts})
+    rows = (
+        spark.readStream.format("stepping")
+        .option("proxies", facts["proxies"])
+        .option("subscribe", facts["subscribe"])
+        .option("subscription", "copy")
+        .option("startingOffsets", "earliest")
+        .option("maxRecordsPerBatch", str(facts.get("records", 4000)))
+        .option("minPartitions", str(facts.get("partitions", 2)))
+        .option("step", step)
+        .load()
+    )
+    if facts.get("shuffle"):
+        rows = rows.repartition(int(facts["shuffle"]))
+    chosen = rows.selectExpr("value") if "topic" in facts else rows.selectExpr("concat(topic, '.copy') topic", "value")
+    writer = chosen.writeStream.format("stepping").option("proxies", facts["proxies"]).option("step", step)
+    if "topic" in facts:
+        writer = writer.option("topic", facts["topic"])
+    return writer.option("checkpointLocation", facts["checkpoint"]).trigger(availableNow=True).start()
+
+
+def main() -> None:
+    from pubsub.spark.session import start as start_session
+
+    facts = json.loads(sys.argv[1])
+    spark = start_session("local[2,4]", spark_driver_extraJavaOptions="-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    (Path(facts["directory"]) / "pids").write_text(json.dumps([jvm, os.getpid()]))
+    print("running", flush=True)
+    start(spark, facts).awaitTermination()
+    print("ended", flush=True)
+
+
+if __name__ == "__main__":
+    main()
