@@ -39,10 +39,11 @@ class Putting:
     Args:
         client: whose database it is.
         label: what its bodies begin with; another one for every state directory.
+        padding: blanks that each body ends with; the history is without them.
     """
 
-    def __init__(self, client: Client, label: str) -> None:
-        self.client, self.label = client, label
+    def __init__(self, client: Client, label: str, padding: int = 0) -> None:
+        self.client, self.label, self.padding = client, label, b" " * padding
         self._first: int | None = None
         self._never: list[int] = []
         with client.transaction() as transaction:
@@ -56,7 +57,7 @@ class Putting:
             lot = self.number
             for number, topic in enumerate(topics, lot):
                 body = self._write(transaction, number, topic, lot=lot, certain=True)
-                self.client.put(topic, body, transaction=transaction)
+                self.client.put(topic, body + self.padding, transaction=transaction)
         self.number += len(topics)
 
     def put(self, topic: str, *, wait: bool = True, timeout: float | None = None) -> None:
@@ -70,9 +71,9 @@ class Putting:
             bodies = [self._write(transaction, number, topic) for number in range(first, first + count)]
         try:
             if count == 1:
-                self.client.put(topic, bodies[0], wait=wait, timeout=timeout)
+                self.client.put(topic, bodies[0] + self.padding, wait=wait, timeout=timeout)
             else:
-                self.client.put_many(topic, bodies, timeout=timeout)
+                self.client.put_many(topic, [body + self.padding for body in bodies], timeout=timeout)
         except InDoubt:
             raise
         except PubsubError:  # It was not even written to the outbox.
@@ -146,7 +147,7 @@ class Taking:
             return
         transaction.execute(
             "insert into history_seen (topic, body, at) values (?, ?, ?)",
-            (message.topic, message.body.decode(), time.monotonic()),
+            (message.topic, message.body.decode().rstrip(), time.monotonic()),
         )
 
     def process(self, topic: str, timeout: float) -> int:

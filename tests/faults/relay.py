@@ -29,6 +29,7 @@ class Pair:
     label: str = ""
     lost: bool = False
     silent: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
 
     def close(self) -> None:
         """Both, at once."""
@@ -56,6 +57,7 @@ class Relay:
         self.silent: set[str] = set()
         self.blocked: set[str] = set()
         self._pairs: list[Pair] = []
+        self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Relay:
@@ -65,12 +67,12 @@ class Relay:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for pair in self._pairs:
+        for pair in list(self._pairs):
             pair.close()
 
     def cut(self) -> None:
         """The connections that are open pass nothing more, and nobody is told; new ones work."""
-        for pair in self._pairs:
+        for pair in list(self._pairs):
             pair.silent = {UP, DOWN}
             pair.lost = True
 
@@ -78,7 +80,7 @@ class Relay:
         """Everything works again; connections that lost something are closed."""
         self.delay = 0.0
         self.silent, self.blocked = set(), set()
-        for pair in self._pairs:
+        for pair in list(self._pairs):
             if pair.lost:
                 pair.close()
 
@@ -115,3 +117,13 @@ class Relay:
                 sink.sendall(chunk)
         if not pair.lost:
             pair.close()
+        self._ended(pair, way)
+
+    def _ended(self, pair: Pair, way: str) -> None:
+        """Nothing comes this way any more; who runs for long would else run out of sockets."""
+        with self._lock:
+            pair.ended.add(way)
+            if pair.ended == {UP, DOWN}:
+                self._pairs.remove(pair)
+                pair.near.close()
+                pair.far.close()

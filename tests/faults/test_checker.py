@@ -81,6 +81,13 @@ def test_one_subscriber(tmp_path: Path, puts, seen, intents, objections) -> None
     assert [objection.kind for objection in found] == objections
 
 
+@pytest.mark.parametrize(("skew", "objections"), [(0.0, ["silence"]), (0.4, ["silence"]), (0.6, [])])
+def test_what_was_put_within_the_skew_before_a_subscription_may_come(tmp_path: Path, skew, objections) -> None:
+    book = Book(tmp_path)
+    found = check([book.publisher(*PUT[:1])], [book.subscriber([("x", 6.0)], [(1, 3.5, 4.0)])], skew)
+    assert [objection.kind for objection in found] == objections
+
+
 def test_a_put_in_doubt_that_only_one_of_two_subscribers_got(tmp_path: Path) -> None:
     book = Book(tmp_path)
     publisher = book.publisher(("x", 2.0, None, None))

@@ -12,33 +12,11 @@ import pytest
 
 from tests.faults.cluster import DEAD_SECONDS, Cluster, Process, until
 from tests.faults.finish import finish, objections
-from tests.faults.relay import DOWN, UP, Relay
+from tests.faults.net import Net
+from tests.faults.relay import DOWN, UP
 
 pytestmark = pytest.mark.faults
 TOPICS = ["a", "b", "c/d"]
-
-
-class Net:
-    """Relays before both sides of both proxies."""
-
-    def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
-        for _ in range(2):
-            cluster.proxy()
-        self.clients = [stack.enter_context(Relay(address)) for address in cluster.addresses]
-        self.servers = [stack.enter_context(Relay(address)) for address in cluster.inner]
-        self.direct = list(cluster.addresses)
-        cluster.addresses[:] = [relay.endpoint for relay in self.clients]
-        cluster.inner[:] = [relay.endpoint for relay in self.servers]
-
-    @property
-    def relays(self) -> list[Relay]:
-        """All of them."""
-        return [*self.clients, *self.servers]
-
-    def heal(self) -> None:
-        """All of it."""
-        for relay in self.relays:
-            relay.heal()
 
 
 @pytest.fixture
@@ -129,7 +107,7 @@ def test_a_topic_that_was_split_by_deaf_proxies_is_joined_without_loss_or_repeat
         assert set(cluster.report(name, proxy=number)["topics"]) == set(TOPICS)
     net.heal()
     # One and the same: before the proxies hear of it, each of them sees one holder too, but not the other one's.
-    until(lambda: holders(cluster) == [dict.fromkeys(TOPICS, ["s1"])] * 2, "every topic has one holder")
+    until(lambda: holders(cluster) == [{topic: ["s1"] for topic in TOPICS}] * 2, "every topic has one holder")
     for taker in subscribers:
         before = taker.number("took")
         until(lambda taker=taker, before=before: taker.number("took") > before + 50, "traffic goes on")
