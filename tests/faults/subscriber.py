@@ -3,7 +3,7 @@
 It takes what comes, on every topic in turn, and leaves and rejoins those it is told to. When it is told to finish (see
 `orders`), it subscribes to all and says `finishing`; it ends, with `ended N`, when the end of every topic came.
 
-Facts: name, directory, proxies, topics, seed; leaves: topics that it leaves and rejoins; leaving: how likely in a round;
+Facts: name, directory, proxies, topics, seed; leaves: topics that it leaves and rejoins; leaving: how likely a round;
 attempts: of a handler; timeout: of a call; boot: see `Client`; die: see `dying`; poison: a body at which its handler
 kills it; clumsy: how often its handler raises; forgetful: without the client's own net against repeats.
 """

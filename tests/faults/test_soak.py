@@ -1,0 +1,57 @@
+"""The soak itself, for seconds: everybody is started, disturbed and healed, and what it tells can be read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import soak
+
+from tests.faults.cast import Cast
+from tests.faults.cluster import ROOT, until
+from tests.faults.sampling import Sample
+
+pytestmark = pytest.mark.faults
+
+
+def test_a_short_soak_has_traffic_and_faults_and_nothing_to_object_to(tmp_path: Path) -> None:
+    words = ["--minutes", "0.1", "--seed", "1", "--directory", str(tmp_path / "soak")]
+    ended = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "soak.py", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "seed 1: scripts/soak --minutes 0.1 --seed 1" in ended.stdout
+    assert "lost 0, repeated 0, order 0, silence 0, foreign 0, halves 0" in ended.stdout
+    told = json.loads((tmp_path / "soak" / "soak.json").read_text())
+    figures = told["figures"]
+    assert told["objections"] == []
+    assert sum(told["faults"].values()) >= 1
+    assert all(count > 20 for count in figures["put"].values())
+    assert all(count > 100 for count in figures["delivered"].values())
+    assert figures["memory"]["s3"]["end"] > 1 << 20
+    assert figures["files"]["s3"]["end"] > 1 << 16
+    assert not (tmp_path / "soak" / "run").exists()
+
+
+def test_who_ends_by_itself_is_objected_to_and_started_again(tmp_path: Path) -> None:
+    with Cast(tmp_path, 1) as cast:
+        cast.look_after()
+        assert cast.objections == []
+        victims = [cast.cluster.servers[0], cast.publishers[0]]
+        for victim in victims:
+            victim.kill()
+        cast.look_after()
+        assert [one.kind for one in cast.objections] == ["died", "died"]
+        victims[0].ready()
+        before = cast.count(victims[1])
+        until(lambda: cast.count(victims[1]) > before, "it puts again")
+
+
+def test_memory_and_stores_beyond_their_bounds_are_objected_to_once() -> None:
+    small = Sample(1.0, memory={"s1": 40 << 20}, files={"s1/server.db": 40 << 20, "clients/a.db": 1 << 30})
+    large = Sample(2.0, memory={"s1": 400 << 20}, files={"s1/server.db": 400 << 20})
+    assert soak.grown([small, small]) == []
+    assert [one.kind for one in soak.grown([small, large, large])] == ["memory", "store"]
