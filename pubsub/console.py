@@ -25,6 +25,31 @@ EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
 
+CLEAN_UP_SECONDS = 1.0
+"""How long a command may take to end after an interrupt."""
+
+_interrupts: list[int] = []
+
+
+def end_when_interrupted() -> None:
+    """Has Ctrl-C end this process whatever it is doing, soon; for the main thread of a process that is ours.
+
+    An interrupt strikes between any two instructions, those that take and give back included, and what is left held may
+    keep the clean-up waiting for ever. All state is durable at every instant, so the clean-up gets a limit.
+    """
+    import signal
+    import threading
+
+    def interrupt(number: int, _: object) -> None:
+        _interrupts.append(number)
+        limit = threading.Timer(CLEAN_UP_SECONDS, os._exit, (EXIT_INTERRUPTED,))
+        limit.daemon = True
+        limit.start()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+
+
 def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code; an error is one line on stderr, never a traceback.
 
@@ -54,6 +79,8 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_ERROR
     except Exception as error:
+        if _interrupts:
+            return EXIT_INTERRUPTED
         # The last resort: a person gets a line, and with PUBSUB_TRACEBACK=1 the place.
         if os.environ.get("PUBSUB_TRACEBACK"):
             raise

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -127,3 +128,36 @@ def test_a_table_is_not_cut_where_there_is_no_terminal(
     table.add_row("x" * 90, "y" * 90)
     console.print_table(table)
     assert "x" * 90 + "   " + "y" * 90 in capsys.readouterr().out
+
+
+STUCK = """
+import sys, threading
+from pubsub import console
+console.end_when_interrupted()
+held = threading.Lock()
+held.acquire()
+try:
+    print("waits", flush=True)
+    held.acquire()
+finally:
+    held.acquire()  # What the interrupt left held, the clean-up waits for.
+"""
+
+
+def test_an_interrupt_ends_a_command_whose_clean_up_hangs() -> None:
+    process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"waits\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_an_interrupt_made_fail_is_an_interrupt_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = application(fails_with(RuntimeError("cannot join")))
+    assert console.run(app, "x", ["--number", "1"]) == 70
+    monkeypatch.setattr(console, "_interrupts", [signal.SIGINT])
+    assert console.run(app, "x", ["--number", "1"]) == 130

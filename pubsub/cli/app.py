@@ -75,4 +75,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         # This process is ours: fewer collections while modules are loaded, and while a server works.
         gc.set_threshold(GARBAGE_THRESHOLD)
+        console.end_when_interrupted()
     return console.run(app, "pubsub", argv)

@@ -5,13 +5,14 @@ when it is done the I/O thread leaves them alone for a short grace: the next cal
 comes does the I/O thread take them back, since what arrives must be handled though nobody waits for it. A caller who
 finds another at the sockets sleeps until that one is done, or has done its work for it.
 
-The lock is what orders the threads' use of the sockets; ZeroMQ asks for no more than that.
+The lock is what orders the threads' use of the sockets; ZeroMQ asks for no more than that. It knows its owner, since an
+interrupt (Ctrl-C) may strike between taking it and the `try` that gives it back: whoever leaves gives back what is his.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import TIMEOUT_MAX, Condition, Lock
+from threading import TIMEOUT_MAX, Condition, Lock, RLock
 
 from pubsub.clock import Clock
 
@@ -30,7 +31,7 @@ class Driving:
 
     def __init__(self, clock: Clock, grace_seconds: float, wake: Callable[[], None]) -> None:
         self._clock, self._grace, self._wake = clock, grace_seconds, wake
-        self._lock = Lock()
+        self._lock = RLock()
         inner = Lock()
         self._for_callers = Condition(inner)
         self._for_thread = Condition(inner)
@@ -40,13 +41,19 @@ class Driving:
         self.callers = 0
 
     def try_take(self) -> bool:
-        """Take the turn if it is free."""
-        return self._lock.acquire(blocking=False)
+        """Take the turn if it is free; not if this thread has it already."""
+        return not self.is_mine() and self._lock.acquire(blocking=False)
+
+    def is_mine(self) -> bool:
+        """Whether this thread has the turn."""
+        # As `Condition` asks it; no variable of ours could be set in the same instant as the lock.
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def give_up(self) -> None:
-        """End a turn that was too short to speak of: a look or a send."""
-        self._lock.release()
-        self._tell()
+        """End a turn that was too short to speak of, a look or a send; nothing where this thread has none."""
+        if self.is_mine():
+            self._lock.release()
+            self._tell()
 
     def caller_takes(self, done: Callable[[], bool], deadline: float) -> bool:
         """Take the turn as a caller.
@@ -58,12 +65,12 @@ class Driving:
         Returns:
             True when this thread has the turn; False when `done()` or too late.
         """
-        if not self._lock.acquire(blocking=False):
+        if not self.try_take():
             with self._for_callers:
                 self.callers += 1
                 try:
                     self._wake()  # The I/O thread sees us and gives way; another caller goes back to sleep.
-                    while not self._lock.acquire(blocking=False):
+                    while not self.try_take():
                         left = deadline - self._clock.monotonic()
                         if left <= 0 or done():
                             return False
@@ -74,11 +81,11 @@ class Driving:
         return True
 
     def caller_gives(self) -> None:
-        """End the turn of a caller."""
-        now = self._clock.monotonic()
-        self._grace_until = now + self._grace
-        self._lock.release()
-        self._tell()
+        """End the turn of a caller; nothing where this thread has none."""
+        if self.is_mine():
+            self._grace_until = self._clock.monotonic() + self._grace
+            self._lock.release()
+            self._tell()
 
     def announce(self) -> None:
         """Let the callers who wait see whether the driver did their work."""
@@ -103,10 +110,11 @@ class Driving:
         with self._for_thread:
             while not stopped():
                 now = self._clock.monotonic()
-                if not self.callers and now >= self._grace_until and self._lock.acquire(blocking=False):
+                free = not self.callers and now >= self._grace_until
+                if free and self._lock.acquire(blocking=False):
                     return True
                 # Special case: a caller drives for long. It is not to be asked again and again; it will say so.
-                self._parked = bool(self.callers) or (self._lock.locked() and now - self._since > self._grace)
+                self._parked = bool(self.callers) or (free and now - self._since > self._grace)
                 # A missed word costs one second at most, never a hang.
                 self._for_thread.wait(1.0 if self._parked else max(self._grace_until - now, self._grace / 4))
                 self._parked = False

@@ -287,12 +287,12 @@ class Messenger:
         if self._driver == get_ident():
             raise CallerError("wait() was called from a callback; the thread that drives the sockets cannot wait")
         while not done() and not self._closed:
-            if self._driving.caller_takes(lambda: self._closed or done(), deadline):
-                try:
+            try:
+                if self._driving.caller_takes(lambda: self._closed or done(), deadline):
                     self._drive(lambda: self._closed or done(), deadline)
-                finally:
-                    self._driving.caller_gives()
-                self._flush_if_free()
+            finally:
+                self._driving.caller_gives()
+            self._flush_if_free()
             if self.clock.monotonic() >= deadline:
                 break
         return done()
@@ -307,8 +307,10 @@ class Messenger:
 
     def _flush_if_free(self) -> None:
         """What was queued, or asked for by `close`, while this thread was about to leave must not wait."""
-        while (self._queue or self._closed) and not self._cleaned and self._driving.try_take():
+        while (self._queue or self._closed) and not self._cleaned and not self._driving.is_mine():
             try:
+                if not self._driving.try_take():
+                    return
                 if self._closed:
                     self._clean()
                 else:
@@ -463,13 +465,13 @@ class Messenger:
         self._driving.stop()
         if self._driver == get_ident():
             return  # Called from a callback: this thread cleans up when its turn ends.
-        if self._thread is not None:
+        if self._thread is not None and self._thread.ident is not None:  # An interrupt may have kept it from starting.
             self._thread.join()
-        if self._driving.caller_takes(lambda: self._cleaned, _FOREVER):
-            try:
+        try:
+            if self._driving.caller_takes(lambda: self._cleaned, _FOREVER):
                 self._clean()
-            finally:
-                self._driving.caller_gives()
+        finally:
+            self._driving.caller_gives()
 
     def _clean(self) -> None:
         """Send what is queued as far as that goes without waiting, and close the sockets. This thread has the turn."""

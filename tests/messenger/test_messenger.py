@@ -463,3 +463,35 @@ def test_a_server_that_is_replaced_by_another_at_its_address_answers_what_is_pen
     make().listen(bound, echo)
     until(lambda: len(answers) == 10)
     assert sorted(answers) == list(range(10))
+
+
+def test_an_interrupt_right_after_a_caller_took_the_turn_gives_it_back(make, monkeypatch):
+    messenger = make()
+    peer = messenger.connect(messenger.listen("tcp://127.0.0.1:0", lambda request: request.reply(b"pong")))
+    takes = messenger._driving.caller_takes
+
+    def interrupted(*arguments):
+        assert takes(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(messenger._driving, "caller_takes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        messenger.wait(lambda: False, time.monotonic() + 20)
+    monkeypatch.undo()
+    answers = []
+    messenger.send(peer, b"ping", lambda peer, contents, frames: answers.append(contents))
+    assert messenger.wait(lambda: bool(answers), time.monotonic() + 20)
+
+
+def test_an_interrupt_while_its_thread_starts_leaves_a_messenger_that_closes(monkeypatch):
+    messenger = Messenger()
+
+    def interrupted(thread):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        messenger.connect("tcp://127.0.0.1:9")
+    monkeypatch.undo()
+    messenger.close()
+    assert messenger.closed
