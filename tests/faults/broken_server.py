@@ -17,7 +17,7 @@ import pubsub.server.core
 import pubsub.server.store
 from pubsub.cli import main
 from pubsub.protocol import Outcome, Status
-from pubsub.server.changes import BatchAppended
+from pubsub.server.changes import BatchAppended, EntryChanged
 from pubsub.server.checkpoint import Checkpointer
 from pubsub.server.core import ServerCore
 from pubsub.server.links import Outgoing
@@ -135,7 +135,10 @@ def fail_to_sync(begin: Path) -> None:
 
 
 def record_syncs(begin: Path) -> None:
-    """FILE.book lists, in order: put N (up to this counter), write, sync (of the log), answer N."""
+    """FILE.book lists, in order: made X, write, sync (of the log), answer X.
+
+    X is `put N`, up to this counter, or `entry N`, the number of a subscription or its end.
+    """
     lines = begin.with_suffix(".book").open("a", buffering=1)
 
     def on_log(word: str) -> Callable[[str], None]:
@@ -143,20 +146,29 @@ def record_syncs(begin: Path) -> None:
 
     _own_disk()
     _File.before_write, _File.after_sync = on_log("write"), on_log("sync")
-    append, outgoing = Store._APPLY[BatchAppended], ServerCore.outgoing
+    append, change_entry = Store._APPLY[BatchAppended], Store._APPLY[EntryChanged]
+    outgoing = ServerCore.outgoing
 
     def recording_append(self: Store, change: BatchAppended) -> object:
-        lines.write(f"put {change.counter + change.count - 1}\n")
+        lines.write(f"made put {change.counter + change.count - 1}\n")
         return append(self, change)
+
+    def recording_change_entry(self: Store, change: EntryChanged) -> object:
+        lines.write(f"made entry {change.number}\n")
+        return change_entry(self, change)
 
     def recording_outgoing(self: ServerCore, now: float) -> list[Outgoing]:
         messages = outgoing(self, now)
         for out in messages:
-            if isinstance(out.message, Status) and out.message.outcome is Outcome.SUCCESS and out.message.last > 0:
-                lines.write(f"answer {out.message.last}\n")
+            if isinstance(out.message, Status) and out.message.outcome is Outcome.SUCCESS:
+                if out.message.last > 0:
+                    lines.write(f"answer put {out.message.last}\n")
+                if out.message.number > 0:
+                    lines.write(f"answer entry {out.message.number}\n")
         return messages
 
     Store._APPLY[BatchAppended] = recording_append
+    Store._APPLY[EntryChanged] = recording_change_entry
     _patch(ServerCore, "outgoing", recording_outgoing)
 
 

@@ -87,25 +87,25 @@ def test_a_server_whose_files_may_not_grow_stops_without_an_answer_and_recovers(
     assert bob.get("a", timeout=0.2) is None
 
 
-def unsynced_answers(book: Path) -> int:
-    """How many successes were answered before the put's commit was written and synced."""
-    unwritten: list[int] = []
-    unsynced: list[int] = []
-    out = 0
-    waiting: set[int] = set()
+def unsynced_answers(book: Path) -> dict[str, int]:
+    """Of puts and of entries: how many successes were answered before the commit was written and synced."""
+    unwritten: list[str] = []
+    unsynced: list[str] = []
+    out = {"put": 0, "entry": 0}
+    waiting: set[str] = set()
     for line in book.read_text().splitlines():
-        word, _, number = line.partition(" ")
-        if word == "put":
-            unwritten.append(int(number))
-            waiting.add(int(number))
+        word, _, what = line.partition(" ")
+        if word == "made":
+            unwritten.append(what)
+            waiting.add(what)
         elif word == "write":
             unsynced += unwritten
             unwritten.clear()
         elif word == "sync":
             waiting -= set(unsynced)
             unsynced.clear()
-        elif int(number) in waiting:
-            out += 1
+        elif what in waiting:
+            out[what.split()[0]] += 1
     return out
 
 
@@ -118,15 +118,19 @@ def test_every_success_is_preceded_by_a_sync_of_what_it_says(
     begin = tmp_path / "begin"
     cluster.run(1, 1, entry=broken(breakage, "record_syncs", file=begin))
     begin.touch()
-    with cluster.client("alice") as alice:
+    with cluster.client("alice") as alice, cluster.client("bob") as bob:
         for _ in range(20):
             alice.put("a", b"x", wait=False)
             alice.put_many("b", [b"y"] * 10)
+            bob.subscribe("a")
+            bob.unsubscribe("a")
         alice.flush()
     book = begin.with_suffix(".book")
     lines = book.read_text().splitlines()
-    assert sum(line.startswith("answer") for line in lines) >= 20
-    assert (unsynced_answers(book) == 0) == right
+    found = unsynced_answers(book)
+    for what in ("put", "entry"):
+        assert sum(line.startswith(f"answer {what}") for line in lines) >= 20
+        assert (found[what] == 0) == right
 
 
 # Copies
