@@ -8,7 +8,7 @@
     split       each proxy hears other servers only; a new topic comes to be owned twice, and they hear all again
     move        `pubsub topic move`
     drain       `pubsub server drain`, later with --stop
-    full disk   a server's store may not grow, and a subscriber hoards until puts are refused; then it takes all
+    full disk   a server's store may not grow far, and a subscriber hoards until puts are refused; then it takes all
     power cut   everybody who is not spared is killed at once; clients come back in another boot of their host
 
 A fault is a generator: it yields how many seconds until it is to go on.
@@ -50,8 +50,8 @@ GAP_SECONDS: Final = 4.0
 SPLITS_MAX: Final = 24
 """Each makes a topic, and topics stay."""
 
-ROOM_BYTES: Final = 4 << 20
-"""How much a store may still grow whose disk is to become full."""
+DISK_BYTES: Final = 12 << 20
+"""How large the disk of a server is that is to become full."""
 
 BULK_MAX: Final = 400
 HOARD_SECONDS: Final = 30.0
@@ -251,10 +251,9 @@ class Disorder:
         owner = self._owner(BULK)
         if owner is None:
             return
-        path = self._cast.cluster.directory / owner.name / "server.db"
         with self._hold(owner.name):
             owner.kill()
-            self._cast.start(owner, "--store-bytes-max", str(path.stat().st_size + ROOM_BYTES))
+            self._cast.start(owner, "--store-bytes-max", str(DISK_BYTES))
             hoard = threading.Thread(target=self._hoard, daemon=True)
             hoard.start()
             while hoard.is_alive():
