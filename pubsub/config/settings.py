@@ -56,7 +56,7 @@ class ServerSettings(LivenessSettings):
 
     Attributes:
         id: its name.
-        bind: where other servers connect.
+        bind: where other servers connect; port 0: one that is free, and after a restart the same, if it still is.
         advertise: the address it tells them; None: what it is bound to.
         proxies: the addresses of all proxies' server side.
         directory: where its store lives; one server at a time.

@@ -9,7 +9,8 @@ A table, state by what arrives:
 
 Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which
 the receiver answers with `done` where it has joined the log already. A topic that is frozen stays so until some server
-says it has joined it, or the one it was meant for says it never will.
+says it has joined it, or the one it was meant for says it never will. Where that one is silent and another address is
+named, that one is asked: the receiver may have come back there, or somebody may hold what it had joined.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ RETRY_SECONDS: Final = 0.5
 RETRY_SECONDS_MAX: Final = 5.0
 OFFER_TRIES_MAX: Final = 8
 """Offers without an answer after which a topic that is not frozen is kept; a proxy asks again."""
+
+SILENT_TRIES: Final = 3
+"""Tries without an answer after which the receiver may have gone elsewhere."""
 
 GIFTS_MAX: Final = 4
 """Topics that are given at the same time; others wait."""
@@ -58,6 +62,7 @@ class Gift:
         total: how many there are, once all were made.
         behind: the last answer was for a chunk that the receiver had acknowledged already.
         hungry: whether the window may have room.
+        question: the ID of an offer to another address, `elsewhere`, than that of the silent receiver; "" for none.
     """
 
     topic: str
@@ -73,6 +78,8 @@ class Gift:
     total: int | None = None
     behind: bool = False
     hungry: bool = False
+    question: str = ""
+    elsewhere: str = ""
     tries: int = 0
     retry_at: float = 0.0
     wait: float = RETRY_SECONDS
@@ -130,6 +137,28 @@ class Giving:
         self.gifts.pop(topic, None)
         return True
 
+    def ask(self, topic: str, address: str) -> None:
+        """Where the receiver of a frozen topic is silent, see whether it is at this address now.
+
+        Only the server that was offered the topic may be given it, since it may have joined it and not been heard; but
+        whoever says that it has the log ends the matter.
+        """
+        gift = self.gifts.get(topic)
+        if gift is None or not gift.frozen or gift.address == address or gift.tries < SILENT_TRIES:
+            return
+        gift.question, gift.elsewhere = self._new_id(), address
+        self.out.append((address, Transfer(self._sender, topic, "offer", gift.question, 0, gift.log)))
+
+    def _answered_elsewhere(self, gift: Gift, message: Transfer, now: float) -> None:
+        if message.step == "done":
+            del self.gifts[gift.topic]
+            self._given(gift.topic, message.sender, gift.elsewhere)
+        elif message.step == "accepted" and message.sender == gift.server:
+            gift.address, gift.question, gift.transfer = gift.elsewhere, "", self._new_id()
+            gift.tries, gift.wait = 0, RETRY_SECONDS
+            self._freeze(gift.topic, gift.address)
+            self._send_offer(gift, now)
+
     def _new_id(self) -> str:
         return f"{self._random.getrandbits(64):016x}"
 
@@ -152,6 +181,9 @@ class Giving:
     def answered(self, message: Transfer, now: float) -> None:
         """The receiver's next step."""
         gift = self.gifts.get(message.topic)
+        if gift is not None and gift.question == message.transfer:
+            self._answered_elsewhere(gift, message, now)
+            return
         if gift is None or gift.transfer != message.transfer:
             return
         gift.tries, gift.wait, gift.server = 0, RETRY_SECONDS, message.sender

@@ -88,16 +88,20 @@ class Moves:
     def merge(self, message: Merge, now: float) -> None:
         """MERGE, from a proxy or an operator: offer the topic to the server at the address.
 
-        One that is out of date does nothing: the topic is not held, is on its way, or the other's log is joined.
+        One that is out of date does nothing: the topic is not held, is on its way to one that is heard, or the other's
+        log is joined.
         """
         core = self._core
         topic = core.topics.get(message.topic)
-        if topic is None or topic.frozen or message.address == core.links.address:
+        if topic is None or message.address == core.links.address:
             return
         if core.quarantine.holds(message.topic):
             return
         if not is_endpoint(message.address):
             core.counters["malformed"] += 1
+            return
+        if topic.frozen:
+            self.giving.ask(topic.name, message.address)
             return
         if message.log and (message.log in topic.absorbed or message.log in topic.logs):
             return

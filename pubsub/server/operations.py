@@ -73,6 +73,7 @@ class Operations:
             core.answer(origin, Outcome.REFUSED, reason="quarantined")
         elif topic.frozen:
             same = topic.frozen == asked.address
+            core.moves.giving.ask(topic.name, asked.address)
             core.answer(origin, Outcome.SUCCESS if same else Outcome.MOVED, reason=topic.frozen)
         elif asked.address == core.links.address:
             core.answer(origin, Outcome.SUCCESS, reason="it_is_here")

@@ -18,9 +18,10 @@ import zmq
 
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import ConfigurationError, StorageError
+from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.sockets import Wakeup, open_dealer, open_router, receive, send
 from pubsub.protocol.names import check_id
+from pubsub.server.changes import NoteKept
 from pubsub.server.checkpoint import Checkpointer, grow_log
 from pubsub.server.database import translate
 from pubsub.server.links import LISTENER
@@ -38,6 +39,9 @@ TRANSFER_DRAIN_MAX: Final = 8
 
 PEER_SECONDS: Final = 10.0
 """Silence of another server after which the link to it is made anew."""
+
+PORT: Final = "port"
+"""The name of the note that says which port it had."""
 
 GOODBYE_MS: Final = 200
 """How long a stopping server's last messages may take to leave."""
@@ -80,7 +84,7 @@ class ServerProcess:
         settings = check_settings(self.settings)
         self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
         self._closers.append(self._store.close)
-        self._listener, self.address = open_router(self._context, settings.bind)
+        self._listener, self.address = self._listen(settings.bind)
         self._closers.append(lambda: self._listener.close(0))
         reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
         self._serving = Serving(
@@ -106,6 +110,30 @@ class ServerProcess:
         for proxy in settings.proxies:
             self._dealers.append(open_dealer(self._context, proxy))
             self._poller.register(self._dealers[-1], zmq.POLLIN)
+
+    def _listen(self, bind: str) -> tuple[zmq.Socket[bytes], str]:
+        """Bind; where the port is left to chance, to the one it had before, if that is free.
+
+        A server that was giving a topic to this one when it died knows no other address to go on with.
+        """
+        if not bind.startswith("tcp://") or bind[-2:] not in {":0", ":*"}:
+            return open_router(self._context, bind)
+        before = self._store.notes().get(PORT)
+        if isinstance(before, int):
+            with contextlib.suppress(ConfigurationError):
+                return open_router(self._context, f"{bind[:-1]}{before}")
+        listener, address = open_router(self._context, bind)
+        try:
+            with self._translated():
+                self._store.begin()
+                self._store.apply([NoteKept(PORT, int(address.rpartition(":")[2]))])
+                self._store.commit()
+        except StoreFull:  # What is there can be served all the same.
+            self._store.roll_back()
+        except BaseException:
+            listener.close(0)
+            raise
+        return listener, address
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

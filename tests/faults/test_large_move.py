@@ -1,4 +1,4 @@
-"""A topic that is larger than what its servers may take into memory moves, and nobody misses anything meanwhile."""
+"""Topics on their way that take a while: larger than what servers may take into memory, and killed in the midst."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.checker import check
 from tests.faults.cluster import Cluster, Process, until
+from tests.faults.finish import put_end
+from tests.faults.history import Putting, Taking
 from tests.faults.watch import Watch
+from tests.faults.wire import Wire
 
 pytestmark = pytest.mark.faults
 
@@ -59,3 +63,36 @@ def test_a_large_topic_moves_in_pieces_while_both_servers_are_heard_and_serve_ot
     while got < count:
         got += len(bob.get_many("large", count, timeout=20.0))
     assert bob.get("large", timeout=0.2) is None
+
+
+@pytest.mark.parametrize("role", ["giver", "taker", "proxy"])
+def test_who_is_killed_while_a_topic_is_on_its_way_goes_on_with_it(cluster: Cluster, role: str) -> None:
+    cluster.run(2, 2)
+    taking = Taking(cluster.client("bob"))
+    taking.intend("a", True)
+    putting = Putting(cluster.client("alice"), "alice", padding=len(BODY))
+    for _ in range(16):
+        putting.put_many("a", 16)
+    victims = {"proxy": cluster.proxies[0]}
+    for server in cluster.servers:
+        victims["giver" if "a" in cluster.report(server.name)["topics"] else "taker"] = server
+    giver, taker = victims["giver"].name, victims["taker"].name
+    words = ["topic", "move", "a", "--to", taker, "--wait", "30", "--yes"]
+    operator = cluster.process("operator", "-m", "pubsub", *words, "--proxy", cluster.addresses[1]).start()
+    with Wire(cluster.addresses[1]) as wire:
+        until(lambda: wire.report(giver)["topics"]["a"]["frozen"], "it is on its way")
+    victims[role].kill()
+    for _ in range(3):
+        putting.put("a", wait=False)
+    victims[role].start()
+    assert operator.wait() == 0, operator.errors.read_text()
+    with Watch(cluster.addresses) as watch:
+        until(lambda: watch.settled(["a"], 2), "one server has it")
+        assert watch.holders(0)["a"] == [taker]
+    putting.flush()
+    putting.put("a")
+    put_end(cluster, ["a"])
+    taking.drain("a")
+    for client in cluster.clients:
+        client.close()
+    assert check([cluster.state("alice")], [cluster.state("bob")]) == []

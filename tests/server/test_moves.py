@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -50,7 +51,7 @@ class Pair:
         if step in self.lose:
             return
         if isinstance(out.link, str):
-            to = next(server for server, address in ADDRESS.items() if address == out.link)
+            to = next((server for server, address in ADDRESS.items() if address == out.link), "nobody")
             if to in self.stages:
                 origin = Origin(LISTENER, name.encode(), out.source)
                 self.stages[to].core.handle(origin, out.message, self.stages[to].now)
@@ -260,6 +261,56 @@ def test_a_merge_that_is_out_of_date_does_nothing(pair: Pair) -> None:
     pair.merge("s2", "s1")
     pair.turns()
     assert pair.holders() == ["s1"]
+
+
+def come_back_at(pair: Pair, name: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server is started again and has another address."""
+    monkeypatch.setitem(ADDRESS, name, address)
+    pair[name].settings = replace(pair[name].settings, advertise=address)
+    pair[name].restart()
+
+
+@pytest.mark.parametrize("lost", ["chunk", "commit", "done"])
+def test_a_receiver_that_comes_back_at_another_address_is_given_the_rest_there(
+    pair: Pair, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split(pair)
+    pair.lose = {lost}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    come_back_at(pair, "s1", "tcp://127.0.0.1:21", monkeypatch)
+    pair.lose = set()
+    pair.turns(20)
+    assert pair.holders() == ["s1", "s2"]
+    pair.merge("s2", "s1")  # Proxies say it again, as long as there are two holders.
+    pair.turns(20)
+    assert pair.holders() == ["s1"]
+    assert take(pair["s1"], "bob") == [b"alice1", b"alice2", b"carl1", b"carl2"]
+    assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
+
+
+def test_a_topic_is_not_given_to_another_server_than_the_silent_one_it_was_offered_to(tmp_path: Path) -> None:
+    """That one may have joined it."""
+    pair = Pair(tmp_path, "s1", "s2", "s3")
+    split(pair)
+    pair["s3"].ask(Subscribe("dan", "t", 5, 5))
+    pair.lose = {"done"}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    assert pair["s1"].core.counters["topics joined"] == 1
+    pair.lose = set()
+    away = pair.stages.pop("s1")
+    for _ in range(3):
+        pair.turns(10)
+        pair.merge("s2", "s3")
+    pair.turns(10)
+    assert pair.holders() == ["s2", "s3"]
+    assert pair["s2"].core.topics["t"].frozen == ADDRESS["s1"]
+    assert pair["s3"].core.counters["topics joined"] == 0
+    pair.stages["s1"] = away
+    pair.turns(30)
+    assert pair.holders() == ["s3", "s1"]
+    pair.close()
 
 
 def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -238,6 +239,24 @@ def test_a_second_server_on_the_directory_is_refused(run: Callable[..., Running]
     with pytest.raises(StoreInUse):
         Running(tmp_path, proxy)
     assert proxy.ask(put("t", 1)).outcome is Outcome.SUCCESS
+
+
+def test_a_server_comes_back_at_the_port_it_had_if_that_is_free(
+    tmp_path: Path, run: Callable[..., Running], proxy: Proxy
+) -> None:
+    """Whoever was giving it a topic knows no other address."""
+    first = run()
+    before = first.process.address
+    first.stop()
+    second = run()
+    assert second.process.address == before
+    second.stop()
+    with socket.create_server(("127.0.0.1", int(before.rpartition(":")[2]))):
+        third = run()
+        assert third.process.address != before
+        elsewhere = third.process.address
+        third.stop()
+    assert run().process.address == elsewhere
 
 
 def test_an_address_in_use_leaves_the_store_free(tmp_path: Path, proxy: Proxy) -> None:
