@@ -163,6 +163,34 @@ class View:
             raise NotHeard(f"server {server} is not heard by any proxy")
         return found
 
+    def addresses(self, server: str) -> set[str]:
+        """Where other servers reached a server, heard or not."""
+        return {str(facts["address"]) for _, facts in self._servers(server)} - {""}
+
+    def address_of_store(self, store: str) -> str:
+        """Where the server of a store was reached, "" where no proxy knows."""
+        servers = (facts for report in self.answered.values() for facts in report["servers"])
+        return next((str(facts["address"]) for facts in servers if facts["store"] == store), "")
+
+    def given_up(self, topic: str, server: str) -> set[Holder]:
+        """What was given up of a topic at a server, as some proxy remembers."""
+        return {
+            Holder(row["server"], row["store"], row["log"])
+            for report in self.answered.values()
+            for row in report["abandoned"]
+            if row["topic"] == topic and row["server"] == server
+        }
+
+    def doubted(self, topic: str, server: str) -> bool:
+        """Whether a server may hold a topic without having said so."""
+        doubts = (row for report in self.answered.values() for row in report["doubts"])
+        return any(row["topic"] == topic and server in row["servers"] for row in doubts)
+
+    def live(self) -> list[str]:
+        """The servers that some proxy hears."""
+        servers = {facts["id"] for report in self.answered.values() for facts in report["servers"] if facts["alive"]}
+        return sorted(servers)
+
     def draining(self, server: str) -> bool:
         """Whether a server takes no new topics."""
         return any(facts["draining"] for _, facts in self._servers(server))
@@ -223,8 +251,11 @@ def cluster(
         yield Cluster(messenger, loaded.settings.proxies, patience, seconds)
 
 
-def confirm(gives_up: str, yes: bool) -> None:
+def confirm(gives_up: str, yes: bool, word: str = "") -> None:
     """Say what is given up, and ask, unless `yes`.
+
+    Args:
+        word: to be typed as well, so that a yes given too fast is not enough.
 
     Raises:
         NotConfirmed: the answer was no, or there was nobody to ask.
@@ -234,6 +265,8 @@ def confirm(gives_up: str, yes: bool) -> None:
     typer.echo(gives_up, err=True)
     try:
         agreed = typer.confirm("Go on?", err=True)
+        if agreed and word:
+            agreed = typer.prompt(f"This cannot be undone. Type {word} to go on", err=True) == word
     except typer.Abort:
         agreed = False
     if not agreed:

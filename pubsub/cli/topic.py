@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pubsub import console
-from pubsub.cli.operating import Cluster, View, cluster, confirm
+from pubsub.cli.operating import Cluster, Holder, View, cluster, confirm
 from pubsub.errors import NotKnown, NotNow, Unavailable
-from pubsub.protocol.messages import Outcome
+from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id, check_topic
 
 app = typer.Typer(name="topic", rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -142,4 +142,97 @@ def unsubscribe(
         as_json,
         {"topic": name, "subscriber": subscriber, "server": owner, "given_up": waiting},
         f"{subscriber} is not subscribed to {name} any more; {waiting:,} records were given up",
+    )
+
+
+@app.command()
+def abandon(
+    name: Topic,
+    server: Annotated[str, typer.Option("--server", metavar="ID", help="The server whose holding is given up.")],
+    proxies: Proxies = None,
+    proxies_file: ProxiesFile = None,
+    config: Config = None,
+    patience: Patience = 2.0,
+    wait: Wait = 60.0,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give up what a lost server holds of a topic, so that those who had history there go on without it.
+
+    What only that server has is lost, and stays so if it comes back: it is set aside there, and can be exported. All
+    proxies must answer, and none may hear the server. Repeat it where it was interrupted.
+    """
+    check_topic(name)
+    check_id("server ID", server)
+    with cluster(proxies, proxies_file, config, patience, wait) as found:
+        view = found.look(name)
+        _may_give_up(view, name, server, patience)
+        reports = {one: found.server_report(one, view)["topics"].get(name, {}) for one in view.live()}
+        lost = _lost(view, name, server, reports)
+        waiting = {one for one, facts in reports.items() if facts.get("frozen") in view.addresses(server) and facts}
+        if not lost and not waiting:
+            raise NotKnown(f"nobody knows of topic {name} at server {server}: there is nothing to give up")
+        confirm(
+            f"What server {server} holds of topic {name} is given up for good: records that only it has are lost, and"
+            " puts and subscriptions that were made only there begin anew elsewhere. If it comes back, what it holds"
+            " of the topic is set aside.",
+            yes,
+            word=name,
+        )
+        for holder in lost:
+            address = view.address_of_store(holder.store)
+            _give_up(found, name, holder, address)
+            for one in view.live():
+                facts = {"server": server, "address": address, "log": holder.log, "store": holder.store}
+                found.operate(one, view, "abandoned", topic=name, **facts)
+        for one in waiting:
+            for address in view.addresses(server):
+                found.operate(one, view, "abandoned", topic=name, server=server, address=address)
+        found.wait(lambda: _is_given_up(found.look(name), name, server, lost), "abandon", name)
+    logs = sorted(holder.log for holder in lost if holder.log)
+    console.report(
+        as_json,
+        {"topic": name, "server": server, "logs": logs, "taken_back": sorted(waiting)},
+        f"{name} is given up at {server}" + (f"; {', '.join(sorted(waiting))} took it back" if waiting else ""),
+    )
+
+
+def _may_give_up(view: View, name: str, server: str, patience: float) -> None:
+    if view.silent:
+        silent = "; ".join(f"{address}: {reason}" for address, reason in view.silent.items())
+        raise Unavailable("abandon", name, patience, f"every proxy must answer, and one did not: {silent}")
+    if view.hearing(server):
+        raise NotNow(f"server {server} is heard by a proxy: nothing of it is given up while it is")
+
+
+def _lost(view: View, name: str, server: str, reports: dict[str, Any]) -> set[Holder]:
+    """The logs that are to be named dead: as proxies know them, or only servers that were told of them."""
+    known = {holder for holder in view.holders(name) if holder.server == server} | view.given_up(name, server)
+    told = {log for facts in reports.values() for log, other in facts.get("rivals", {}).items() if other == server}
+    lost = known | {Holder(server, "", log) for log in told - {holder.log for holder in known}}
+    return lost or ({Holder(server, "", "")} if view.doubted(name, server) else set())
+
+
+def _give_up(found: Cluster, name: str, holder: Holder, address: str) -> None:
+    facts = {"server": holder.server, "store": holder.store, "log": holder.log, "address": address}
+    failed = []
+    for proxy, answer in found.operate_all("abandon", topic=name, **facts).items():
+        if isinstance(answer, Status) and answer.outcome is Outcome.BUSY:
+            raise NotNow(f"server {holder.server} is heard by a proxy again: repeat this if it is lost all the same")
+        if not isinstance(answer, Status) or answer.outcome is not Outcome.SUCCESS:
+            reason = answer if isinstance(answer, str) else answer.reason.replace("_", " ") or str(answer.outcome)
+            failed.append(f"{proxy}: {reason}")
+    if failed:
+        raise Unavailable(
+            "abandon", name, found.patience, f"not durable at every proxy, repeat it: {'; '.join(failed)}"
+        )
+
+
+def _is_given_up(view: View, name: str, server: str, lost: set[Holder]) -> bool:
+    dead = {holder.log for holder in lost} - {""}
+    return all(
+        dead <= {row["log"] for row in report["abandoned"] if row["topic"] == name}
+        and not view.doubted(name, server)
+        and not any(h["server"] == server for row in report["topics"] if row["topic"] == name for h in row["holders"])
+        for report in view.answered.values()
     )

@@ -202,17 +202,17 @@ class ProxyCore:
         """OPERATE for this proxy itself."""
         if asked.action != "abandon":
             self.outbox.refuse(client, prefix, f"{asked.action}_is_no_action_of_a_proxy")
-        elif not (asked.topic and asked.server and asked.log and asked.store):
-            self.outbox.refuse(client, prefix, "abandon_needs_topic_server_store_and_log")
+        elif not (asked.topic and asked.server):
+            self.outbox.refuse(client, prefix, "abandon_needs_topic_and_server")
         elif self.outbox.suspended or now < self.servers.starts_at:
             self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, self.outbox.suspended or STARTING)
         elif any(
-            server.id == asked.server or server.store == asked.store or server.topics.get(asked.topic) == asked.log
+            asked.server == server.id or asked.store == server.store or server.topics.get(asked.topic) == asked.log
             for server in self.table.alive(now)
         ):
             self.outbox.answer(client, prefix, Outcome.BUSY, f"server_{asked.server}_is_heard", asked.server)
         elif self.table.give_up(DeadLog(asked.topic, asked.log, asked.server, asked.store, asked.address)):
-            text = f"topic {asked.topic} of server {asked.server} was given up, with log {asked.log}"
+            text = f"topic {asked.topic} of server {asked.server} was given up, with log {asked.log or 'unknown'}"
             self.notices.say(f"dead {asked.log}", text, now)
             self.outbox.answer(client, prefix, Outcome.SUCCESS)
         else:

@@ -5,6 +5,7 @@
                 draining
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
     abandoned   topic, log, server, store: logs that were given up, ABANDONED_MAX at most
+    doubts      topic, servers: they may hold it without having said so; they are not heard
     topics_total, counters, warnings (what is wrong now), notices (what was said lately: seconds_ago, text)
 
 `silence_seconds` is null and `proxies` empty for a server that was not heard since the proxy started. A topic that was
@@ -54,6 +55,11 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
         "servers": [_server(s, now) for s in sorted(table.servers.values(), key=lambda s: (s.id, s.store))],
         "topics": [row for row in islice(_topics(table, topic, now), TOPICS_MAX) if topic in {"", row["topic"]}],
         "abandoned": list(islice(_abandoned(table, topic), ABANDONED_MAX)),
+        "doubts": [
+            {"topic": name, "servers": sorted(server.id for server in servers)}
+            for name, servers in islice(table.doubts.items(), ABANDONED_MAX)
+            if topic in {"", name}
+        ],
         "topics_total": len(table),
         "counters": facts.counters,
         "warnings": list(islice(_warnings(table, facts, now), WARNINGS_MAX)),
@@ -121,6 +127,9 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
         for topic in server.dead if server.alive(now) else ():
             yield f"server {server.id} came back with topic {topic}, which was given up there: it is set aside"
     yield from table.stale.values()
+    for topic, servers in table.doubts.items():
+        names = ", ".join(sorted(server.id for server in servers))
+        yield f"topic {topic} may be held by {names} too, not heard: it is not whole until then, or pubsub topic abandon"
     if not table.room():
         yield f"no room for another topic: topics_max = {table.topics_max}"
     for topic, holders in table.contested.items():

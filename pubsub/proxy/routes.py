@@ -119,7 +119,7 @@ class RoutesStore:
         )
         sound = sound and all(
             all(isinstance(word, str) for word in astuple(row))
-            and (is_topic(row.topic) and is_hex(row.log) and is_id(row.server) and is_hex(row.store))
+            and (is_topic(row.topic) and is_hex(row.log) and is_id(row.server) and (not row.store or is_hex(row.store)))
             for row in dead
         )
         if not sound:

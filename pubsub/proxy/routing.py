@@ -8,7 +8,9 @@ forwards anything that came after.
 
 A topic that nobody holds is assigned to the live server with the fewest topics, those just assigned included; ties go
 to the smallest ID (the paper, section 3). An assignment is tentative, kept in memory, until the server announces the
-topic; it is replaced if that server dies first, and forgotten when nobody used it for a while.
+topic; it is replaced if that server dies first, and forgotten when nobody used it for a while. But
+what was forwarded to it may have made the topic there, and the announcement been lost: until that server says all it
+holds, nobody is told that the topic is whole.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class DeadLog:
     """A log that operators gave up, with the holder whose it was: it must not come back.
 
     Attributes:
-        server, store, address: the holder's; the address is "" where it was not known.
+        server, store, address: the holder's; store and address are "" where they were not known.
     """
 
     topic: str
@@ -184,6 +186,8 @@ class RoutingTable:
         self.tentative: dict[str, _Assignment] = {}
         self.dead: dict[str, dict[str, DeadLog]] = {}
         """Logs that were given up, by topic and log."""
+        self.doubts: dict[str, set[Server]] = {}
+        """Servers that were given a topic, and may have made it without this proxy having heard."""
         self.stale: dict[str, str] = {}
         """Stores whose last announcement was that of an older copy, and what is to be said of them."""
 
@@ -281,8 +285,26 @@ class RoutingTable:
                 self.changes.holders[topic, server.store] = log
         return over
 
+    def settle_doubts(self, server: Server) -> None:
+        """The server has said all it holds."""
+        for topic in [topic for topic, servers in self.doubts.items() if server in servers]:
+            self._settle_doubt(topic, server)
+
+    def _settle_doubt(self, topic: str, server: Server) -> None:
+        self.doubts[topic].discard(server)
+        if not self.doubts[topic]:
+            del self.doubts[topic]
+
     def give_up(self, dead: DeadLog) -> bool:
-        """Forget a holder of a topic, and remember that its log must not come back; False where no more fit."""
+        """Forget a holder of a topic, and remember that its log must not come back; False where no more fit.
+
+        Args:
+            dead: without a log where it is only in doubt whether that server holds the topic.
+        """
+        for server in [one for one in self.doubts.get(dead.topic, ()) if dead.server == one.id]:
+            self._settle_doubt(dead.topic, server)
+        if not dead.log:
+            return True
         logs = self.dead.setdefault(dead.topic, {})
         if dead.log not in logs and sum(map(len, self.dead.values())) >= DEAD_MAX:
             return False
@@ -376,6 +398,7 @@ class RoutingTable:
             return None
         server = min(live, key=lambda one: (len(one.topics) + one.assigned, one.id, one.store))
         if assignment is not None:
+            self._doubt(topic, assignment.server)
             self._unassign(topic)
         self.tentative[topic] = _Assignment(server, now)
         server.assigned += 1
@@ -388,7 +411,14 @@ class RoutingTable:
     def expire(self, now: float) -> None:
         """Forget the assignments that nobody used for TENTATIVE_SECONDS."""
         for topic in [t for t, a in self.tentative.items() if now - a.used >= TENTATIVE_SECONDS]:
+            server = self.tentative[topic].server
+            if not server.alive(now):
+                self._doubt(topic, server)
             self._unassign(topic)
+
+    def _doubt(self, topic: str, server: Server) -> None:
+        if topic in self.doubts or len(self.doubts) < TENTATIVE_MAX:
+            self.doubts.setdefault(topic, set()).add(server)
 
     def _unassign(self, topic: str) -> None:
         self.tentative.pop(topic).server.assigned -= 1
@@ -397,10 +427,12 @@ class RoutingTable:
         """All holders of the topic that are known, dead ones included, as a STATUS names them; `but`: without it."""
         return ",".join(format_holder(one.id, one.topics[topic]) for one in self.holders(topic) if one is not but)
 
-    def undecided(self, server: Server, topics: Iterable[str], now: float) -> bool:
-        """Whether one of the topics was given to another live server, which may be making it just now."""
+    def undecided(self, server: Server, topics: Iterable[str]) -> bool:
+        """Whether one of the topics was given to another server, which may be making it just now, or has made it."""
+        if len(self.doubts) >= TENTATIVE_MAX:
+            return True
         return any(
-            assignment.server is not server and assignment.server.alive(now)
-            for assignment in map(self.tentative.get, topics)
-            if assignment is not None
+            (topic in self.tentative and self.tentative[topic].server is not server)
+            or (topic in self.doubts and self.doubts[topic] != {server})
+            for topic in topics
         )

@@ -148,6 +148,8 @@ class Servers:
         )
         complete = not said.partial or (server.complete and follows(server, said))
         self._admit(server, link, said, now)
+        if not said.partial and self._table.doubts:
+            self._table.settle_doubts(server)
         self._counters["announcements"] += 1
         if not (same or over):
             left_out = self._table.update(server, topics) if said.partial else self._table.replace(server, topics)
@@ -268,7 +270,7 @@ class Servers:
             reason = "topics_max_is_reached"
         elif any(not one.complete for one in self._table.alive(now)):
             reason = "an_announcement_is_missing"
-        elif self._table.undecided(server, topics, now):
+        elif self._table.undecided(server, topics):
             reason = "topic_was_just_assigned"
         else:
             self._counters["whole_answered"] += 1

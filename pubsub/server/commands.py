@@ -41,6 +41,9 @@ def start(loaded: Loaded[ServerSettings]) -> None:
 def export_command(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Directory to write to.")],
     data: Store,
+    quarantined: Annotated[
+        bool, typer.Option("--quarantined", help="Write the topics that were given up here and set aside, instead.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a stopped server's topics as a directory tree.
@@ -49,7 +52,7 @@ def export_command(
     """
     from pubsub.server.export import export_tree
 
-    count = export_tree(data, target)
+    count = export_tree(data, target, aside=quarantined)
     console.report(as_json, {"exported": str(target), "count": count}, f"exported {count:,} messages to {target}")
 
 

@@ -148,8 +148,8 @@ class ServerCore:
         self._count_change = True
         self._change_stored = self.change
         self._delivered_bytes = 0
-        self._reported = 0.0, b""
         self.named = Named(self)
+        self._reported = 0.0, b""
         self.sinks = Sinks(self, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
         self.moves = Moves(self, random, now)
         self.operations = Operations(self, loaded.notes)
@@ -289,9 +289,7 @@ class ServerCore:
             return
         topic = topic or self.create(put.topic)
         self._append(topic, self.publisher_number(name), put, now)
-        status = Status(
-            self.settings.id, Outcome.SUCCESS, last=put.counter + put.count - 1, log=topic.open.id
-        )
+        status = Status(self.settings.id, Outcome.SUCCESS, last=put.counter + put.count - 1, log=topic.open.id)
         if put.cumulative:
             place = self._taken.setdefault((origin.link, origin.origin, put.topic, name), len(self._answers))
             if place < len(self._answers):  # `last` says of the puts before, taken in this loop too, all there is.

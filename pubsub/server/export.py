@@ -69,12 +69,14 @@ Range = tuple[str, int, int]
 """Offsets [low, stop) of a log."""
 
 
-def export_tree(directory: Path, target: Path) -> int:
+def export_tree(directory: Path, target: Path, *, aside: bool = False) -> int:
     """Write a stopped server's store as `target`/server_ID; the store is not changed.
 
     Args:
         directory: the server's.
         target: where to make the tree; made if it is not there.
+        aside: write the topics that were set aside, and not those that are served. Where there are several of one name,
+            all but the newest are named after their open log as well.
 
     Returns:
         How many messages were written.
@@ -95,7 +97,12 @@ def export_tree(directory: Path, target: Path) -> int:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         publishers = store.publishers()
-        count = sum(_export_topic(store, topic, publishers, part / file_name(topic.name)) for topic in store.topics())
+        topics = list(store.topics(aside=aside))
+        newest = {topic.name: topic.number for topic in topics}
+        count = 0
+        for topic in topics:
+            name = topic.name if topic.number == newest[topic.name] else f"{topic.name[:60]}~{topic.open.id}"
+            count += _export_topic(store, topic, publishers, part / file_name(name))
         part.rename(root)
         return count
 

@@ -38,7 +38,7 @@ TRANSFER_DRAIN_MAX: Final = 8
 """Messages taken from other servers before the loop commits: chunks are large, and clients wait."""
 
 PEER_SECONDS: Final = 10.0
-"""Silence of another server after which the link to it is made anew."""
+"""Silence of another server after which the link to it is made anew, or after twice as long given up."""
 
 PORT: Final = "port"
 """The name of the note that says which port it had."""
@@ -181,6 +181,7 @@ class ServerProcess:
             raise ConfigurationError(f"server {self.settings.id} cannot join: {taken.replace('_', ' ')}")
         self._serving.commit(now)
         self._checkpointer.check()
+        self._give_up_silent(now)
         self._reconnect()  # first, so that what is sent goes through the new sockets
         self._send(now)
         self._serving.check_full(now)
@@ -215,13 +216,22 @@ class ServerProcess:
         known = self._servers.get(address)
         if known is not None and now - known[1] < PEER_SECONDS:
             return known[0]
-        if known is not None:
-            self._poller.unregister(known[0])
-            known[0].close(0)
+        self._close_server(address)
         peer = open_dealer(self._context, address)
         self._servers[address] = (peer, now)
         self._poller.register(peer, zmq.POLLIN)
         return peer
+
+    def _close_server(self, address: str) -> None:
+        if address in self._servers:
+            peer, _ = self._servers.pop(address)
+            self._poller.unregister(peer)
+            peer.close(0)
+
+    def _give_up_silent(self, now: float) -> None:
+        """Close the sockets to servers that may never be there again: chunks that wait in one are memory."""
+        for address in [one for one, (_, heard) in self._servers.items() if now - heard >= 2 * PEER_SECONDS]:
+            self._close_server(address)
 
     def _reconnect(self) -> None:
         for proxy in self.core.links.reconnect:

@@ -85,6 +85,7 @@ def _topic(core: ServerCore, topic: Topic, room: int) -> dict[str, Any]:
         "bytes": topic.waiting_bytes,
         "publishers": len(topic.last),
         "others": sorted(topic.others),
+        "rivals": topic.rivals,
         "frozen": topic.frozen,
         "staged": {"stages": len(topic.stages), "bytes": topic.staged_bytes},
         "damaged": topic.name in core.damaged,

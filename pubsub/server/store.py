@@ -307,7 +307,7 @@ class Store:
 
     def next_numbers(self) -> tuple[int, int, int]:
         """The first numbers of a topic, a log and a copy of `last` that are free."""
-        topic = self._row("select max(coalesce((select max(id) from topic), 0), coalesce(max(id), 0)) + 1 from aside")[0]
+        topic = max(self._row(f"select coalesce(max(id), 0) + 1 from {table}")[0] for table in ("topic", "aside"))  # noqa: S608
         log = self._row("select coalesce(max(id), 0) + 1 from log")[0]
         skip = self._row("select coalesce(max(id), 0) + 1 from skip")[0]
         return topic, log, skip
@@ -511,9 +511,7 @@ class Store:
         c.RivalTold: lambda self, x: self.db.execute(
             "insert or replace into rival values (?,?,?)", (x.topic, x.log, x.server)
         ),
-        c.RivalGone: lambda self, x: self.db.execute(
-            "delete from rival where topic = ? and log = ?", (x.topic, x.log)
-        ),
+        c.RivalGone: lambda self, x: self.db.execute("delete from rival where topic = ? and log = ?", (x.topic, x.log)),
         c.NoteKept: _note,
         c.ChangeCounted: _counted,
         c.BatchPublished: _publish,

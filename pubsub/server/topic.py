@@ -177,13 +177,14 @@ class Topic:
             since: our clock less the bound on skew, microseconds since 1970.
 
         Returns:
-            SUCCESS, or SUPERSEDED where a higher number is known; the entry; whether it changed.
+            SUCCESS, or SUPERSEDED where a higher number or opening is known; the entry; whether it changed.
         """
         entry = self.entries.get(name)
-        if entry is not None and number < entry.number:
-            return Outcome.SUPERSEDED, entry, False
         if entry is not None and number == entry.number:
             return Outcome.SUCCESS, entry, False
+        # With an opening below the highest it could subscribe, and the fence would keep it from its messages for ever.
+        if entry is not None and (number < entry.number or opening < entry.opening):
+            return Outcome.SUPERSEDED, entry, False
         opened = max(opening, entry.opening if entry else 0)
         log = self.open
         legs = (Leg(log.id, log.end),) if on else ()

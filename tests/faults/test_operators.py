@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubsub import Client
 from pubsub.cli import main
-from pubsub.errors import Superseded
+from pubsub.errors import DataLoss, Superseded, Unavailable
 from pubsub.protocol import Report
 from tests.faults.cluster import Cluster, until
 from tests.faults.wire import Wire
@@ -31,6 +32,13 @@ class Operator:
         self._capsys.readouterr()
         named = [word for address in proxies or self._cluster.addresses for word in ("--proxy", address)]
         code = main([*words, *named, *(PATIENT if "--json" not in words else ())])
+        shown = self._capsys.readouterr()
+        return code, json.loads(shown.out) if shown.out.startswith("{") else shown.out, shown.err
+
+    def offline(self, *words: str) -> tuple[int, Any, str]:
+        """The same without a cluster."""
+        self._capsys.readouterr()
+        code = main([*words, "--json"])
         shown = self._capsys.readouterr()
         return code, json.loads(shown.out) if shown.out.startswith("{") else shown.out, shown.err
 
@@ -151,3 +159,109 @@ def test_a_dead_subscriber_is_unsubscribed_and_told_when_it_comes_back(cluster: 
     bob.subscribe("t")
     alice.put("t", b"4")
     assert drained(bob, "t", 1) == [b"4"]
+
+
+# Giving up
+
+
+def split(cluster: Cluster) -> tuple[Client, Client]:
+    """t is held by s1 only, u by s2 only; alice puts, bob reads both."""
+    cluster.run(proxies=2, servers=2)
+    alice, bob = cluster.client("alice"), cluster.client("bob")
+    for topic, server in (("t", "s1"), ("u", "s2")):
+        bob.subscribe(topic)
+        alice.put_many(topic, [b"1", b"2", b"3"])
+        assert holders(cluster, topic) == [server]
+    assert drained(bob, "t", 1) == [b"1"]
+    return alice, bob
+
+
+def lose(cluster: Cluster, number: int) -> None:
+    """A server goes and is not heard any more."""
+    process = cluster.servers[number - 1]
+    process.kill()
+    for proxy in range(len(cluster.proxies)):
+        until(
+            lambda proxy=proxy: all(
+                not s["alive"] for s in cluster.report("-", proxy)["servers"] if s["id"] == process.name
+            ),
+            "it is dead",
+        )
+
+
+def read_on(client: Client, topic: str) -> None:
+    """Take what is there, until the client objects."""
+    until(lambda: client.get_many(topic, 1, timeout=1.0) is None, "the client objects")
+
+
+def test_after_abandon_publishers_and_subscribers_go_on_and_the_loss_is_told_once(
+    cluster: Cluster, operator: Operator
+) -> None:
+    alice, bob = split(cluster)
+    lose(cluster, 1)
+    with pytest.raises(Unavailable):
+        alice.put("t", b"4", timeout=0.5)
+    facts = operator.done("topic", "abandon", "t", "--server", "s1")
+    assert len(facts["logs"]) == 1
+    assert operator.done("topic", "abandon", "t", "--server", "s1")["logs"] == facts["logs"], "it can be repeated"
+    alice.flush()
+    alice.put("t", b"5")
+    with pytest.raises(DataLoss) as told:
+        read_on(bob, "t")
+    assert told.value.topic == "t"
+    bob.get_many("t", 10, timeout=0.5)
+    alice.put("t", b"6")
+    assert drained(bob, "t", 1)[-1] == b"6"
+    assert len(bob.dead_letters("t")) == 1
+    assert holders(cluster, "t", 0) == holders(cluster, "t", 1) == ["s2"]
+    assert cluster.report("s2")["topics"]["t"]["others"] == []
+
+
+def test_the_copy_that_comes_back_is_set_aside_and_can_be_exported(
+    cluster: Cluster, operator: Operator, tmp_path: Path
+) -> None:
+    alice, _ = split(cluster)
+    lose(cluster, 1)
+    operator.done("topic", "abandon", "t", "--server", "s1")
+    alice.put("t", b"4")
+    cluster.servers[0].start().ready()
+    until(lambda: cluster.report("s1").get("aside"), "it is told")
+    report = cluster.report("s1")
+    assert "t" not in report["topics"]
+    assert [one["topic"] for one in report["aside"]] == ["t"]
+    assert holders(cluster, "t", 0) == holders(cluster, "t", 1) == ["s2"]
+    alice.put("t", b"5")
+    assert cluster.report("s2")["topics"]["t"]["records"] == 2
+    cluster.servers[0].kill()
+    code, facts, err = operator.offline(
+        "server", "export", str(tmp_path / "kept"), "--data", str(cluster.directory / "s1"), "--quarantined"
+    )
+    assert (code, err) == (0, "")
+    assert facts["count"] == 3
+    bodies = sorted(path.read_bytes() for path in (tmp_path / "kept" / "server_s1" / "t" / "messages").iterdir())
+    assert bodies == [b"1", b"2", b"3"]
+
+
+def test_what_is_heard_or_unknown_is_not_given_up(cluster: Cluster, operator: Operator) -> None:
+    split(cluster)
+    code, _, err = operator("topic", "abandon", "t", "--server", "s1")
+    assert code == 15
+    assert "server s1 is heard by a proxy" in err
+    code, _, err = operator("topic", "abandon", "u", "--server", "s9")
+    assert code == 13
+    cluster.proxies[1].kill()
+    code, _, err = operator("topic", "abandon", "t", "--server", "s9")
+    assert code == 4
+    assert "every proxy must answer" in err
+    assert err.count("\n") == 1
+
+
+def test_a_giver_whose_receiver_is_lost_takes_the_topic_back(cluster: Cluster, operator: Operator) -> None:
+    alice, bob = split(cluster)
+    cluster.servers[1].pause()  # It answers no offer, and does not count as dead yet.
+    code, _, _ = operator("topic", "move", "t", "--to", "s2", "--wait", "0.3", "--yes", "--json")
+    assert code in {4, 14}
+    cluster.servers[1].resume()
+    until(lambda: holders(cluster, "t") in (["s1"], ["s2"]), "it is where it is")
+    alice.put("t", b"4")
+    assert drained(bob, "t", 3) == [b"2", b"3", b"4"]

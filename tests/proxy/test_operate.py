@@ -101,8 +101,28 @@ def test_a_proxy_that_only_just_started_cannot_tell_who_is_heard() -> None:
 
 
 def test_what_is_not_named_is_not_given_up() -> None:
-    asked = Operate("op", "-", "abandon", "t", "s2")
-    assert Stage().outcome(asked) == "refused abandon_needs_topic_server_store_and_log"
+    asked = Operate("op", "-", "abandon", "t")
+    assert Stage().outcome(asked) == "refused abandon_needs_topic_and_server"
+
+
+def test_a_server_that_may_have_made_a_topic_before_it_died_is_in_the_way_until_it_is_back_or_given_up() -> None:
+    for settled in ("back", "given up"):
+        stage = Stage()
+        stage.announce("s1")
+        stage.announce("s2", {"a": "a"})
+        assert stage.put("t") == "-> s1"
+        stage.sleep(4.0, "s2")
+        assert stage.put("t") == "-> s2", "s1 may have made it, and its announcement been lost"
+        stage.announce("s2", {"a": "a", "t": "two"}, change=2)
+        assert stage.whole("s2", "t").reason == "topic_was_just_assigned"
+        assert stage.whole("s2", "a").outcome is Outcome.SUCCESS
+        assert report(stage)["doubts"] == [{"topic": "t", "servers": ["s1"]}]
+        if settled == "back":
+            stage.announce("s1", change=1, incarnation=2, link=b"new")
+        else:
+            assert stage.outcome(Operate("op", "-", "abandon", "t", "s1")) == "success "
+        assert stage.whole("s2", "t").outcome is Outcome.SUCCESS
+        assert report(stage)["doubts"] == []
 
 
 def test_a_holder_that_was_given_up_is_forgotten_and_what_else_it_holds_is_not() -> None:

@@ -74,8 +74,9 @@ def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) ->
     assert (entry.legs, entry.acknowledged, entry.since) == ((Leg(A, 5),), (A, 4), 77)
     assert topic.subscribe("bob", 5, 9, False, 0) == (Outcome.SUCCESS, entry, False)
     assert topic.subscribe("bob", 4, 9, False, 0) == (Outcome.SUPERSEDED, entry, False)
-    _, left, _ = topic.subscribe("bob", 6, 1, False, 0)
-    assert (left.on, left.legs, left.opening) == (False, (), 3)  # the highest opening stays
+    assert topic.subscribe("bob", 6, 1, False, 0) == (Outcome.SUPERSEDED, entry, False), "of an earlier opening"
+    _, left, _ = topic.subscribe("bob", 6, 3, False, 0)
+    assert (left.on, left.legs, left.opening) == (False, (), 3)
 
 
 def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:

@@ -14,6 +14,7 @@ from pubsub.client.store import Store as ClientStore
 from pubsub.errors import StorageError
 from pubsub.protocol.messages import Outcome, Status, Transfer
 from pubsub.server.giving import Giving
+from pubsub.server.topic import Log, Topic
 from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
 
 
@@ -135,3 +136,13 @@ def test_a_receiver_that_lost_the_chunks_it_had_is_offered_the_topic_anew() -> N
     ((_, message),) = giving.out
     assert message.step == "offer"
     assert message.transfer != transfer
+
+
+def test_who_subscribes_below_the_highest_opening_is_told_of_it_instead_of_being_fenced_off_for_ever() -> None:
+    log = Log(1, "0" * 16)
+    topic = Topic(1, "t", log, {log.id: log})
+    topic.subscribe("c1", 5, 5, True, 0)
+    topic.entries["c1"].opening = 30  # a later opening, of a directory that was emptied since, asked for messages
+    outcome, entry, changed = topic.subscribe("c1", 11, 10, True, 0)
+    assert (outcome, entry.opening, changed) == (Outcome.SUPERSEDED, 30, False)
+    assert topic.subscribe("c1", 31, 31, True, 0)[0] is Outcome.SUCCESS
