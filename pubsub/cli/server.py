@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -102,3 +103,33 @@ def _move_all(found: Cluster, server: str, *, quiet: bool) -> list[dict[str, Any
             stuck = ", ".join(sorted(held)[:5])
             raise Unavailable("drain", server, found.seconds, f"contested or on their way elsewhere: {stuck}")
         time.sleep(0 if ready else 0.2)
+
+
+@app.command()
+def restored(
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="The data directory of a server that does not run.")
+    ],
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a store which was put back from a backup is all there is, so that its server serves again.
+
+    Start the server then. Do this only where the newer store is gone for good.
+    """
+    from pubsub.server.restored import accept_copy
+
+    confirm(
+        f"What was put to the topics in {data} after this copy was made is given up for good, acknowledged or not."
+        " Their subscribers are told once that something is lost (DataLoss), also where nothing was, and go on;"
+        " subscriptions and unsubscriptions made after the copy are forgotten here.",
+        yes,
+    )
+    done = accept_copy(data)
+    name = f"server {done.server}" if done.server else str(data)
+    console.report(
+        as_json,
+        {"server": done.server, "topics": list(done.topics), "on_their_way": list(done.frozen)},
+        f"{name} goes on with {len(done.topics):,} topics in new logs: start it"
+        + (f"; {len(done.frozen):,} are on their way to other servers, and go there" if done.frozen else ""),
+    )

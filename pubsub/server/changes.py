@@ -177,9 +177,22 @@ class BatchQuarantined:
 
 @dataclass(slots=True)
 class LogEnded:
-    """A log of which a restored copy may lack the end: all beyond what is stored counts as lost."""
+    """A log of which a restored copy may lack the end: all beyond what is stored counts as lost.
+
+    Attributes:
+        here: whether it is this very store that was restored.
+    """
 
     log: int
+    here: bool = False
+
+
+@dataclass(slots=True)
+class LogReplaced:
+    """A log of a restored copy, by its ID: another server had all of it, and that takes its place."""
+
+    topic: int
+    log: str
 
 
 @dataclass(slots=True)
@@ -324,6 +337,7 @@ Change = (
     | EntryChanged
     | BatchQuarantined
     | LogEnded
+    | LogReplaced
     | TopicSetAside
     | RivalTold
     | RivalGone

@@ -3,7 +3,7 @@
 What is guaranteed. Every record that either server acknowledged reaches every subscriber it was due to, once, and a
 publisher's records keep their order. Nothing is copied or renumbered: the given logs move in, closed, under their own
 IDs, and only ranges change. Positions handed out before stay valid, an unsubscription stays one, a duplicate of either
-side stays recognised.
+side stays recognised. A copy that was restored from a backup takes nothing from a holder that knows better.
 
 How. A publisher's records in one log have no holes below `last`, so what both sides hold of a publisher is known by
 counter alone: a subscriber that has received, or will receive, one side's records up to `last` is to receive of the
@@ -70,7 +70,8 @@ def larger(one: Counters, other: Counters) -> dict[int, int]:
 def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
     """Join `other`, which is frozen, into `topic`. Its logs, skips and publishers have this store's numbers already.
 
-    Logs that `topic` holds, or held, are left out, with the legs into them.
+    Logs that `topic` holds, or held, are left out, with the legs into them. But what is `outdated` here comes from the
+    other side, and so do subscriptions that neither side knows to be newer.
 
     Args:
         next_skip: the first free number of a stored copy of `last`.
@@ -78,6 +79,8 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
     Returns:
         The numbers of the copies that were made or came along, and the next free one.
     """
+    behind = outdated(topic, other)
+    _forget_logs(topic, behind)
     known = topic.absorbed | topic.logs.keys()
     topic.skips |= other.skips
     skips = _Skips(topic, next_skip)
@@ -94,7 +97,7 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
 
     for name in topic.entries.keys() | other.entries.keys():
         mine, its = topic.entries.get(name), other.entries.get(name)
-        if mine is not None and (its is None or mine.number >= its.number):
+        if mine is not None and (its is None or mine.number >= its.number + bool(behind)):
             entry = mine
             rest = cut(mine.legs, topic.open.id, end) + view(foreign, ours, mine.since)
         else:
@@ -104,7 +107,8 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
         entry.opening = max(one.opening for one in (mine, its) if one is not None)
         entry.legs = (*rest, tail) if entry.on else ()
         topic.entries[name] = entry
-    topic.spine = (*own, *view(foreign, ours, ALWAYS), tail)
+    # A restored copy's counters go beyond its records, so that it is the one to be restricted.
+    topic.spine = (*foreign, *view(own, theirs, ALWAYS), tail) if behind else (*own, *view(foreign, ours, ALWAYS), tail)
     topic.last = larger(topic.last, other.last)
     for log in other.logs.values():
         if log.id not in known:
@@ -112,6 +116,28 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
     topic.absorbed |= other.absorbed | other.logs.keys()
     drop_unused_skips(topic)
     return [number for number in skips.made if number in topic.skips], skips.next
+
+
+def outdated(topic: Topic, other: Topic) -> frozenset[str]:
+    """The logs of `topic` that are those of a restored copy, while `other` went on with the store's true descendants.
+
+    Topics move as a whole, so a log that ended here because nobody knew its end, and is known in full there, shows that
+    all of the copy is there, or was consumed there.
+    """
+    there = other.absorbed | other.logs.keys()
+    if topic.ended & there <= other.ended:
+        return frozenset()
+    return frozenset((topic.absorbed | topic.logs.keys()) & there)
+
+
+def _forget_logs(topic: Topic, logs: frozenset[str]) -> None:
+    for entry in topic.entries.values():
+        entry.legs = _without(entry.legs, logs)
+    topic.spine = _without(topic.spine, logs)
+    topic.logs = {name: log for name, log in topic.logs.items() if name not in logs}
+    topic.absorbed -= logs
+    topic.ended -= logs
+    topic.restored = tuple(name for name in topic.restored if name not in logs)
 
 
 def _without(legs: Iterable[Leg], logs: Iterable[str]) -> tuple[Leg, ...]:

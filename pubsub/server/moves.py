@@ -17,7 +17,7 @@ from pubsub.protocol.names import is_endpoint
 from pubsub.server import changes as c
 from pubsub.server.givenup import DEAD
 from pubsub.server.giving import Giving
-from pubsub.server.join import absorb
+from pubsub.server.join import absorb, outdated
 from pubsub.server.legs import Leg
 from pubsub.server.links import LISTENER, Origin, Outgoing
 from pubsub.server.receiving import Incoming, Receiving
@@ -219,10 +219,13 @@ class Moves:
         core, moving = self._core, incoming.moving
         name = incoming.topic
         topic = core.topics.get(name) or core.create(name)
-        known = topic.absorbed | topic.logs.keys()
         other = self._arrived(incoming)
-        made, core.next_skip = absorb(topic, other, core.next_skip)
         rows = core.marks.rows
+        behind = outdated(topic, other)
+        rows += [c.LogReplaced(topic.number, log) for log in sorted(behind)]
+        core.retention.discard([topic.logs[log].number for log in sorted(behind & topic.logs.keys())])
+        known = (topic.absorbed | topic.logs.keys()) - behind
+        made, core.next_skip = absorb(topic, other, core.next_skip)
         rows += [c.SkipStored(number, dict(topic.skips[number])) for number in made]
         for log in other.logs.values():
             if log.id in known:
@@ -263,7 +266,7 @@ class Moves:
             return tuple(replace(leg, skip=skips.get(leg.skip, 0)) for leg in legs)
 
         topic.spine = renumbered(moving.spine)
-        topic.absorbed = set(moving.absorbed)
+        topic.absorbed, topic.ended = set(moving.absorbed), set(moving.ended)
         topic.last = {core.publisher_number(p): counter for p, counter in moving.last.items()}
         for name, entry in moving.entries.items():
             topic.entries[name] = Entry(

@@ -96,6 +96,7 @@ class ServerProcess:
             self._clock.wall(),
         )
         self.core = self._serving.core
+        self._check_stale()
         self.core.links.address = settings.advertise or self.address
         with self._translated():
             grow_log(self._store)
@@ -110,6 +111,15 @@ class ServerProcess:
         for proxy in settings.proxies:
             self._dealers.append(open_dealer(self._context, proxy))
             self._poller.register(self._dealers[-1], zmq.POLLIN)
+
+    def _check_stale(self) -> None:
+        """Refuse to run on what was found to be an older copy: its change numbers may have caught up by now."""
+        if self.core.quarantine.stale:
+            why = self.core.quarantine.stale.replace("_", " ")
+            raise ConfigurationError(
+                f"server {self.settings.id} runs on an older copy of its store ({why}); where there is no newer one:"
+                f" pubsub server restored --data {self.settings.directory}"
+            )
 
     def _listen(self, bind: str) -> tuple[zmq.Socket[bytes], str]:
         """Bind; where the port is left to chance, to the one it had before, if that is free.
@@ -180,6 +190,7 @@ class ServerProcess:
         if taken:
             raise ConfigurationError(f"server {self.settings.id} cannot join: {taken.replace('_', ' ')}")
         self._serving.commit(now)
+        self._check_stale()  # once that is durable
         self._checkpointer.check()
         self._give_up_silent(now)
         self._reconnect()  # first, so that what is sent goes through the new sockets

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 STALE: Final = "stale"
 """The note that the whole store is held back; its value says why."""
 
+STALE_CHANGE: Final = "stale change"
+"""The note of the change number that a proxy knew of then."""
+
 HELD: Final = "held "
 """What the note of a topic that is held back begins with; the topic's name follows."""
 
@@ -136,7 +139,7 @@ class Quarantine:
         self.stale = reason
         for name in self._core.topics:
             self._stop(name)
-        self._core.marks.rows += [c.NoteKept(STALE, reason), c.NoteKept("stale change", change)]
+        self._core.marks.rows += [c.NoteKept(STALE, reason), c.NoteKept(STALE_CHANGE, change)]
 
     def release(self, topic: str) -> None:
         """A topic is held back no more."""

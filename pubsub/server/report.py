@@ -81,7 +81,7 @@ def _topic(core: ServerCore, topic: Topic, room: int) -> dict[str, Any]:
     return {
         "log": topic.open.id,
         "logs": len(topic.logs),
-        "records": sum(log.end - log.low for log in topic.logs.values()),
+        "records": sum(log.end - log.unknown - log.low for log in topic.logs.values()),
         "bytes": topic.waiting_bytes,
         "publishers": len(topic.last),
         "others": sorted(topic.others),

@@ -200,7 +200,15 @@ class Store:
             self.db.executemany(
                 "insert or replace into meta values (?,?)", (("incarnation", incarnation), ("server", server_id))
             )
-        return incarnation, int(self._meta("change") or 0)
+        return incarnation, self.change()
+
+    def change(self) -> int:
+        """The change number that was stored last."""
+        return int(self._meta("change") or 0)
+
+    def skip_changes(self, change: int) -> None:
+        """Go on from this change number, within the open transaction."""
+        self.db.execute("insert or replace into meta values ('change', ?)", (change,))
 
     def stamp(self) -> int:
         """The highest stamp of the topics loaded so far, and of the last commit that counted a change."""
@@ -298,11 +306,14 @@ class Store:
                 (number << OFFSET_BITS, number + 1 << OFFSET_BITS),
             )
             log = Log(number, name, low, end, total)
+            stored = low
             if newest is not None:
                 key, count, before, size, stamp = newest
                 self._newest_stamp = max(self._newest_stamp, stamp)
-                log.end = max(end, (key & _OFFSET) + count)
+                stored = (key & _OFFSET) + count
+                log.end = max(end, stored)
                 log.total = max(total, before + (size or staged.size_of(self.db, key)))
+            log.unknown = log.end - stored if log.end == OFFSET_MAX else 0
             yield log
 
     def next_numbers(self) -> tuple[int, int, int]:
@@ -506,7 +517,13 @@ class Store:
         c.TopicChanged: _topic,
         c.EntryChanged: _entry,
         c.BatchQuarantined: _quarantine,
-        c.LogEnded: lambda self, x: self.db.execute("update log set end = ? where id = ?", (OFFSET_MAX, x.log)),
+        c.LogEnded: lambda self, x: self.db.execute(
+            "update log set end = ?, receiver = ? where id = ?", (OFFSET_MAX, RESTORED if x.here else "", x.log)
+        ),
+        c.LogReplaced: lambda self, x: self.db.execute(
+            "update log set state = 'incoming', topic = 0, end = 1, receiver = '' where topic = ? and name = ?",
+            (x.topic, x.log),
+        ),
         c.TopicSetAside: _set_aside,
         c.RivalTold: lambda self, x: self.db.execute(
             "insert or replace into rival values (?,?,?)", (x.topic, x.log, x.server)

@@ -33,6 +33,7 @@ class Log:
         low: the first offset that is still stored.
         end: one above the last offset.
         total: bytes of all batches ever appended.
+        unknown: how many offsets before `end` are only counted as lost: a restored copy ended there.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Log:
     low: int = 1
     end: int = 1
     total: int = 0
+    unknown: int = 0
 
 
 @dataclass(slots=True)
@@ -222,9 +224,9 @@ class Topic:
     def waiting(self, legs: Iterable[Leg]) -> int:
         """How many records these legs hold, those left out by `skip` and `since` included."""
         return sum(
-            max(0, (self.logs[leg.log].end if leg.high is None else leg.high) - leg.low)
+            max(0, (log.end if leg.high is None else leg.high) - leg.low - (log.unknown if leg.high == log.end else 0))
             for leg in legs
-            if leg.log in self.logs
+            if (log := self.logs.get(leg.log)) is not None
         )
 
     def floors(self) -> dict[str, int]:

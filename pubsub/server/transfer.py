@@ -91,7 +91,7 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
     yield _pack(
         {
             "open": topic.open.id,
-            "logs": [[log.id, log.low, log.end, log.total] for log in topic.logs.values()],
+            "logs": [[log.id, log.low, log.end, log.total, log.unknown] for log in topic.logs.values()],
             "spine": [astuple(leg) for leg in topic.spine],
             "absorbed": sorted(topic.absorbed),
             "ended": sorted(topic.ended),
@@ -241,8 +241,8 @@ def _read_leg(row: Any) -> Leg:
 def _read_description(head: Mapping[str, Any], moving: Moving, number: Callable[[], int]) -> None:
     if moving.open:
         raise DecodeError("a topic is described twice")
-    for log, low, end, total in head["logs"]:
-        moving.logs[_log_id(log)] = Log(number(), log, _number(low), _number(end), _number(total))
+    for log, low, end, total, unknown in head["logs"]:
+        moving.logs[_log_id(log)] = Log(number(), log, *map(_number, (low, end, total, unknown)))
     moving.spine = tuple(_read_leg(row) for row in head["spine"])
     moving.absorbed = frozenset(_log_id(log) for log in head["absorbed"])
     moving.ended = frozenset(_log_id(log) for log in head["ended"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from pubsub import Client
 from pubsub.cli import main
 from pubsub.errors import DataLoss, Superseded, Unavailable
 from pubsub.protocol import Report
-from tests.faults.cluster import Cluster, until
+from tests.faults.cluster import Cluster, Process, until
 from tests.faults.wire import Wire
 
 pytestmark = pytest.mark.faults
@@ -265,3 +267,106 @@ def test_a_giver_whose_receiver_is_lost_takes_the_topic_back(cluster: Cluster, o
     until(lambda: holders(cluster, "t") in (["s1"], ["s2"]), "it is where it is")
     alice.put("t", b"4")
     assert drained(bob, "t", 3) == [b"2", b"3", b"4"]
+
+
+# Copies put back
+
+
+def end(process: Process) -> None:
+    """SIGTERM, so that all of the store is in its file."""
+    process.running.send_signal(signal.SIGTERM)
+    assert process.wait() == 0
+
+
+def put_back(cluster: Cluster, copy: Path) -> None:
+    """The server's store is gone, and this copy is in its place."""
+    end(cluster.servers[0])
+    shutil.rmtree(cluster.directory / "s1")
+    shutil.copytree(copy, cluster.directory / "s1")
+
+
+@pytest.mark.parametrize("shown_by", ["proxy", "client"])
+def test_a_copy_that_is_all_there_is_goes_on_and_everybody_is_told_of_the_loss_once(
+    cluster: Cluster, operator: Operator, shown_by: str
+) -> None:
+    cluster.run(proxies=2, servers=1)
+    alice, carol = cluster.client("alice"), cluster.client("carol")
+    ahead, behind, late = cluster.client("ahead"), cluster.client("behind"), cluster.client("late")
+    ahead.subscribe("t")
+    behind.subscribe("t")
+    alice.put_many("t", [b"1", b"2"])
+    assert drained(behind, "t", 1) == [b"1"]
+    end(cluster.servers[0])
+    shutil.copytree(cluster.directory / "s1", cluster.directory / "copy")
+    cluster.servers[0].start().ready()
+    alice.put_many("t", [b"3", b"4"])
+    late.subscribe("t")
+    alice.put("t", b"5")
+    assert drained(ahead, "t", 5) == [b"1", b"2", b"3", b"4", b"5"]
+    if shown_by == "proxy":
+        carol.put("new", b"it is announced at once")
+    put_back(cluster, cluster.directory / "copy")
+    alice.put("t", b"6", wait=False)
+    cluster.servers[0].start()
+    if shown_by == "proxy":
+        assert cluster.servers[0].wait() == 8
+        cluster.servers[0].start()  # It knows by itself now.
+        assert cluster.servers[0].wait() == 8
+        assert "pubsub server restored" in cluster.servers[0].errors.read_text()
+    else:
+        cluster.servers[0].ready()
+        until(lambda: cluster.report("s1")["topics"]["t"]["quarantined"], "a client showed it")
+        end(cluster.servers[0])
+
+    code, facts, err = operator.offline("server", "restored", "--data", str(cluster.directory / "s1"), "--yes")
+    assert (code, err, facts["server"], facts["topics"]) == (0, "", "s1", ["t"])
+    cluster.servers[0].start().ready()
+    alice.flush()
+    carol.put("t", b"7")
+
+    for client in (ahead, behind, late):
+        got: list[bytes] = []
+        with pytest.raises(DataLoss):
+            until(lambda client=client, got=got: got.extend(m.body for m in client.get_many("t", timeout=0.5)), "told")
+        # Who was behind may have had the rest in its memory already.
+        assert got == [b"2", b"3", b"4", b"5"][: len(got)]
+        assert len(got) > 0 if client is behind else not got
+        assert len(client.dead_letters("t")) == 1
+    alice.put("t", b"8")
+    assert drained(ahead, "t", 3) == drained(behind, "t", 3) == [b"6", b"7", b"8"]
+    late.get_many("t", timeout=0.1)
+    alice.put("t", b"9")
+    assert drained(late, "t", 1)[-1] == b"9"
+    topic = cluster.report("s1")["topics"]["t"]
+    assert topic["records"] < 20
+    assert topic["backlog"] < 20
+
+
+def test_a_copy_put_back_after_its_topic_moved_away_joins_the_holder_and_takes_nothing_from_it(
+    cluster: Cluster, operator: Operator
+) -> None:
+    alice, bob = split(cluster)
+    end(cluster.servers[0])
+    shutil.copytree(cluster.directory / "s1", cluster.directory / "copy")
+    cluster.servers[0].start().ready()
+    alice.put("t", b"4")
+    operator.done("topic", "move", "t", "--to", "s2")
+    alice.put("t", b"5")
+    put_back(cluster, cluster.directory / "copy")
+    code, _, err = operator.offline("server", "restored", "--data", str(cluster.directory / "s1"), "--yes")
+    assert (code, err) == (0, "")
+    cluster.servers[0].start().ready()
+    until(lambda: all(len(holders(cluster, "t", proxy)) == 1 for proxy in (0, 1)), "one holder")
+    alice.put("t", b"6")
+    assert drained(bob, "t", 5) == [b"2", b"3", b"4", b"5", b"6"]
+    assert bob.dead_letters("t") == []
+
+
+def test_a_running_server_and_what_is_no_store_are_not_restored(cluster: Cluster, operator: Operator) -> None:
+    cluster.run(proxies=1, servers=1)
+    code, _, err = operator.offline("server", "restored", "--data", str(cluster.directory / "s1"), "--yes")
+    assert code == 9
+    assert "in use" in err
+    code, _, err = operator.offline("server", "restored", "--data", str(cluster.directory / "none"), "--yes")
+    assert code == 8
+    assert err.count("\n") == 1
