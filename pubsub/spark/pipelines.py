@@ -1,0 +1,271 @@
+"""Pipelines that people run: each a few lines over the source and the sink, and what they share.
+
+A pipeline has a name, under which it is subscribed, and a checkpoint, where Spark keeps how far it is. The two belong
+together: with both a killed run goes on where it was, each message once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pubsub.errors import ConfigurationError, PubsubError
+from pubsub.protocol.names import check_id, check_topic
+from pubsub.spark.datasource import PubsubDataSource
+from pubsub.spark.session import start
+
+POLL_SECONDS: Final = 0.2
+_RAISED: Final = re.compile(r"^(pubsub(?:\.\w+)+): (.+)$", re.MULTILINE)
+
+
+class PipelineFailed(PubsubError):
+    """A query ended by an error; `exit_code` is that of the error where it is one of ours."""
+
+    def __init__(self, reason: str, exit_code: int = 1) -> None:
+        self.reason, self.exit_code = reason, exit_code
+        super().__init__(reason, exit_code)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@contextmanager
+def running(master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Spark, for the time of a `with` block; a session that this process has already is used, and stays.
+
+    Args:
+        master, conf: see `session.start`.
+
+    Raises:
+        PubsubError: whatever Spark complains of in the block, as one sentence.
+    """
+    own = SparkSession.getActiveSession() is None
+    spark = start(master, conf)
+    if own and not os.environ.get("PUBSUB_TRACEBACK"):
+        spark.sparkContext.setLogLevel("OFF")  # A query that fails is said in one sentence.
+    try:
+        spark.dataSource.register(PubsubDataSource)
+        yield spark
+    except PySparkException as error:
+        raise failure(error) from error
+    finally:
+        if own:
+            spark.stop()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a pipeline reads and writes messages.
+
+    Attributes:
+        proxies: addresses of the proxies' client side.
+        timeout: seconds after which a request that nobody settles ends the query.
+    """
+
+    proxies: tuple[str, ...]
+    timeout: float = 30.0
+
+    @property
+    def options(self) -> dict[str, str]:
+        """As options of source and sink."""
+        return {"proxies": ",".join(self.proxies), "timeout": f"{self.timeout:g}"}
+
+
+@dataclass
+class Totals:
+    """What a run did so far.
+
+    Attributes:
+        batches, messages: of this run.
+        seconds: since it began.
+        observed: sums of what the query observes, by name.
+        late: groups of rows that were left out because their window was over.
+    """
+
+    batches: int = 0
+    messages: int = 0
+    seconds: float = 0.0
+    late: int = 0
+    observed: dict[str, int] = field(default_factory=dict)
+
+
+def default_name(kind: str, *parts: str) -> str:
+    """A pipeline's name where none is given: the same for the same topics and target, and nobody else's."""
+    return f"{kind}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
+
+
+def whole_path(target: str) -> str:
+    """A target as the same text from every working directory; what has a scheme is as it is."""
+    return target if "://" in target else os.path.abspath(target)
+
+
+def failure(error: Exception) -> PubsubError:
+    """Spark's error as one sentence: ours, from the traceback that it carries, or the first line of its own."""
+    if isinstance(error, PubsubError):
+        return error
+    text = str(error)
+    found = _RAISED.findall(text)
+    if found:
+        path, said = found[-1]
+        return PipelineFailed(said, _exit_code(path))
+    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return PipelineFailed(line)
+
+
+def _exit_code(path: str) -> int:
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        return 1
+    return int(getattr(found, "exit_code", 1))
+
+
+class Storage:
+    """A directory wherever Spark can have one: on a disk, in HDFS or in an object store.
+
+    Args:
+        spark: the session, whose Hadoop knows the file systems.
+        path: of the directory.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._paths: Any = spark._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]
+        self.path = path
+        root = self._paths(path)
+        self._files = root.getFileSystem(spark._jsc.hadoopConfiguration())
+
+    def has(self, name: str = "") -> bool:
+        """Whether it, or something in it, is there."""
+        return bool(self._files.exists(self._at(name)))
+
+    def names(self) -> list[str]:
+        """What is in it; nothing where it is not there."""
+        if not self.has():
+            return []
+        return sorted(status.getPath().getName() for status in self._files.listStatus(self._at("")))
+
+    def _at(self, name: str) -> Any:
+        return self._paths(f"{self.path}/{name}" if name else self.path)
+
+
+def check_target(spark: SparkSession, target: str, checkpoint: str) -> None:
+    """See that a directory is empty, or that of the pipeline whose checkpoint this is.
+
+    Spark would skip the batches of a fresh checkpoint whose numbers the directory knows, which loses them.
+
+    Raises:
+        ConfigurationError: it is another's.
+    """
+    held = [name for name in Storage(spark, target).names() if not name.startswith(".")]
+    if held and not Storage(spark, checkpoint).has("metadata"):
+        raise ConfigurationError(
+            f"{target} is not empty and {checkpoint} is no checkpoint of it: name an empty directory, or --checkpoint"
+        )
+
+
+def source(spark: SparkSession, place: Place, topics: Sequence[str], name: str, records: int) -> DataFrame:
+    """Topics as a stream, from what is stored on.
+
+    Args:
+        name: of the durable subscription.
+        records: of one micro-batch, at most; 0: no limit.
+    """
+    options = {"subscribe": ",".join(topics), "subscription": name, "startingOffsets": "earliest"}
+    options |= {"maxRecordsPerBatch": str(records)} | place.options
+    return spark.readStream.format("pubsub").options(**options).load()
+
+
+def check_names(topics: Sequence[str], name: str) -> None:
+    """See that topics and a pipeline's name are such, before anything is started.
+
+    Raises:
+        InvalidName: one is not.
+    """
+    for topic in topics:
+        check_topic(topic)
+        if "," in topic:
+            raise ConfigurationError(f"topic {topic} has a comma in its name, which Spark's option cannot have")
+    check_id("pipeline name", name)
+
+
+def begin(writer: DataStreamWriter, name: str, checkpoint: str, *, once: bool, seconds: float) -> StreamingQuery:
+    """Start a query: for what there is now, or until it is stopped, a batch each so many seconds."""
+    writer = writer.queryName(name).option("checkpointLocation", checkpoint)
+    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{seconds:g} seconds")
+    return writer.start()
+
+
+def follow(query: StreamingQuery, tell: Callable[[Totals], None], stop: Callable[[], bool] = lambda: False) -> Totals:
+    """Wait until a query ends.
+
+    Args:
+        tell: called after each batch.
+        stop: whether it is to end now; what a batch has not finished by then is done again by the next run.
+
+    Raises:
+        PubsubError: it failed.
+    """
+    totals, begun, known = Totals(), time.monotonic(), -1
+    try:
+        while True:
+            ended = query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]  # it takes fractions
+            for batch in query.recentProgress:
+                if batch["batchId"] > known:
+                    known = batch["batchId"]
+                    _add(totals, batch)
+                    totals.seconds = time.monotonic() - begun
+                    tell(totals)
+            if ended:
+                break
+            if stop():
+                query.stop()
+    except StreamingQueryException as error:
+        raise failure(error) from error
+    totals.seconds = time.monotonic() - begun
+    return totals
+
+
+def _add(totals: Totals, batch: Any) -> None:
+    totals.batches += 1 if batch["numInputRows"] else 0
+    totals.messages += batch["numInputRows"]
+    totals.late += sum(state["numRowsDroppedByWatermark"] for state in batch["stateOperators"])
+    for row in (batch["observedMetrics"] or {}).values():
+        for name, value in row.asDict().items():
+            totals.observed[name] = totals.observed.get(name, 0) + int(value)
+
+
+def archive(
+    spark: SparkSession,
+    place: Place,
+    topics: Sequence[str],
+    to: str,
+    *,
+    name: str,
+    checkpoint: str,
+    once: bool = False,
+    seconds: float = 10.0,
+    records: int = 0,
+) -> StreamingQuery:
+    """Topics as Parquet files under `to/topic=…/date=…`, by the date (UTC) at which the server took a message.
+
+    What a reader of the directory through Spark sees is each message once: the directory's log lists a batch's files
+    when all of them are there. A killed batch may leave files that are not listed.
+    """
+    check_target(spark, to, checkpoint)
+    rows = source(spark, place, topics, name, records).withColumn("date", F.date_format("stamp", "yyyy-MM-dd"))
+    writer = rows.writeStream.format("parquet").partitionBy("topic", "date").option("path", to)
+    return begin(writer, name, checkpoint, once=once, seconds=seconds)

@@ -1,0 +1,143 @@
+"""What people run on Spark, as they run it: by the command line, beside a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.cli import main
+from tests.faults.cluster import Process, until
+from tests.spark.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run(broker: Broker, session: Any, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `pubsub pipeline …` in this process, on the session of all tests; what it says of itself."""
+
+    def do(*arguments: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main(["pipeline", *arguments, "--proxy", broker.address, "--json"]) == 0, capsys.readouterr().err
+        return dict(json.loads(capsys.readouterr().out))
+
+    return do
+
+
+@pytest.fixture
+def driver(tmp_path: Path, broker: Broker) -> Iterator[Callable[..., Process]]:
+    """Starts `pubsub pipeline …` in a process of its own."""
+    started = []
+
+    def start(*arguments: str) -> Process:
+        command = ["-m", "pubsub", "pipeline", *arguments, "--proxy", broker.address, "--json"]
+        command += ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"]
+        started.append(Process(f"driver{len(started)}", tmp_path, command))
+        return started[-1].start()
+
+    yield start
+    for process in started:
+        process.end()
+
+
+def kill(process: Process) -> None:
+    """SIGKILL to a driver and its JVM at once; the workers of the JVM live on."""
+    pid = process.running.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for each in (pid, *map(int, children)):
+        os.kill(each, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+def numbers(first: int, stop: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, stop)]
+
+
+def archived(session: Any, directory: Path) -> dict[str, Counter[bytes]]:
+    """The messages that a reader of an archive sees, by topic."""
+    found: dict[str, Counter[bytes]] = {}
+    for row in session.read.parquet(str(directory)).select("topic", "value").collect():
+        found.setdefault(row.topic, Counter())[bytes(row.value)] += 1
+    return found
+
+
+def test_an_archive_goes_on_where_it_was_and_holds_each_message_once(
+    broker: Broker, run: Run, session: Any, tmp_path: Path
+) -> None:
+    to = tmp_path / "archive"
+    broker.put("a", numbers(0, 2500))
+    broker.put("b/1", numbers(0, 500))
+    facts = run("archive", "a", "b/1", "--to", str(to), "--once", "--batch", "1000")
+    assert (facts["messages"], facts["batches"]) == (3000, 3)
+    broker.put("a", numbers(2500, 2600))
+    assert run("archive", "a", "b/1", "--to", str(to), "--once")["messages"] == 100
+    assert run("archive", "b/1", "a", "--to", str(to), "--once")["messages"] == 0
+    assert archived(session, to) == {"a": Counter(numbers(0, 2600)), "b/1": Counter(numbers(0, 500))}
+    (row,) = session.read.parquet(str(to)).where("topic = 'a' and value = cast('7' as binary)").collect()
+    assert (row.offset, row.counter, row.message_id) == (8, 8, f"{row.log}.8")
+    assert {path.parent.name for path in to.glob("topic=a/*/*.parquet")} == {f"date={row.date}"}
+
+
+def test_an_archive_that_is_killed_and_started_again_holds_each_message_once(
+    broker: Broker, driver: Callable[..., Process], run: Run, session: Any, tmp_path: Path
+) -> None:
+    to = tmp_path / "archive"
+    broker.put("a", numbers(0, 20_000))
+    words = ("archive", "a", "--to", str(to), "--once")
+    process = driver(*words, "--batch", "500")
+    until((to / "_spark_metadata" / "2").exists, "three batches are written", 120.0)
+    kill(process)
+    assert not (to / "_spark_metadata" / "39").exists(), "it was through before it was killed"
+    broker.put("a", numbers(20_000, 20_500))
+    assert run(*words)["messages"] > 500
+    assert archived(session, to) == {"a": Counter(numbers(0, 20_500))}
+
+
+def test_a_pipeline_ends_by_sigterm_and_says_what_it_did(
+    broker: Broker, driver: Callable[..., Process], session: Any, tmp_path: Path
+) -> None:
+    to = tmp_path / "archive"
+    broker.put("a", numbers(0, 100))
+    process = driver("archive", "a", "--to", str(to), "--every", "0")
+    until((to / "_spark_metadata" / "0").exists, "the first batch is written", 120.0)
+    process.running.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0, process.errors.read_text()
+    assert json.loads(process.output.read_text())["messages"] == 100
+    assert archived(session, to) == {"a": Counter(numbers(0, 100))}
+
+
+@pytest.mark.parametrize("where", ["files", "no-checkpoint"])
+def test_a_directory_of_somebody_else_is_refused(
+    broker: Broker, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    """With a fresh checkpoint Spark would skip batches whose numbers the directory knows."""
+    to = tmp_path / "archive"
+    broker.put("a", numbers(0, 10))
+    if where == "files":
+        to.mkdir()
+        (to / "mine.txt").write_text("mine")
+    else:
+        run("archive", "a", "--to", str(to), "--once")
+        (to / "_checkpoint").rename(tmp_path / "elsewhere")
+    assert main(["pipeline", "archive", "a", "--to", str(to), "--once", "--proxy", broker.address]) == 8
+    said = capsys.readouterr().err
+    assert "is no checkpoint of it" in said
+    assert said.count("\n") == 1
+
+
+def test_what_ends_a_query_is_one_sentence_with_its_exit_code(
+    session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["archive", "a", "--to", str(tmp_path / "x"), "--once", "--proxy", "tcp://127.0.0.1:1", "--timeout", "0.3"]
+    assert main(["pipeline", *words]) == 4
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "pubsub: error: subscribe on a: no success within 0.3 s (no proxy answers)"
