@@ -45,7 +45,7 @@ from pubsub.protocol.messages import (
 from pubsub.server import changes as c
 from pubsub.server.delivery import Answer, BatchReader, collect
 from pubsub.server.disputes import Disputes
-from pubsub.server.givenup import GivenUp
+from pubsub.server.givenup import GivenUp, ends_unknown
 from pubsub.server.legs import Leg
 from pubsub.server.links import LISTENER, Links, Origin, Outgoing
 from pubsub.server.marks import Marks
@@ -479,7 +479,8 @@ class ServerCore:
         if get.records_max == 0:
             self._answer(origin, Outcome.EMPTY, log=topic.open.id)
             return
-        self.polls.park(Poll(origin, get, now + min(get.wait_ms / 1000, self.settings.wait_seconds_max)))
+        expires = now + min(get.wait_ms / 1000, self.settings.wait_seconds_max)
+        self.polls.park(Poll(origin, get, expires, whole=whole))
 
     def deliver(self, now: float) -> None:
         """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
@@ -532,6 +533,12 @@ class ServerCore:
             self._go_on(poll, topic, entry, legs, answer.rest, now)
             return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
+            return
+        unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
+        if unsure and not poll.whole:
+            self.polls.take(get.topic, get.sender)
+            if not self.given_up.ask_for_get(poll.origin, get, Outcome.BUSY):
+                self._answer(poll.origin, Outcome.BUSY, reason="too_many_operations_wait_for_a_whole_topic")
             return
         self.counters["delivered"] += answer.records
         self._end(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.limits import OFFSET_MAX
 from pubsub.protocol.messages import Get, Operate, Outcome, Put
+from pubsub.protocol.names import Position
 from pubsub.server import changes as c
 from pubsub.server.links import Origin
 from pubsub.server.topic import Entry, Log, Topic
@@ -124,7 +125,7 @@ class GivenUp:
         if whole:
             self._gone(origin, topic, mine)
             return True
-        return self._ask(origin, get)
+        return self.ask_for_get(origin, get, Outcome.UNKNOWN)
 
     def _gone(self, origin: Origin, topic: Topic | None, entry: Entry | None) -> None:
         core = self._core
@@ -142,7 +143,15 @@ class GivenUp:
                 return self._core.quarantine.turns_away(origin, get)
         return False
 
-    def _ask(self, origin: Origin, get: Get) -> bool:
+    def ask_for_get(self, origin: Origin, get: Get, otherwise: Outcome) -> bool:
+        """Have a GET wait until it is known whether the topic is whole.
+
+        Args:
+            otherwise: the answer where it is not.
+
+        Returns:
+            False where too many wait.
+        """
         core = self._core
 
         def then(whole: bool, now: float) -> None:
@@ -150,9 +159,14 @@ class GivenUp:
             if whole:
                 core.get(origin, get, now, whole=True)
             else:
-                core.answer(origin, Outcome.UNKNOWN, reason="subscription", log=topic.open.id if topic else "")
+                core.answer(origin, otherwise, reason="subscription", log=topic.open.id if topic else "")
 
         return core.wholeness.ask(get.topic, then)
+
+
+def ends_unknown(topic: Topic, position: Position) -> bool:
+    """Whether a position is one that a restored copy lacks: it is lost only if no other server has it."""
+    return position[0] in topic.ended and position[1] == OFFSET_MAX - 1
 
 
 def _knows(topic: Topic | None, log: str) -> bool:

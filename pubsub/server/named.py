@@ -24,6 +24,7 @@ from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Get, Outcome, Read, Subscribe, Unsubscribe
 from pubsub.protocol.names import Position
 from pubsub.server import changes as c
+from pubsub.server.givenup import ends_unknown
 from pubsub.server.delivery import Answer, collect
 from pubsub.server.legs import ALWAYS, Leg
 from pubsub.server.links import Origin
@@ -166,12 +167,39 @@ class Named:
 
     # Ranges
 
-    def read(self, origin: Origin, read: Read) -> None:
-        """READ: it waits for the loop's changes to be in the store."""
+    def read(self, origin: Origin, read: Read, whole: bool = False) -> None:
+        """READ: it waits for the loop's changes to be in the store.
+
+        Args:
+            whole: every proxy has answered, for this very request, that no other server holds the topic.
+        """
         if len(self._reads) >= READS_MAX:
             self._core.answer(origin, Outcome.BUSY, reason="too_many_reads_wait")
+        elif not whole and self._ends_unknown(read):
+            self._ask_for_read(origin, read)
         else:
             self._reads.append((origin, read))
+
+    def _ends_unknown(self, read: Read) -> bool:
+        """Whether the legs go through the end of a log that a restored copy lacks."""
+        topic = self._core.topics.get(read.topic)
+        if topic is None or not topic.ended:
+            return False
+        entry = topic.entries.get(KEY + read.name) if read.name else None
+        legs = topic.spine if entry is None else entry.legs
+        return any(leg.high is not None and ends_unknown(topic, (leg.log, leg.high - 1)) for leg in legs)
+
+    def _ask_for_read(self, origin: Origin, read: Read) -> None:
+        core = self._core
+
+        def then(whole: bool, now: float) -> None:
+            if whole:
+                self.read(origin, read, whole=True)
+            else:
+                core.answer(origin, Outcome.BUSY, reason="topic_is_not_known_to_be_whole")
+
+        if not core.wholeness.ask(read.topic, then):
+            core.answer(origin, Outcome.BUSY, reason="too_many_operations_wait_for_a_whole_topic")
 
     def has_ready(self) -> bool:
         """Whether `deliver` has something to do."""

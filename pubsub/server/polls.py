@@ -19,12 +19,14 @@ class Poll:
         origin: where its answer goes.
         expires: until when it waits (monotonic seconds).
         walked: the entry's legs, and what of them is still to be looked at, where all before it is left out.
+        whole: every proxy has answered, for this very request, that no other server holds the topic.
     """
 
     origin: Origin
     get: Get
     expires: float
     walked: tuple[tuple[Leg, ...], tuple[Leg, ...]] | None = None
+    whole: bool = False
 
 
 class Polls:

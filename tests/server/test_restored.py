@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.limits import OFFSET_MAX
-from pubsub.protocol import Get, Outcome, Position, Subscribe
+from pubsub.protocol import Get, Outcome, Position, Read, Subscribe
 from pubsub.server.restored import CHANGE_STEP, accept_copy
 from tests.server.stage import Stage
 from tests.server.test_moves import Pair, message, put, take
@@ -138,3 +138,22 @@ def test_a_holder_that_knows_better_is_believed_whoever_gives(pair: Pair, giver:
         assert take(stage, "bob", last=log) == [b"3", b"4", b"5", b"6"]
         assert take(stage, "eve") == [*everything, b"5", b"6"]
     assert take(stage, "dan") == [b"6"]
+
+
+def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: Pair) -> None:
+    stage = pair["s1"]
+    stage.ask(Subscribe("bob", "t", 5, 5))
+    stage.ask(Subscribe("-", "t", 0, 0, name="job"))
+    put(stage, "alice", 10, 0, b"1")
+    log = place(stage, 1)
+    save(stage)
+    put_back(stage)
+    stage.others = f"s2.{'b' * 16}"
+    get = Get("bob", "t", log, 5, 5, records_max=10)
+    read = Read("job-reader", "t", None, name="job", records_max=10)
+    assert stage.ask(get).outcome is Outcome.BUSY
+    assert stage.ask(read).outcome is Outcome.BUSY
+    stage.others = ""
+    stage.core.topics["t"].rivals.clear()
+    assert stage.ask(get).outcome is Outcome.LOST
+    assert stage.ask(read).outcome is Outcome.SUCCESS
