@@ -143,14 +143,14 @@ def test_a_holder_that_knows_better_is_believed_whoever_gives(pair: Pair, giver:
 def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: Pair) -> None:
     stage = pair["s1"]
     stage.ask(Subscribe("bob", "t", 5, 5))
-    stage.ask(Subscribe("-", "t", 0, 0, name="job"))
+    stage.ask(Subscribe("spark", "t", 7, 7, name="job"))
     put(stage, "alice", 10, 0, b"1")
     log = place(stage, 1)
     save(stage)
     put_back(stage)
     stage.others = f"s2.{'b' * 16}"
     get = Get("bob", "t", log, 5, 5, records_max=10)
-    read = Read("job-reader", "t", None, name="job", records_max=10)
+    read = Read("spark", "t", None, name="job", records_max=10)
     assert stage.ask(get).outcome is Outcome.BUSY
     assert stage.ask(read).outcome is Outcome.BUSY
     stage.others = ""
