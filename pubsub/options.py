@@ -91,6 +91,8 @@ def _unit(setting: str) -> str:
         return "ID"
     if setting == "directory":
         return "DIR"
+    if setting == "record":
+        return "FILE"
     if setting in {"bind", "advertise", "servers"}:
         return "ADDR"
     for word in ("seconds", "bytes"):

@@ -29,6 +29,7 @@ from pubsub.errors import PubsubError
 if TYPE_CHECKING:
     import zmq
 
+    from pubsub.client.recorder import RecordSink
     from pubsub.clock import Clock
 
 
@@ -81,19 +82,28 @@ class AsyncClient:
         power_safe: bool | None = None,
         timeout: float | None = None,
         settings: ClientSettings | None = None,
+        recorder: RecordSink | Path | str | None = None,
         context: zmq.Context[Any] | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
         boot: str | None = None,
     ) -> None:
         made = make_settings(settings, proxies, directory, power_safe, timeout)
-        self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot)
+        self._session = Session(
+            name, made, context=context, clock=clock, random=random, boot=boot, record=recorder
+        )
         self._calls = Calls(self._session)
 
     @property
     def name(self) -> str:
         """The client ID."""
         return self._session.name
+
+    @property
+    def record_problem(self) -> str:
+        """Why the record lacks something at present; "" where it does not, or there is none."""
+        recorder = self._session.recorder
+        return "" if recorder is None else recorder.problem
 
     async def _run(self, flow: Flow[Result]) -> Result:
         try:

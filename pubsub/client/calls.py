@@ -169,11 +169,19 @@ class Calls:
         for chain in chains:
             unfinished = row.state == UNFINISHED if row is not None else bool(chain.rows)
             if unfinished:
+                self._record_unfinished(chain)
                 self._check(chain)
                 records = sum([kept.count for kept in tuple(chain.rows)])
                 raise InDoubt(self.session.name, chain.topic, round(until - started, 3), chain.trouble, records)
         if row is not None and row.state == DISCARDED:
             raise CallerError(f"the put on {row.topic} was discarded while it was waited for")
+
+    def _record_unfinished(self, chain: Chain) -> None:
+        session = self.session
+        if session.recorder is not None:
+            with session.lock:
+                if not session.closed:
+                    session.recorder.unfinished(chain, "refused" if chain.failure is not None else "in_doubt")
 
     def _broken(self, chain: Chain) -> bool:
         return self.core.copied is not None or chain.failure is not None or self.session.closed
@@ -222,6 +230,8 @@ class Calls:
             self.store.commit(changes, fsync=True)
             self.core.outbox.removed()
             self.core.outbox.discarded(topic)
+            if self.session.recorder is not None:
+                self.session.recorder.discarded(rows)
             self.session.follow()
             return sum([row.count for row in rows])
 
@@ -312,10 +322,18 @@ class Calls:
                 found = self._found(ready, started, until)
                 # Special case: another call took what this one was woken for. It waits on.
                 if found is not None or session.now >= until:
+                    if found is None and session.recorder is not None:
+                        self._record_idle(ready)
                     return found
         finally:
             with session.lock:
                 sub.waiting -= 1
+
+    def _record_idle(self, sub: Subscription) -> None:
+        session = self.session
+        with session.lock:
+            if session.recorder is not None and not session.closed:
+                session.recorder.idle(sub)
 
     def _found(self, sub: Subscription, started: float, until: float) -> Subscription | None:
         """What a call that waited from `started` to `until` has to say."""
@@ -388,7 +406,14 @@ class Calls:
         except PubsubError:
             sub.end_chunk()
             raise
+        recorder = self.session.recorder
+        if recorder is not None and sub.chunk is not None:
+            recorder.handing_out(sub.topic, sub.chunk)
         self._took(sub, taking, fsynced=fsynced)
+        if recorder is not None:
+            if not chunk:
+                recorder.delivered(sub.topic, taking.pieces, handler=False)
+            recorder.flush()
         self.session.send()
         return Batch(sub.topic, taking.pieces)
 
@@ -400,6 +425,8 @@ class Calls:
             if not session.closed and sub.chunk is chunk:
                 self._close_chunk(sub)
                 session.send()
+            if session.recorder is not None:
+                session.recorder.handed_out(chunk)
 
     def _close_chunk(self, sub: Subscription) -> None:
         """Another call takes, or the iteration ended. Only the thread that iterates knows what it has handed out."""
@@ -423,6 +450,8 @@ class Calls:
     def _bury_loss(self, sub: Subscription, loss: Loss) -> None:
         changes, error = sub.bury(loss, self.session.clock.wall())
         self.session.commit(changes)
+        if self.session.recorder is not None:
+            self.session.recorder.lost(sub.topic, loss)
         sub.buried(loss)
         self.core.moved(sub, self.session.now, fsynced=True)
         self.session.send()
@@ -461,6 +490,8 @@ class Calls:
         """Fsync what handlers put, and send it; where the disk refuses, the next fsync does it."""
         session = self.session
         with session.lock:
+            if session.recorder is not None and not session.closed:
+                session.recorder.flush()
             if session.held_since is not None and not session.closed:
                 try:
                     session.sync()
@@ -513,6 +544,8 @@ class Calls:
         except _HandlerFailed as failed:
             return self._failed(sub, taking, message, failed.error, attempts)
         self._took(sub, taking, fsynced=self.session.settings.power_safe)
+        if self.session.recorder is not None:
+            self.session.recorder.delivered(sub.topic, taking.pieces, handler=True)
         if following is not None:
             sub.attempted(following, 1, ahead=True)
         return 1
@@ -532,6 +565,8 @@ class Calls:
         )  # fmt: skip
         self.session.commit([*taking.change(sub.topic), letter])
         self._took(sub, taking, fsynced=True)
+        if self.session.recorder is not None:
+            self.session.recorder.delivered(sub.topic, taking.pieces, handler=True, result="dead_letter")
         _log.error("%s of %s goes to the dead letters after %d attempts: %s", message.id, sub.topic, attempts, error)
 
     def _took(self, sub: Subscription, taking: Taking, *, fsynced: bool) -> None:
@@ -543,14 +578,18 @@ class Calls:
         session, core = self.session, self.core
         with session.entered():
             for topic in [] if keep else [t for t, chain in core.outbox.chains.items() if chain.rows]:
-                changes, _ = core.outbox.discard(topic)
+                changes, rows = core.outbox.discard(topic)
                 self.store.commit(changes, fsync=True)
                 core.outbox.removed()
                 core.outbox.discarded(topic)
+                if session.recorder is not None:
+                    session.recorder.discarded(rows)
             store = secrets.token_hex(8)
             wanted = [sub for sub in core.subscriptions.values() if sub.on]
             session.commit([Renewed(store), *core.outbox.renewal(), *[sub.intend(True) for sub in wanted]])
             core.renewed(store, wanted)
+            if session.recorder is not None:
+                session.recorder.renewed()
             session.follow()
 
     def close(self, seconds: float) -> None:

@@ -22,6 +22,7 @@ from pubsub.config.settings import ClientSettings
 if TYPE_CHECKING:
     import zmq
 
+    from pubsub.client.recorder import RecordSink
     from pubsub.clock import Clock
 
 ACKNOWLEDGE_SECONDS: Final = 0.2
@@ -69,6 +70,9 @@ class Client:
         power_safe: fsync every commit, so that a power cut of this host takes nothing back either.
         timeout: of a call that names none, in seconds.
         settings: everything that can be set; what is named beside it wins.
+        recorder: where to write down what it puts, takes and subscribes to, for `pubsub pipeline audit`: a file of JSON
+            lines, a directory of Parquet where its name ends in `.parquet`, or a `RecordSink`, which stays open. A
+            record that cannot be written keeps no message from going: see `record_problem`.
         context: a ZeroMQ context to share, which `inproc://` addresses need.
         clock: where the time comes from.
         random: where numbers start; None: the operating system's randomness.
@@ -88,13 +92,16 @@ class Client:
         power_safe: bool | None = None,
         timeout: float | None = None,
         settings: ClientSettings | None = None,
+        recorder: RecordSink | Path | str | None = None,
         context: zmq.Context[Any] | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
         boot: str | None = None,
     ) -> None:
         made = make_settings(settings, proxies, directory, power_safe, timeout)
-        self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot)
+        self._session = Session(
+            name, made, context=context, clock=clock, random=random, boot=boot, record=recorder
+        )
         self._calls = Calls(self._session)
 
     @property
@@ -111,6 +118,12 @@ class Client:
     def path(self) -> Path:
         """The file of its state."""
         return Path(self._session.store.path)
+
+    @property
+    def record_problem(self) -> str:
+        """Why the record lacks something at present; "" where it does not, or there is none."""
+        recorder = self._session.recorder
+        return "" if recorder is None else recorder.problem
 
     @property
     def publisher_id(self) -> str:

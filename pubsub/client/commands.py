@@ -61,8 +61,13 @@ def client(
 def _opened(ctx: typer.Context, loaded: Settings) -> Iterator[Client]:
     from pubsub.client import Client
 
-    with Client(ctx.obj, settings=loaded.settings) as opened:
-        yield opened
+    opened = Client(ctx.obj, settings=loaded.settings)
+    try:
+        with opened:
+            yield opened
+    finally:
+        if opened.record_problem:
+            console.complain(f"the record is not whole: {opened.record_problem}")
 
 
 @app.command()

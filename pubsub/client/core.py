@@ -374,7 +374,7 @@ class ClientCore:
             message = sub.get(self.numbers.opening, 0, 0, 0.0)
         else:
             return None
-        sub.asked_for_records(now, wait)
+        sub.asked_for_records(now, wait, records=message.records_max > 0)
         return message
 
     def _fly(self, target: Chain | Subscription, row: Row | None, generation: int, proxy: int) -> int:

@@ -300,6 +300,9 @@ class Outbox:
         tries: makes the tries of a chain.
         window: batches in flight per topic.
         bytes_max: of unfinished rows.
+
+    Attributes:
+        on_done: told the rows that are done; None: nobody wants to know.
     """
 
     def __init__(self, numbers: Numbers, cuts: int, tries: Callable[[], Tries], window: int, bytes_max: int) -> None:
@@ -311,6 +314,7 @@ class Outbox:
         self._finished: list[Row] = []
         self._finished_bytes = 0
         self._held: list[Row] = []
+        self.on_done: Callable[[Sequence[Row]], None] | None = None
 
     def chain(self, topic: str) -> Chain:
         """The chain of a topic; a new one where nothing was put to it."""
@@ -371,6 +375,8 @@ class Outbox:
                 chain.cleared = self.cuts
         if done:
             self._finished += done
+            if self.on_done is not None:
+                self.on_done(done)
         return done
 
     def evidence(self, chain: Chain, last: int) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import zmq
 
@@ -34,6 +34,9 @@ from pubsub.errors import CallerError, ConfigurationError, DecodeError, PubsubEr
 from pubsub.limits import PROXIES_MAX
 from pubsub.messenger import Messenger
 from pubsub.protocol import Put, Status, check_id, decode, encode
+
+if TYPE_CHECKING:
+    from pubsub.client.recorder import Recorder, RecordSink
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NEVER: Final = float("inf")
@@ -58,6 +61,15 @@ def boot_id() -> str:
         return ""
 
 
+def _opened(record: RecordSink | Path | str | None) -> tuple[RecordSink | None, bool]:
+    """Where the record goes, and whether it is ours to close."""
+    if not isinstance(record, Path | str):
+        return record, False
+    from pubsub.client.recorder import open_record  # noqa: PLC0415 - most clients have none.
+
+    return open_record(record), True
+
+
 class Session:
     """One open client.
 
@@ -70,6 +82,10 @@ class Session:
         boot: identifies this start of the operating system.
         messenger: one to use instead of its own.
         vfs: SQLite's file system, for one that is not the machine's.
+        record: where to write down what it does; None: where the settings say, if they do.
+
+    Attributes:
+        recorder: writes down what it does; None: nobody does.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -86,6 +102,7 @@ class Session:
         boot: str | None = None,
         messenger: Messenger | None = None,
         vfs: str | None = None,
+        record: RecordSink | Path | str | None = None,
     ) -> None:
         self.name = check_id("client ID", name)
         if not 0 < len(settings.proxies) <= PROXIES_MAX:
@@ -103,12 +120,20 @@ class Session:
         self.watchers: list[Callable[[], None]] = []
         self.counters = {"undecodable": 0, "handler_errors": 0}
         directory = Path(settings.directory) if settings.directory is not None else state_directory("client", name)
-        self.store = Store(
-            directory / f"{name}.db", boot_id() if boot is None else boot, power_safe=settings.power_safe, vfs=vfs
-        )
+        boot = boot_id() if boot is None else boot
+        sink, owned = _opened(settings.record if record is None else record)
+        self.recorder: Recorder | None = None
+        try:
+            self.store = Store(directory / f"{name}.db", boot, power_safe=settings.power_safe, vfs=vfs)
+        except BaseException:
+            if sink is not None and owned:
+                sink.close()
+            raise
         try:
             with storage_errors(self.store.path):
                 self.core = self._load(random or SystemRandom())
+            if sink is not None:
+                self._record(sink, boot, owned=owned)
             self._messenger = messenger or Messenger(context, self.clock)
             self._messenger.ticker = self
             try:
@@ -118,6 +143,8 @@ class Session:
                 raise
         except BaseException:
             self.store.close(clean=False)
+            if sink is not None and owned:
+                sink.close()
             raise
         self._ask_again()
 
@@ -145,6 +172,13 @@ class Session:
         core.outbox.load(store.chains(), store.rows())
         core.load_subscriptions(store.subscriptions())
         return core
+
+    def _record(self, sink: RecordSink, boot: str, *, owned: bool) -> None:
+        from pubsub.client.recorder import Recorder  # noqa: PLC0415 - most clients have none.
+
+        self.recorder = Recorder(self.name, self.core, self.clock, boot, sink, owned=owned)
+        self.core.outbox.on_done = self.recorder.acknowledged
+        self.recorder.opened()
 
     def _ask_again(self) -> None:
         """Every start asks again for what is not settled."""
@@ -231,6 +265,8 @@ class Session:
         while self._inbox:
             token, status = self._inbox.popleft()
             core.receive(token, status, now)
+        if self.recorder is not None:
+            self.recorder.flush()  # What is acknowledged, before its rows can leave the outbox.
         core.tick(now)
         if core.due:
             due, core.due = core.due, []
@@ -256,9 +292,13 @@ class Session:
         outbox = self.core.outbox
         tidy = outbox.is_untidy or fsync or not changes
         removals = outbox.removals() if tidy and outbox.finished_rows else []
+        if self.recorder is not None:
+            self.recorder.intending(changes)
         fsynced = self.store.commit([*removals, *changes], fsync=fsync)
         if removals:
             outbox.removed()
+        if self.recorder is not None:
+            self.recorder.committed(changes)
         if fsynced:
             self._synced()
         return fsynced
@@ -352,6 +392,8 @@ class Session:
             draft.add(topic, bodies)
         self.commit(draft.changes())
         core.outbox.accept(draft)
+        if self.recorder is not None:
+            self.recorder.begun(draft.rows)
         core.finish(topic, until)
         self.follow()
         return draft.rows
@@ -380,6 +422,8 @@ class Session:
             transaction.open = False
         now = self.now
         self.core.outbox.accept(draft, held=not fsync)
+        if self.recorder is not None and draft.rows:
+            self.recorder.begun(draft.rows)
         for row in draft.rows:
             self.core.finish(row.topic, now + self.settings.timeout_seconds)
         if fsync or self.settings.power_safe:
@@ -421,4 +465,6 @@ class Session:
                 watcher()
         self._messenger.close()
         with self.lock:
+            if self.recorder is not None:
+                self.recorder.close()
             self.store.close()

@@ -73,14 +73,15 @@ class Chunk:
 
     Attributes:
         handed: how many were; over: the others are not to be.
+        recorded: its place in the client's record, where there is one.
         before, counters: position and last counters taken as they were.
     """
 
-    __slots__ = ("before", "counters", "handed", "over", "pieces", "rest", "thread")
+    __slots__ = ("before", "counters", "handed", "over", "pieces", "recorded", "rest", "thread")
 
     def __init__(self, pieces: list[Piece], before: Position | None, counters: dict[str, int], thread: int) -> None:
         self.pieces, self.before, self.counters, self.thread = pieces, before, counters, thread
-        self.handed = 0
+        self.handed = self.recorded = 0
         self.over = False
         self.rest: list[Piece] = []
 
@@ -105,6 +106,7 @@ class Subscription:
         until: the latest deadline of the calls that wait for messages; waiting: how many do.
         settle_until: the intent is asked for until then, whoever waits.
         heard: when the service last answered a GET; trouble: why it did not.
+        drained: when the last GET was sent that found nothing, with nothing here either.
     """
 
     def __init__(self, client: str, topic: str, tries: Tries, load: Callable[[str], dict[str, int]]) -> None:
@@ -133,8 +135,9 @@ class Subscription:
         self.records = self.size = 0
         self._taken: dict[str, int] | None = None
         self._sent_at = 0.0
+        self.drained = float("-inf")
         self._wait = WAIT_SECONDS
-        self._hungry = False
+        self._hungry = self._asked_records = False
         self._parked = 0.0
 
     # The intent
@@ -206,9 +209,9 @@ class Subscription:
             records_max, bytes_max, int(wait * 1000), self.log, self.avoid,
         )  # fmt: skip
 
-    def asked_for_records(self, now: float, wait: float) -> None:
-        """A GET went out."""
-        self._sent_at, self._parked = now, wait
+    def asked_for_records(self, now: float, wait: float, *, records: bool = True) -> None:
+        """A GET went out. `records`: it asks for some, and does not only acknowledge."""
+        self._sent_at, self._parked, self._asked_records = now, wait, records
         self.acknowledged = self.safe
         self.deadline = now + wait + self.tries.patience
 
@@ -243,6 +246,8 @@ class Subscription:
             self._store(Records(body))
         elif status.outcome is Outcome.LOST and status.first and status.message:
             self._items.append(Loss(status.first, status.message))
+        elif status.outcome is Outcome.EMPTY and self._asked_records and not self._items and self.chunk is None:
+            self.drained = self._sent_at
         self._hungry = status.outcome is not Outcome.EMPTY
         self._wait = WAIT_SECONDS if self._hungry else min(2 * self._wait, WAIT_SECONDS_MAX)
         if self._parked == 0.0 and not self._hungry:

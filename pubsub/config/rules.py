@@ -174,5 +174,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "publisher_records": Rule(_whole(1, 65_536, "records"), "Records that close a publisher's batch."),
     "publisher_bytes": Rule(_size(1, 15 * 2**20), "Bytes that close a publisher's batch."),
     "linger_seconds": Rule(_seconds(0, 3600), "Age that closes a publisher's batch."),
+    "record": Rule(_path, "Where to write down what is put, taken and subscribed to; none: nowhere.", optional=True),
 }
 """Every setting of every role, by name."""

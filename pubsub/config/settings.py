@@ -110,6 +110,7 @@ class ClientSettings:
         prefetch_records, prefetch_bytes: what is asked for ahead of the application.
         handler_attempts: a handler that fails so often on one message sends it to the dead letters.
         publisher_records, publisher_bytes, linger_seconds: when `publisher()` closes a batch.
+        record: file to write down what it puts, takes and subscribes to; None: nowhere.
     """
 
     proxies: tuple[str, ...] = field(default=("tcp://127.0.0.1:5601",))
@@ -126,3 +127,4 @@ class ClientSettings:
     publisher_records: int = 1_000
     publisher_bytes: int = 1 * MIB
     linger_seconds: float = 0.005
+    record: Path | None = None

@@ -196,7 +196,7 @@ def test_a_small_put_imports_only_what_it_needs(service: str, topic: str, tmp_pa
     imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert any(name.startswith("pubsub.client") for name in imported)
     dear = {"rich", "pydantic", "pubsub.server", "pubsub.proxy", "pubsub.cli.bench", "pyspark", "pyarrow", "hypothesis"}
-    assert not imported & dear
+    assert not imported & (dear | {"pubsub.client.recorder", "pubsub.pipelines"})
 
 
 def test_a_second_process_on_the_same_client_is_one_line_and_exit_code_9(
@@ -236,6 +236,31 @@ def test_a_bar_shows_how_far_the_lines_are_where_there_is_a_terminal(service: st
     assert b"put 5,000 messages" in done.stdout
     assert "━".encode() in os.read(leader, 1 << 16)
     os.close(leader)
+
+
+def test_a_command_records_what_it_does(run: Run, topic: str, tmp_path: Path) -> None:
+    record = tmp_path / "record.jsonl"
+    for words in (["subscribe", topic], ["put", topic, "-"], ["get", topic], ["unsubscribe", topic]):
+        assert run("c", *words, "--record", record, stdin=b"x") == 0
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    assert len({line["session"] for line in lines if line["kind"] == "open"}) == 4
+    (begun, acknowledged), (delivery,) = (
+        [line for line in lines if line["kind"] == kind] for kind in ("put", "delivery")
+    )
+    assert (begun["result"], acknowledged["result"]) == ("begun", "acknowledged")
+    assert delivery["first"] == begun["first"]
+    assert [line["on"] for line in lines if line.get("result") == "answered"] == [True, False]
+
+
+def test_a_command_whose_record_is_not_written_does_its_work_and_says_so(
+    run: Run, topic: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert run("reader", "subscribe", topic) == 0
+    assert run("c", "put", topic, "-", "--record", "/dev/full", stdin=b"x") == 0
+    assert b"pubsub: error: the record is not whole: [Errno 28]" in capfdbinary.readouterr().err
+    assert run("c", "put", topic, "-", "--record", "/none/file", stdin=b"y") == 7
+    assert run("reader", "get", topic, "--count", "2", "--wait", "0") == 0
+    assert capfdbinary.readouterr().out == b"x\n"
 
 
 def test_dead_letters_are_listed(

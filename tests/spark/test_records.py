@@ -1,0 +1,58 @@
+"""A client's record in Parquet; no Spark is started."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from pubsub import embedded
+from pubsub.client.recorder import open_record
+from pubsub.errors import StorageError
+from pubsub.spark.records import SCHEMA, ParquetRecord
+
+
+def test_a_closed_clients_record_is_parquet(tmp_path: Path) -> None:
+    record = tmp_path / "record.parquet"
+    with embedded() as cluster:
+        for name in ("alice", "bob"):
+            with cluster.client(name, recorder=record) as client:
+                client.subscribe("t")
+                counters = client.put_many("t", [b"x"] * 100)
+    assert len(list(record.iterdir())) == 2
+    table = parquet.read_table(record)
+    assert table.schema.equals(SCHEMA)
+    puts = [row for row in table.to_pylist() if row["kind"] == "put" and row["client"] == "bob"]
+    assert [(row["first"], row["count"], row["result"]) for row in puts] == [
+        (counters[0], 100, "begun"),
+        (counters[0], 100, "acknowledged"),
+    ]
+
+
+def test_what_was_written_is_there_before_the_end(tmp_path: Path) -> None:
+    sink = open_record(tmp_path / "r.parquet")
+    assert isinstance(sink, ParquetRecord)
+    sink.write(b'{"client":"c","n":1}\n')
+    (path,) = (tmp_path / "r.parquet").iterdir()
+    assert json.loads(path.read_text()) == {"client": "c", "n": 1}
+    sink.close()
+    (path,) = (tmp_path / "r.parquet").iterdir()
+    assert path.suffix == ".parquet"
+
+
+def test_a_record_with_a_torn_line_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sink = ParquetRecord(tmp_path / "r.parquet")
+    sink.write(b'{"client":"c"}\n{"cl\n{"client":"d"}\n')
+    with caplog.at_level(logging.WARNING):
+        sink.close()
+    (path,) = (tmp_path / "r.parquet").iterdir()
+    assert path.suffix == ".jsonl"
+    assert "stays as it is" in caplog.text
+
+
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be recorded to"):
+        open_record(tmp_path / "none" / "r.parquet")
