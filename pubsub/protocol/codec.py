@@ -311,6 +311,8 @@ _CODECS: Final = (
             ("transfer", "transfer", _HEX),
             ("chunk", "chunk", _NUMBER),
             ("log", "log", _HEX),
+            ("store", "store", _HEX),
+            ("change", "change", _NUMBER),
         ),
         body="bytes",
     ),

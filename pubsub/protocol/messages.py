@@ -215,7 +215,8 @@ class Periodic:
         stamp: the highest stamp it gave out or heard of.
         partial: 1: `topics` holds only what changed since the announcement before.
         topics: topic to the ID of its open log, after which come, separated by commas, those that were ended because
-            the store was restored; "" for a topic that is no longer held.
+            the store was restored; "" for a topic that is no longer held. One that was given to another server has
+            `server.log,store,change`: to whom, which log, that server's store and its change number when it had joined.
         previous: the change number of the announcement before this one to the same proxy, by which it sees that none
             is missing; 0: not said.
         draining: 1: it is to be given no new topic.
@@ -270,6 +271,7 @@ class Transfer:
         transfer: the ID of this transfer, 64 bits in hex.
         chunk: number of the chunk, from 0.
         log: the open log of the topic that is given.
+        store, change: with `done`, the receiver's store and a change number of it that comes after the join.
     """
 
     sender: str
@@ -279,6 +281,8 @@ class Transfer:
     chunk: int = 0
     log: str = ""
     body: Buffer = b""
+    store: str = ""
+    change: int = 0
 
 
 @dataclass(slots=True)

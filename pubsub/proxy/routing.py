@@ -11,6 +11,9 @@ to the smallest ID (the paper, section 3). An assignment is tentative, kept in m
 topic; it is replaced if that server dies first, and forgotten when nobody used it for a while. But
 what was forwarded to it may have made the topic there, and the announcement been lost: until that server says all it
 holds, nobody is told that the topic is whole.
+
+A server that gave a topic away says to whom. Its word may come before the receiver's own; so the receiver counts as a
+holder from then on, by hearsay, until an announcement of its own that was made after the join says whether it is.
 """
 
 from __future__ import annotations
@@ -19,14 +22,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from pubsub.limits import NUMBER_MAX
 from pubsub.liveness import Liveness
-from pubsub.protocol.names import format_holder
+from pubsub.protocol.names import format_holder, is_hex, parse_holder, parse_number
 
 TENTATIVE_MAX: Final = 10_000
 """Assignments that no server has announced yet; at this number a new topic is answered `full`."""
 
 DEAD_MAX: Final = 100_000
 """Logs given up that are remembered."""
+
+UNHEARD_MAX: Final = 1_000
+"""Stores that are remembered, beyond which none is that was only heard of."""
 
 TENTATIVE_SECONDS: Final = 60.0
 """An assignment that nobody used for so long is forgotten: the server did not make the topic."""
@@ -103,6 +110,8 @@ class Server:
         id, store, incarnation, change, address: as announced last.
         proxies: the proxies it names; None while it was not heard since this proxy started.
         topics: topic to log.
+        hearsay: topics that others gave it, and its change number after the join: what it announced before says nothing
+            of these.
         dead: topics that it announced with a log that was given up, and that log: it is not their holder.
         assigned: topics given to it that it has not announced.
         link: the routing ID under which it is reached; None: not connected since this proxy started, or it left.
@@ -124,6 +133,7 @@ class Server:
         "dead",
         "digest",
         "draining",
+        "hearsay",
         "id",
         "incarnation",
         "link",
@@ -141,6 +151,7 @@ class Server:
         self.address, self.overflow = row.address, row.overflow
         self.proxies: tuple[str, ...] | None = None
         self.topics: dict[str, str] = {}
+        self.hearsay: dict[str, int] = {}
         self.dead: dict[str, str] = {}
         self.assigned = 0
         self.link: bytes | None = None
@@ -190,9 +201,11 @@ class RoutingTable:
         """Servers that were given a topic, and may have made it without this proxy having heard."""
         self.stale: dict[str, str] = {}
         """Stores whose last announcement was that of an older copy, and what is to be said of them."""
+        self._signs = 1.0, 3, 0.0
 
     def restore(self, remembered: Remembered, interval: float, liveness: int, now: float) -> None:
         """Take over what the routes file holds; none of these servers counts as alive."""
+        self._signs = interval, liveness, now
         for row in remembered.stores:
             signs = Liveness(interval, liveness, now)
             signs.forget()
@@ -258,24 +271,38 @@ class RoutingTable:
                 return True
         return False
 
-    def replace(self, server: Server, topics: dict[str, str]) -> int:
+    def replace(self, server: Server, topics: dict[str, str], change: int = NUMBER_MAX) -> int:
         """The server holds exactly these; returns how many did not fit into the table."""
         for topic in [topic for topic in server.topics if not topics.get(topic)]:
-            self._drop(server, topic)
+            if change >= server.hearsay.get(topic, 0):
+                self._drop(server, topic)
         server.dead = {topic: log for topic, log in server.dead.items() if topics.get(topic)}
-        return self.update(server, topics)
+        return self.update(server, topics, change)
 
-    def update(self, server: Server, topics: dict[str, str]) -> int:
-        """The server holds these too, or no more where the log is ""; returns how many did not fit into the table."""
+    def update(self, server: Server, topics: dict[str, str], change: int = NUMBER_MAX) -> int:
+        """The server holds these too, or no more; returns how many did not fit into the table.
+
+        Args:
+            topics: as in `Periodic`.
+            change: of the announcement.
+        """
         over = 0
         for topic, value in topics.items():
             log, *ended = value.split(",")
+            if "." in log or not log:
+                if change >= server.hearsay.get(topic, 0):
+                    self._drop(server, topic)
+                if log:
+                    self._hear_of(topic, log, ended)
+                else:
+                    server.dead.pop(topic, None)
+                continue
             given_up = [one for one in (log, *ended) if one in self.dead[topic]] if topic in self.dead else []
             if given_up:
                 server.dead[topic] = given_up[0]
             else:
                 server.dead.pop(topic, None)
-            if given_up or not log:
+            if given_up:
                 self._drop(server, topic)
             elif server.topics.get(topic) != log:
                 if not self._fits(topic):
@@ -283,7 +310,35 @@ class RoutingTable:
                     continue
                 self._hold(server, topic, log)
                 self.changes.holders[topic, server.store] = log
+        if server.hearsay:
+            server.hearsay = {topic: after for topic, after in server.hearsay.items() if after > change}
         return over
+
+    def _hear_of(self, topic: str, holder: str, facts: Sequence[str]) -> None:
+        """A topic was given to a server, which may not have been heard to say so yet."""
+        try:
+            server_id, log = parse_holder(holder)
+            store, after = facts[0], parse_number(facts[1])
+        except (ValueError, IndexError):
+            return
+        given_up = any(dead.log == log or dead.store == store for dead in self.dead.get(topic, {}).values())
+        if given_up or not is_hex(store) or not self._fits(topic):
+            return
+        server = self.servers.get(store)
+        if server is None:
+            if len(self.servers) >= UNHEARD_MAX:
+                return
+            signs = Liveness(*self._signs)
+            signs.forget()
+            server = self.servers[store] = Server(StoreRow(store, server_id, 0, 0, ""), signs)
+            self.note(server)
+        if server.change >= after:
+            return  # What was announced since says all there is to say.
+        server.hearsay[topic] = after
+        server.digest = b""
+        if topic not in server.topics:
+            self._hold(server, topic, log)
+            self.changes.holders[topic, store] = log
 
     def settle_doubts(self, server: Server) -> None:
         """The server has said all it holds."""

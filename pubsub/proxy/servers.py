@@ -140,7 +140,7 @@ class Servers:
             return
         over = bytes(body).count(b" ") >= self._settings.topics_max
         digest = blake2b(body, digest_size=16).digest()
-        same = known is not None and not said.partial and digest == known.digest
+        same = known is not None and not said.partial and digest == known.digest and not known.hearsay
         topics = {} if over or same else split_topics(body)
         server = known or Server(
             StoreRow(said.store, said.sender, -1, -1, said.address),
@@ -152,7 +152,7 @@ class Servers:
             self._table.settle_doubts(server)
         self._counters["announcements"] += 1
         if not (same or over):
-            left_out = self._table.update(server, topics) if said.partial else self._table.replace(server, topics)
+            left_out = (self._table.update if said.partial else self._table.replace)(server, topics, said.change)
             # A part that says nothing of what was left out before does not make the table complete.
             over = bool(left_out) or (server.overflow and bool(said.partial))
             server.digest = b"" if said.partial or over else digest

@@ -42,6 +42,7 @@ from pubsub.protocol.messages import (
     Transfer,
     Unsubscribe,
 )
+from pubsub.protocol.names import format_holder
 from pubsub.server import changes as c
 from pubsub.server.delivery import Answer, BatchReader, collect
 from pubsub.server.disputes import Disputes
@@ -66,6 +67,9 @@ if TYPE_CHECKING:
 DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes handed out in one loop; who waits for more is served in the next."""
 
+
+GIVEN: Final = "given "
+"""What the note begins with that says to whom a topic was given."""
 
 RESTORED_MAX: Final = 8
 """Logs ended by a restoration with which a topic is announced."""
@@ -145,6 +149,12 @@ class ServerCore:
         self._taken: dict[tuple[int | str, bytes, str, str], int] = {}
         """Where in `_answers` the answer to cumulative puts stands: by link, origin, topic and publisher."""
         self._announce: dict[str, str] = {}
+        self._given: set[str] = set()
+        """Topics of which it is noted to whom they were given."""
+        for note, value in loaded.notes.items():
+            if note.startswith(GIVEN):
+                self._given.add(note.removeprefix(GIVEN))
+                self.links.remember(note.removeprefix(GIVEN), str(value), self.change)
         self._count_change = True
         self._change_stored = self.change
         self._delivered_bytes = 0
@@ -234,6 +244,8 @@ class ServerCore:
                 self.disputes.told(name, ",".join(others), now)
             return
         self.links.answered(proxy, status, now)
+        if self._given and not self._announce:
+            self._forget_given()
         if status.outcome is Outcome.STALE:
             self.quarantine.hold_all_back(status.reason, status.change)
         elif status.outcome in {Outcome.SUCCESS, Outcome.FULL}:
@@ -395,6 +407,21 @@ class ServerCore:
         """Have every proxy told that a topic is held, with its open log, or no longer ("")."""
         self._announce[topic] = _announced(self.topics[topic]) if log else ""
         self._count_change = True
+
+    def announce_given(self, topic: Topic, done: Transfer) -> None:
+        """Have every proxy told that a topic is held no longer, and by whom it is: durably, until each has heard."""
+        value = f"{format_holder(done.sender, topic.open.id)},{done.store},{done.change}" if done.store else ""
+        self._announce[topic.name] = value
+        self._count_change = True
+        if value:
+            self.marks.rows.append(c.NoteKept(GIVEN + topic.name, value))
+            self._given.add(topic.name)
+
+    def _forget_given(self) -> None:
+        """What every proxy has heard needs no memory."""
+        for name in [name for name in self._given if self.links.is_known_as_given(name)]:
+            self._given.discard(name)
+            self.marks.rows.append(c.NoteKept(GIVEN + name, None))
 
     def create(self, name: str) -> Topic:
         """A new topic."""

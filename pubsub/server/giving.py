@@ -94,7 +94,7 @@ class Giving:
         freeze: makes a topic frozen, durably, for the server at an address.
         thaw: makes it an ordinary one again.
         chunks: gives the chunks of a frozen topic.
-        given: deletes a topic that the server so named, at an address, has joined.
+        given: deletes a topic that the sender of this `done`, at an address, has joined.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Giving:
         freeze: Callable[[str, str], None],
         thaw: Callable[[str], None],
         chunks: Callable[[str], Iterator[bytes]],
-        given: Callable[[str, str, str], None],
+        given: Callable[[str, Transfer, str], None],
     ) -> None:
         self._sender, self._random = sender, random
         self._freeze, self._thaw, self._chunks, self._given = freeze, thaw, chunks, given
@@ -152,7 +152,7 @@ class Giving:
     def _answered_elsewhere(self, gift: Gift, message: Transfer, now: float) -> None:
         if message.step == "done":
             del self.gifts[gift.topic]
-            self._given(gift.topic, message.sender, gift.elsewhere)
+            self._given(gift.topic, message, gift.elsewhere)
         elif message.step == "accepted" and message.sender == gift.server:
             gift.address, gift.question, gift.transfer = gift.elsewhere, "", self._new_id()
             gift.tries, gift.wait = 0, RETRY_SECONDS
@@ -189,7 +189,7 @@ class Giving:
         gift.tries, gift.wait, gift.server = 0, RETRY_SECONDS, message.sender
         if message.step == "done":
             del self.gifts[gift.topic]
-            self._given(gift.topic, message.sender, gift.address)
+            self._given(gift.topic, message, gift.address)
         elif message.step == "accepted" and gift.state is State.OFFERED:
             if not gift.frozen:
                 self._freeze(gift.topic, gift.address)

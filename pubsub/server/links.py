@@ -8,7 +8,7 @@ sense.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pubsub.clock import Stamps
@@ -17,6 +17,9 @@ from pubsub.liveness import Liveness
 from pubsub.protocol.messages import Heartbeat, Message, Outcome, Periodic, Status, Whole
 
 RECONNECT_SECONDS_MAX: Final = 30.0
+GIVEN_MAX: Final = 10_000
+"""Topics that were given away, and of which some proxy has not confirmed to have heard, that are remembered."""
+
 TAKEN_PATIENCES: Final = 3
 """Livenesses for which a server waits for its ID to be free before it gives up."""
 
@@ -60,7 +63,12 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Link:
-    """One proxy, as this server sees it."""
+    """One proxy, as this server sees it.
+
+    Attributes:
+        given: topics that went to other servers, as they are announced, and our change number with it, until the proxy
+            has confirmed that.
+    """
 
     liveness: Liveness
     announce_at: float
@@ -70,6 +78,7 @@ class Link:
     confirmed: int = -1
     taken_since: float | None = None
     reason: str = ""
+    given: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 class Links:
@@ -121,13 +130,26 @@ class Links:
         """Tell every proxy, at once, what this server came to hold or no longer holds.
 
         Args:
-            changed: topic to log ID, "" where it is no longer held.
+            changed: topic to what `Periodic.topics` has of it.
             change: the server's change number with it.
         """
+        for topic, value in changed.items():
+            self.remember(topic, value, change)
         for proxy, link in enumerate(self.links):
             if link.announced is not None:
                 self._send(proxy, self._periodic(change, changed, previous=link.announced), now)
                 link.announced = change
+
+    def remember(self, topic: str, value: str, change: int) -> None:
+        """Keep to whom a topic was given, until every proxy has confirmed to have heard; or forget that."""
+        for link in self.links:
+            link.given.pop(topic, None)
+            if "." in value and len(link.given) < GIVEN_MAX:
+                link.given[topic] = value, change
+
+    def is_known_as_given(self, topic: str) -> bool:
+        """Whether every proxy has heard to whom a topic was given."""
+        return not any(topic in link.given for link in self.links)
 
     def tick(self, holdings: dict[str, str], change: int, now: float) -> None:
         """What is due: full announcements, heartbeats, new sockets."""
@@ -140,7 +162,9 @@ class Links:
             if now >= link.announce_at:
                 link.announce_at = now + self._settings.announce_seconds
                 link.announced = change
-                self._send(proxy, self._periodic(change, holdings), now)
+                # Who has not heard to whom a topic was given must not take it for one that nobody holds.
+                given = {topic: value for topic, (value, _) in link.given.items()}
+                self._send(proxy, self._periodic(change, given | holdings), now)
             elif link.liveness.due(now):
                 self._send(proxy, Heartbeat(self._settings.id, self._stamps.last), now)
 
@@ -152,6 +176,8 @@ class Links:
             link.announce_at = now
         elif status.outcome is Outcome.SUCCESS:
             link.confirmed = max(link.confirmed, status.change)
+            if link.given:
+                link.given = {topic: gift for topic, gift in link.given.items() if gift[1] > link.confirmed}
             self.answered_once = True
             link.taken_since = None
         elif status.outcome in {Outcome.TAKEN, Outcome.STALE}:

@@ -63,6 +63,8 @@ class Moves:
         self._tokens: dict[str, tuple[str, int]] = {}
         self._last_token = FIRST_CALLBACK
         self._resumed = False
+        self._joined_now: list[Transfer] = []
+        """Answers of this loop that say so; the change number that they name is known when it is committed."""
 
     def _resume(self, now: float) -> None:
         """Go on with what was frozen in an earlier life, once a proxy has answered: it may have been given up."""
@@ -115,6 +117,8 @@ class Moves:
             return
         reply = self._step(message, now)
         if isinstance(reply, Transfer | Status):
+            if isinstance(reply, Transfer) and reply.step == "done":
+                self._joined_now.append(reply)
             self._core.reply(origin, reply)
         else:
             outcome, reason = reply
@@ -176,14 +180,14 @@ class Moves:
     def _chunks(self, name: str) -> Iterator[bytes]:
         return chunks(self._core.topics[name], self._core.reader, self._core.publishers)
 
-    def _given(self, name: str, server: str, address: str) -> None:
+    def _given(self, name: str, done: Transfer, address: str) -> None:
         core = self._core
         topic = core.topics.pop(name)
         core.marks.gone(name)
-        core.marks.rows.append(c.TopicGiven(topic.number, f"{server} {address}"))
+        core.marks.rows.append(c.TopicGiven(topic.number, f"{done.sender} {address}"))
         core.retention.discard([log.number for log in topic.logs.values()])
         core.sinks.discard(topic.stages.values())
-        core.announce(name, "")
+        core.announce_given(topic, done)
         self._tokens.pop(name, None)
         core.counters["topics given"] += 1
 
@@ -279,6 +283,9 @@ class Moves:
     def outgoing(self, now: float) -> list[Outgoing]:
         """Steps to be sent to other servers. A refusal comes back to the callback that stands for the transfer."""
         self.giving.pump(now)
+        for done in self._joined_now:
+            done.store, done.change = self._core.store_id, self._core.change
+        self._joined_now.clear()
         out = []
         for address, message in self.giving.out:
             transfer, token = self._tokens.get(message.topic, ("", 0))
@@ -301,6 +308,7 @@ class Moves:
 
     def reverted(self, now: float) -> None:
         """The loop was taken back: nothing of it was sent, nothing of it is remembered."""
+        self._joined_now.clear()
         self.giving.out.clear()
         self.giving.gifts.clear()
         self.receiving.clear()

@@ -7,7 +7,15 @@ import random
 import pytest
 
 from pubsub.liveness import Liveness
-from pubsub.proxy.routing import TENTATIVE_MAX, TENTATIVE_SECONDS, Remembered, RoutingTable, Server, StoreRow
+from pubsub.proxy.routing import (
+    TENTATIVE_MAX,
+    TENTATIVE_SECONDS,
+    DeadLog,
+    Remembered,
+    RoutingTable,
+    Server,
+    StoreRow,
+)
 from tests.proxy.stage import log_id
 
 
@@ -190,3 +198,56 @@ def test_the_changes_always_add_up_to_the_table() -> None:
             assert len(table) + len(table.tentative) <= 6 + len(table.tentative.keys() & held)
             for s in servers:
                 assert s.assigned == sum(a.server is s for a in table.tentative.values())
+
+
+def given(receiver: str, log: str, after: int) -> str:
+    return f"{receiver}.{log_id(log)},{log_id(receiver)},{after}"
+
+
+def test_the_receiver_of_a_topic_is_its_holder_from_the_giver_s_word_on(table: RoutingTable) -> None:
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    table.update(s2, {"t": given("s1", "t", 9)}, 6)
+    assert table.holders("t") == (s1,), "its own word is still on its way"
+    table.replace(s1, {}, 8)
+    assert table.holders("t") == (s1,), "that was said before the join"
+    table.replace(s1, {}, 9)
+    assert table.holders("t") == ()
+
+
+def test_what_the_receiver_has_said_since_counts_more_than_the_giver_s_word(table: RoutingTable) -> None:
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    s1.change = 9
+    table.update(s2, {"t": given("s1", "t", 9)}, 6)
+    assert table.holders("t") == ()
+
+
+def test_a_receiver_that_was_never_heard_is_a_holder_that_is_dead(table: RoutingTable) -> None:
+    s2 = server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    table.update(s2, {"t": given("s1", "t", 9)}, 6)
+    (holder,) = table.holders("t")
+    assert (holder.id, holder.store, holder.alive(0.0)) == ("s1", log_id("s1"), False)
+    assert table.changes.holders["t", log_id("s1")] == log_id("t"), "the routes file remembers it"
+    assert table.changes.stores[log_id("s1")] == holder.row()
+
+
+def test_nobody_is_given_what_was_given_up_there(table: RoutingTable) -> None:
+    server(table, "s1")
+    s2 = server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    table.give_up(DeadLog("t", log_id("later"), "s1", log_id("s1")))
+    table.update(s2, {"t": given("s1", "t", 9)}, 6)
+    assert table.holders("t") == ()
+
+
+@pytest.mark.parametrize(
+    "value", ["s1.x", f"s1.{log_id('t')}", f"s1.{log_id('t')},x,9", f"s1.{log_id('t')},{log_id('s1')},x"]
+)
+def test_a_giver_s_word_that_is_none_says_only_that_the_topic_is_gone(table: RoutingTable, value: str) -> None:
+    server(table, "s1")
+    s2 = server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    table.update(s2, {"t": value}, 6)
+    assert table.holders("t") == ()

@@ -323,6 +323,30 @@ def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair)
     assert pair["s1"].store.reader.log_state(log) == "held"
 
 
+def test_proxies_are_told_to_whom_a_topic_went_until_each_has_confirmed_to_know(pair: Pair) -> None:
+    giver, receiver = pair["s2"], pair["s1"]
+    split(pair)
+    log = giver.core.topics["t"].open.id
+    giver.loop()
+    giver.confirms = False
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    told = [one.topics for one in giver.periodics() if one.topics and "." in one.topics.get("t", "")]
+    assert told
+    to, store, after = told[0]["t"].split(",")
+    assert (to, store) == (f"s1.{log}", receiver.core.store_id)
+    assert 0 < int(after) <= receiver.core.change
+    giver.restart()
+    giver.loop()
+    assert giver.periodics()[0].topics == told[0]
+    giver.confirms = True
+    giver.sleep(6.0)
+    giver.periodics()
+    giver.restart()
+    giver.loop()
+    assert giver.periodics()[0].topics == {}
+
+
 def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: Pair) -> None:
     split(pair)
     pair["s1"].fail_commit = True
