@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from pubsub import console
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import ConfigurationError
+from pubsub.errors import CallerError, ConfigurationError
 from pubsub.options import read
 
 if TYPE_CHECKING:
@@ -86,6 +87,143 @@ def archive(
         totals = pipelines.follow(query, tell, stop)
     facts = {"pipeline": "archive", "topics": topics, "to": to, "name": name, "checkpoint": checkpoint}
     console.report(as_json, facts | figures(totals), f"{sentence(totals)} archived to {to}")
+
+
+@app.command()
+def replay(
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="An archive.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where its messages go.")],
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of it; may be repeated.")
+    ] = None,
+    checkpoint: Checkpoint = "",
+    master: Master = "local[*]",
+    conf: Conf = None,
+    timeout: Timeout = 30.0,
+    proxies: Proxies = None,
+    proxies_file: ProxiesFile = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put an archive's messages to a topic, in the order in which they were taken, each once, killed or not.
+
+    Run again, it puts what the archive got since; with another --checkpoint it puts everything again.
+    """
+    place = where(proxies, proxies_file, config, timeout)
+    from pubsub.protocol.names import check_topic, file_name
+    from pubsub.spark import pipelines
+    from pubsub.spark import replay as replaying
+
+    check_topic(to)
+    source = pipelines.whole_path(directory)
+    checkpoint = pipelines.whole_path(checkpoint) if checkpoint else f"{source}/_replay/{file_name(to)}"
+    with session(master, conf) as spark, progress("replay") as tell, stopping() as stop:
+        totals = replaying.replay(
+            spark, place, source, to, topics=topics or (), checkpoint=checkpoint, tell=tell, stop=stop
+        )
+    facts = {"pipeline": "replay", "directory": directory, "to": to, "checkpoint": checkpoint}
+    console.report(as_json, facts | figures(totals), f"{sentence(totals)} put to {to}")
+
+
+@app.command()
+def rollup(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, of JSON messages.")],
+    window: Annotated[str, typer.Option(metavar="DURATION", help="15m, 1h, 1d …, or week, month, quarter, year.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC|DIR", help="Where the counts go; a DIR has a / in it.")],
+    by: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Counted by; a.b is b in a.")] = None,
+    at: Annotated[str, typer.Option("--time", metavar="FIELD", help="The time; else when the server took it.")] = "",
+    watermark: Annotated[str, typer.Option(metavar="DURATION", help="How late a message may be.")] = "1h",
+    plot: Annotated[str, typer.Option(metavar="FILE.png", help="Draw all counts at the end.")] = "",
+    with_open: Annotated[
+        bool, typer.Option("--open", help="In the end put the windows that are not over to the topic, too.")
+    ] = False,
+    once: Once = False,
+    every: Every = 10.0,
+    batch: Batch = 1_000_000,
+    name: Name = "",
+    checkpoint: Checkpoint = "",
+    master: Master = "local[*]",
+    conf: Conf = None,
+    timeout: Timeout = 30.0,
+    proxies: Proxies = None,
+    proxies_file: ProxiesFile = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count JSON messages by windows of time; each window goes out once, when the watermark has passed its end.
+
+    In a directory, `closed` has those, and `open` what is not over yet, as the last run left it. A number is a time in
+    seconds since 1970, milliseconds from 1e11 on, microseconds from 1e14 on; a text is a date.
+    """
+    place = where(proxies, proxies_file, config, timeout)
+    from pubsub.spark import pipelines
+    from pubsub.spark import rollup as rolling
+
+    what = rolling.Rollup(window=window, by=tuple(by or ()), time=at, late=watermark)
+    in_files = "/" in to
+    target = pipelines.whole_path(to) if in_files else to
+    name = name or pipelines.default_name("rollup", topic, window, *what.by, at, target)
+    pipelines.check_names([topic, *([] if in_files else [to])], name)
+    if plot:
+        _can_plot(plot)
+    checkpoint = _checkpoint(checkpoint, target if in_files else "", name, master)
+    picture = f"{name}.plot"[-64:]
+    with session(master, conf) as spark, progress("rollup") as tell, stopping() as stop:
+        if plot and not in_files:
+            rolling.keep(place, to, picture)
+        start = rolling.to_directory if in_files else rolling.to_topic
+        query = start(
+            spark, place, topic, target, what, name=name, checkpoint=checkpoint, once=once, seconds=every, records=batch
+        )
+        totals = pipelines.follow(query, tell, stop)
+        still_open = what.open_windows(spark, checkpoint)
+        facts = {
+            "pipeline": "rollup", "topic": topic, "to": to, "name": name, "checkpoint": checkpoint,
+            **figures(totals), "untimed": totals.observed.get("untimed", 0), "late": totals.late,
+            "open": 0 if still_open is None else still_open.count(),
+        }  # fmt: skip
+        if still_open is not None:
+            if in_files:
+                rolling.write_open(still_open, target)
+            elif with_open:
+                rolling.put_open(still_open, place, to, query.id, checkpoint)
+            if plot:
+                closed = (
+                    spark.read.schema(what.schema()).parquet(f"{target}/closed")
+                    if in_files
+                    else rolling.closed_in_topic(spark, place, to, what, picture)
+                )
+                from pubsub.spark.picture import draw
+
+                title = f"{topic}: messages by {' and '.join(what.by) or 'time'}, windows of {window}"
+                draw(rolling.series(closed.unionByName(still_open), what.by), title, plot)
+    said = f"{sentence(totals)} counted to {to}; {facts['open']:,} counts are of windows that are not over"
+    for number, why in ((facts["untimed"], "have no time"), (facts["late"], "counts were too late")):
+        said += f"; {number:,} {why} and are left out" if number else ""
+    console.report(as_json, facts, said)
+
+
+def _can_plot(file: str) -> None:
+    if find_spec("matplotlib") is None:
+        raise ConfigurationError("--plot needs matplotlib: pip install 'pirate-pubsub[plot]'")
+    folder = Path(file).absolute().parent
+    if not folder.is_dir() or Path(file).suffix not in {".png", ".svg", ".pdf"}:
+        raise CallerError(f"--plot {file}: a .png, .svg or .pdf file in a directory that is there")
+
+
+def _checkpoint(given: str, directory: str, name: str, master: str) -> str:
+    """Where Spark keeps how far a rollup is."""
+    from pubsub.spark.pipelines import whole_path
+
+    if given:
+        return whole_path(given)
+    if directory:
+        return f"{directory}/_checkpoint"
+    if not master.startswith("local"):
+        raise ConfigurationError(f"with master {master} name --checkpoint: a directory that all of its machines reach")
+    from pubsub.config.locations import state_directory
+
+    return str(state_directory("pipeline", name))
 
 
 def where(proxies: list[str] | None, proxies_file: str | None, config: str | None, timeout: float) -> Place:

@@ -78,7 +78,10 @@ _SOURCE: Final = _COMMON | {
     "minpartitions",
     "failondataloss",
 }
-_SINK: Final = _COMMON | {"topic", "sink", "batchid", "checkpointlocation", "querytype"}
+_ENGINE: Final = {"path", "checkpointlocation", "queryname", "querytype"}
+"""What Spark itself puts among a format's options."""
+
+_SINK: Final = _COMMON | _ENGINE | {"topic", "sink", "batchid"}
 _SPELT: Final = {
     name.lower(): name
     for name in (
@@ -156,9 +159,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 def _lowered(options: Mapping[str, str], known: set[str]) -> dict[str, str]:
     given = {name.lower(): value for name, value in options.items()}
     for name in sorted(given.keys() - known):
-        spelt = ", ".join(
-            sorted(_SPELT.get(each, each) for each in known - {"path", "checkpointlocation", "querytype"})
-        )
+        spelt = ", ".join(sorted(_SPELT.get(each, each) for each in known - _ENGINE))
         raise ConfigurationError(f"option {name} is not known; there are {spelt}")
     return given
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -143,10 +143,10 @@ class Storage:
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        self._paths: Any = spark._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]
+        self._jvm = cast(Any, spark._jvm)
+        self._paths = self._jvm.org.apache.hadoop.fs.Path
         self.path = path
-        root = self._paths(path)
-        self._files = root.getFileSystem(spark._jsc.hadoopConfiguration())
+        self._files = self._paths(path).getFileSystem(spark._jsc.hadoopConfiguration())
 
     def has(self, name: str = "") -> bool:
         """Whether it, or something in it, is there."""
@@ -157,6 +157,25 @@ class Storage:
         if not self.has():
             return []
         return sorted(status.getPath().getName() for status in self._files.listStatus(self._at("")))
+
+    def read(self, name: str) -> str:
+        """The text of a file in it."""
+        stream = self._files.open(self._at(name))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Make a file in it that is there whole or not at all."""
+        fresh = self._at(f".{name}.fresh")
+        stream = self._files.create(fresh, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if not self._files.rename(fresh, self._at(name)):
+            raise ConfigurationError(f"{self.path}/{name} cannot be written")
 
     def _at(self, name: str) -> Any:
         return self._paths(f"{self.path}/{name}" if name else self.path)

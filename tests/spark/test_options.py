@@ -66,7 +66,7 @@ def test_a_pattern_that_is_none_is_refused() -> None:
 
 
 def test_a_sink_has_a_name_and_a_topic_or_a_column() -> None:
-    found = sink_options({"topic": "t", "checkpointLocation": "/x", "path": "/y"})
+    found = sink_options({"topic": "t", "checkpointLocation": "/x", "path": "/y", "queryName": "q"})
     assert (found.topic, found.sink, found.batch) == ("t", "spark", None)
     assert sink_options({"sink": "s", "batchId": "7"}).batch == 7
 
