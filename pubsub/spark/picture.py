@@ -35,7 +35,8 @@ def draw(rows: Sequence[tuple[datetime, str, int]], title: str, file: str) -> No
     figure = Figure(figsize=(11, 5), layout="constrained")
     axes: Any = figure.add_subplot()  # Its stubs know no dates.
     for label, counts in lines(rows).items():
-        axes.plot(list(counts), list(counts.values()), marker=".", linewidth=1, label=label)
+        style = {"color": "0.5", "linestyle": ":"} if label == OTHERS else {"marker": "."}
+        axes.plot(list(counts), list(counts.values()), linewidth=1, label=label, **style)
     axes.set_title(title)
     axes.set_ylabel("messages")
     axes.set_ylim(bottom=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -188,5 +188,6 @@ def closed_in_topic(spark: SparkSession, place: Place, to: str, what: Rollup, na
 def series(counts: DataFrame, by: Sequence[str]) -> list[tuple[datetime, str, int]]:
     """Counts for a picture: start, the fields' values, count."""
     label = F.concat_ws(" ", *(F.coalesce(F.col(f"`{name}`"), F.lit("-")) for name in by)) if by else F.lit("all")
-    picked = counts.select("start", label.alias("label"), "count").orderBy("start", "label")
-    return [(row["start"], row["label"], row["count"]) for row in picked.collect()]
+    picked = counts.select(F.unix_seconds("start").alias("start"), label.alias("label"), "count")
+    rows = picked.orderBy("start", "label").collect()
+    return [(datetime.fromtimestamp(row["start"], UTC), row["label"], row["count"]) for row in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -49,15 +48,6 @@ def driver(tmp_path: Path, broker: Broker) -> Iterator[Callable[..., Process]]:
         process.end()
 
 
-def kill(process: Process) -> None:
-    """SIGKILL to a driver and its JVM at once; the workers of the JVM live on."""
-    pid = process.running.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    for each in (pid, *map(int, children)):
-        os.kill(each, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-
-
 def numbers(first: int, stop: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, stop)]
 
@@ -85,21 +75,6 @@ def test_an_archive_goes_on_where_it_was_and_holds_each_message_once(
     (row,) = session.read.parquet(str(to)).where("topic = 'a' and value = cast('7' as binary)").collect()
     assert (row.offset, row.counter, row.message_id) == (8, 8, f"{row.log}.8")
     assert {path.parent.name for path in to.glob("topic=a/*/*.parquet")} == {f"date={row.date}"}
-
-
-def test_an_archive_that_is_killed_and_started_again_holds_each_message_once(
-    broker: Broker, driver: Callable[..., Process], run: Run, session: Any, tmp_path: Path
-) -> None:
-    to = tmp_path / "archive"
-    broker.put("a", numbers(0, 20_000))
-    words = ("archive", "a", "--to", str(to), "--once")
-    process = driver(*words, "--batch", "500")
-    until((to / "_spark_metadata" / "2").exists, "three batches are written", 120.0)
-    kill(process)
-    assert not (to / "_spark_metadata" / "39").exists(), "it was through before it was killed"
-    broker.put("a", numbers(20_000, 20_500))
-    assert run(*words)["messages"] > 500
-    assert archived(session, to) == {"a": Counter(numbers(0, 20_500))}
 
 
 def test_a_pipeline_ends_by_sigterm_and_says_what_it_did(

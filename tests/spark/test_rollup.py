@@ -93,7 +93,7 @@ def test_counts_come_to_a_topic_once_and_open_windows_when_asked_for(
         last = {(row["start"], row["kind"]): row["count"] for row in found}
         assert last == {(iso(start), kind): n for (start, kind), n in hours(rows[:stop]).items()}
         assert {(start, label): n for start, label, n in drawn[-1]} == {
-            (datetime.fromtimestamp(start), kind): n for (start, kind), n in hours(rows[:stop]).items()
+            (datetime.fromtimestamp(start, UTC), kind): n for (start, kind), n in hours(rows[:stop]).items()
         }
     marked = [row["start"] for row in found if row["open"]]
     assert len(marked) == len({(row["start"], row["kind"], row["count"]) for row in found if row["open"]})
