@@ -7,9 +7,12 @@ routed is reported per message. Nothing lingers: reliability is end to end, neve
 
 from __future__ import annotations
 
+import resource
 import secrets
 import socket
-from collections.abc import Sequence
+import struct
+from collections import deque
+from collections.abc import Hashable, MutableMapping, Sequence
 from typing import Any, Final
 
 import zmq
@@ -21,6 +24,19 @@ from pubsub.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
 HIGH_WATER_MARK: Final = 10_000
 """Messages that a socket queues in each direction per peer. Windows of clients and servers stay below it."""
 
+BACKLOG: Final = 1_024
+"""TCP connections that wait to be accepted by a socket that is bound."""
+
+HANDSHAKE_SECONDS: Final = 5.0
+"""Whoever connects and has not said in this time that it is ZeroMQ is disconnected."""
+
+SILENT_SECONDS: Final = 30.0
+"""Whoever is connected to a socket that is bound, and for so long answers none of ZeroMQ's own pings, or takes nothing
+of what is sent, is disconnected. The pings go out three times as often."""
+
+FILES_MAX: Final = 65_536
+"""Files that a process asks to be allowed to have open; each connection is one. The machine may allow fewer."""
+
 FRAMES_MAX: Final = 8
 """Frames of one message; one with more is dropped."""
 
@@ -29,12 +45,28 @@ ROUTING_ID_BYTES: Final = 16
 Frames = list[bytes | memoryview]
 
 
-def _prepare(sock: zmq.Socket[bytes]) -> None:
+def allow_connections() -> None:
+    """Have this process be allowed as many open files as the machine lets it, up to FILES_MAX.
+
+    Where they run out no further connection is accepted until one is closed; those that are open go on.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[bytes]:
+    try:
+        sock: zmq.Socket[bytes] = context.socket(kind)
+    except zmq.ZMQError as error:  # The process, or the context, has as many as it may.
+        raise ConfigurationError(f"no socket for {endpoint!r}: {error}") from None
     sock.linger = 0
     sock.copy_threshold = COPY_BYTES_MAX
     sock.sndhwm = sock.rcvhwm = HIGH_WATER_MARK
     sock.maxmsgsize = BODY_BYTES_MAX + HEADER_LENGTH_MAX
-    sock.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
+    sock.setsockopt(zmq.HANDSHAKE_IVL, int(HANDSHAKE_SECONDS * 1000))
+    return sock
 
 
 def open_router(context: zmq.Context[Any], endpoint: str) -> tuple[zmq.Socket[bytes], str]:
@@ -46,8 +78,14 @@ def open_router(context: zmq.Context[Any], endpoint: str) -> tuple[zmq.Socket[by
     Raises:
         ConfigurationError: the address is in use or is not one.
     """
-    sock: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
-    _prepare(sock)
+    sock = _open(context, zmq.ROUTER, endpoint)
+    sock.backlog = BACKLOG
+    # Who speaks a protocol from before version 3 is not told from one who speaks none (an HTTP request is such a
+    # message), and is never pinged. With a domain ZeroMQ refuses them; nobody is asked for a password.
+    sock.zap_domain = b"pubsub"
+    sock.setsockopt(zmq.HEARTBEAT_IVL, int(SILENT_SECONDS * 1000 / 3))
+    sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(SILENT_SECONDS * 1000))
+    sock.setsockopt(zmq.TCP_MAXRT, int(SILENT_SECONDS * 1000))
     sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
     sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
     try:
@@ -72,8 +110,7 @@ def open_dealer(context: zmq.Context[Any], endpoint: str, *, heartbeat_seconds: 
     Raises:
         ConfigurationError: `endpoint` is not an address.
     """
-    sock: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    _prepare(sock)
+    sock = _open(context, zmq.DEALER, endpoint)
     # A routing ID must not begin with a zero byte: those are ZeroMQ's own.
     sock.setsockopt(zmq.ROUTING_ID, b"\x01" + secrets.token_bytes(ROUTING_ID_BYTES - 1))
     if heartbeat_seconds:
@@ -113,7 +150,7 @@ def receive(sock: zmq.Socket[bytes], copy_below: int = 4096) -> Frames | None:
     return frames
 
 
-def send(sock: zmq.Socket[bytes], frames: Sequence[bytes | memoryview]) -> bool:
+def send(sock: zmq.Socket[bytes], frames: Sequence[bytes | memoryview | zmq.Frame]) -> bool:
     """Send one message without waiting; False where the peer is gone or its queue is at the high-water mark."""
     try:
         for frame in frames[:-1]:
@@ -195,6 +232,114 @@ def send_frames(sock: zmq.Socket[bytes], routing: bytes, head: bytes, parts: Seq
             return False
         raise
     return True
+
+
+class Unsent:
+    """Large frames that sockets were given and have not sent yet, by whom they are for.
+
+    ZeroMQ bounds a queue by messages. Small ones are bounded well enough by that; who takes none of the large ones gets
+    no more of them than `each_max` bytes, and all together hold no more than `all_max`, where those come first who have
+    taken all they got.
+
+    Args:
+        each_max, all_max: bytes after which no more is kept; what is under way then may go beyond it by one frame.
+    """
+
+    def __init__(self, each_max: int, all_max: int) -> None:
+        self._each_max, self._all_max = each_max, all_max
+        self._held: dict[Hashable, deque[tuple[Any, int]]] = {}
+        self._sizes: dict[Hashable, int] = {}
+        self.size = 0
+
+    def has_room(self, whom: Hashable) -> bool:
+        """Whether one frame more may be kept for somebody."""
+        if whom in self._held:
+            self._forget_sent(whom)
+        own = self._sizes.get(whom, 0)
+        if own >= self._each_max:
+            return False
+        if self.size >= self._all_max:
+            self.sweep()
+        return self.size < (self._all_max if own else 2 * self._all_max)
+
+    def frame(self, whom: Hashable, data: bytes | memoryview) -> zmq.Frame:
+        """The frame to send, which is not copied and is kept until it is sent, or its connection ends."""
+        frame = zmq.Frame(data, copy=False, track=True)
+        self._held.setdefault(whom, deque()).append((frame.tracker, len(data)))
+        self._sizes[whom] = self._sizes.get(whom, 0) + len(data)
+        self.size += len(data)
+        return frame
+
+    def _forget_sent(self, whom: Hashable) -> None:
+        held = self._held[whom]
+        while held and held[0][0].done:
+            size = held.popleft()[1]
+            self._sizes[whom] -= size
+            self.size -= size
+        if not held:
+            del self._held[whom], self._sizes[whom]
+
+    def sweep(self) -> None:
+        """Forget all that is sent."""
+        for whom in list(self._held):
+            self._forget_sent(whom)
+
+
+LARGE_BYTES: Final = 64 * 1024
+"""Frames above this are counted in bytes where they are sent."""
+
+
+class Connections:
+    """Counts the connections to a socket that is bound: those it accepted, those that turned out to be ZeroMQ, and
+    those that ended. Who sends nothing, or something else, is accepted and ends; it is never ZeroMQ.
+
+    Args:
+        context: the socket's.
+        sock: the socket.
+        counters: where it is counted.
+        names: of the three counters.
+
+    Attributes:
+        sock: to be polled for reading; `take` then counts.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        sock: zmq.Socket[bytes],
+        counters: MutableMapping[str, int],
+        names: tuple[str, str, str],
+    ) -> None:
+        self._watched, self._counters = sock, counters
+        self._names = dict(zip(_CONNECTION_EVENTS, names, strict=True))
+        endpoint = f"inproc://connections-{secrets.token_hex(8)}"
+        sock.monitor(endpoint, sum(_CONNECTION_EVENTS))
+        self.sock: zmq.Socket[bytes] = context.socket(zmq.PAIR)
+        self.sock.linger = 0
+        self.sock.rcvhwm = 0  # ZeroMQ's own thread waits where there is no room.
+        self.sock.connect(endpoint)
+
+    def take(self) -> None:
+        """Count what was noted since the last time; a part of it, where that is much."""
+        for _ in range(EVENTS_MAX):
+            try:
+                event = self.sock.recv_multipart(zmq.NOBLOCK)[0]
+            except zmq.Again:
+                return
+            name = self._names.get(struct.unpack("=hi", event)[0])
+            if name is not None:
+                self._counters[name] = self._counters.get(name, 0) + 1
+
+    def close(self) -> None:
+        """Count no more."""
+        self._watched.disable_monitor()
+        self.sock.close(0)
+
+
+EVENTS_MAX: Final = 1_000
+"""Events of connections that are counted before messages have their turn."""
+
+_CONNECTION_EVENTS: Final = (int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_HANDSHAKE_SUCCEEDED), int(zmq.EVENT_DISCONNECTED))
 
 
 class Wakeup:

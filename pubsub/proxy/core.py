@@ -102,6 +102,20 @@ class ProxyCore:
                     return server.link
         return None
 
+    def room_for(self, link: bytes, client: bytes, frames: tuple[Buffer, ...]) -> bool:
+        """Whether a request with a large body, for which `route` gave `link`, may go there; if not, it is answered."""
+        server = self.table.links[link]
+        if server.flight.has_room(client, len(frames[1])):
+            return True
+        self.outbox.crowded(server, client, frames[0])
+        return False
+
+    def went(self, link: bytes, client: bytes, size: int, now: float) -> None:
+        """A large body has gone there."""
+        server = self.table.links[link]
+        if server.flight.add(client, size):
+            self.outbox.beat(server, now)
+
     def client_message(self, client: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from a client.
 

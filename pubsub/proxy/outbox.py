@@ -9,9 +9,11 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from pubsub.clock import Stamps
-from pubsub.messenger.framing import Prefix, pack
+from pubsub.errors import DecodeError
+from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, pack, unpack
 from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Status, encode
 from pubsub.protocol.batch import Buffer
+from pubsub.proxy.flight import LARGE_BYTES
 from pubsub.proxy.routing import DeadLog, Server
 
 ORIGIN_MARK: Final = b"c"
@@ -57,10 +59,27 @@ class Outbox:
         return sends
 
     def forward(self, server: Server, client: bytes, frames: tuple[Buffer, ...], now: float) -> None:
-        """Pass a client's request on to a server that is connected."""
+        """Pass a client's request on to a server that is connected, if there is room for it on the way."""
         assert server.link is not None
+        size = len(frames[1]) if len(frames) > 1 else 0
+        large = size > LARGE_BYTES
+        if large and not server.flight.has_room(client, size):
+            self.crowded(server, client, frames[0])
+            return
         server.liveness.sent(now)
         self.sends.append(Send(True, server.link, (ORIGIN_MARK + client, *frames)))
+        if large and server.flight.add(client, size):
+            self.beat(server, now)
+
+    def crowded(self, server: Server, client: bytes, head: Buffer) -> None:
+        """Answer a request for which there is no room on the way."""
+        self.counters["busy_too_many_bytes_under_way"] += 1
+        try:
+            prefix = unpack(bytes(head[:PREFIX_LENGTH_MAX]))
+        except DecodeError:
+            self.counters["malformed"] += 1
+            return
+        self.answer(client, prefix, Outcome.BUSY, f"the_queue_to_server_{server.id}_is_full", server.id)
 
     def refuse(self, client: bytes, prefix: Prefix, reason: str) -> None:
         """Answer a client whose bytes cannot be served, and count it."""
@@ -93,10 +112,11 @@ class Outbox:
         self._to_server(link, prefix.source, status)
 
     def beat(self, server: Server, now: float, *, leaving: int = 0) -> None:
-        """A heartbeat to a server that is connected; `leaving` = 1: the last one."""
+        """A heartbeat to a server that is connected, and a mark where something is on its way; `leaving` = 1: the last."""
         assert server.link is not None
         server.liveness.sent(now)
-        self._to_server(server.link, 0, Heartbeat(self._proxy, self._stamps.last, leaving))
+        heartbeat = Heartbeat(self._proxy, self._stamps.last, leaving)
+        self._to_server(server.link, 0, heartbeat, source=server.flight.mark())
 
     def merge(self, giver: Server, topic: str, receiver: Server, now: float) -> None:
         """Have one of two holders give the topic to the other."""
@@ -114,12 +134,12 @@ class Outbox:
         )
         self._to_server(server.link, 0, message)
 
-    def _to_server(self, link: bytes, destination: int, message: Message) -> None:
-        self.sends.append(Send(True, link, (b"", *self._frames(destination, message))))
+    def _to_server(self, link: bytes, destination: int, message: Message, source: int = 0) -> None:
+        self.sends.append(Send(True, link, (b"", *self._frames(destination, message, source))))
 
-    def _frames(self, destination: int, message: Message) -> tuple[Buffer, ...]:
+    def _frames(self, destination: int, message: Message, source: int = 0) -> tuple[Buffer, ...]:
         header, body = encode(message)
-        head = pack(0, 0, destination) + header
+        head = pack(0, source, destination) + header
         return (head, body) if len(body) else (head,)
 
 

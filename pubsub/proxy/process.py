@@ -23,7 +23,16 @@ import zmq.backend
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import PubsubError, StoreFull
-from pubsub.messenger.sockets import FRAMES_MAX, Wakeup, open_router
+from pubsub.messenger.sockets import (
+    FRAMES_MAX,
+    LARGE_BYTES,
+    Connections,
+    Unsent,
+    Wakeup,
+    allow_connections,
+    open_router,
+)
+from pubsub.proxy import flight
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.outbox import ORIGIN_MARK, Send
@@ -40,6 +49,14 @@ RETRY_SECONDS: Final = 1.0
 
 LINGER_MS: Final = 200
 """How long the last messages of a proxy that stops may take."""
+
+UNREAD_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of large answers that wait for one client to read them; a further one is dropped, as it can be asked for again."""
+
+UNREAD_TOTAL_MAX: Final = 256 * 1024 * 1024
+"""The same of all clients; beyond it those come first who have read what they got, up to twice as much."""
+
+CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
 _NOBLOCK: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
@@ -82,7 +99,9 @@ class ProxyProcess:
         self._stopping = self._closed = False
         self._store: RoutesStore | None = None
         self._sockets: list[Socket] = []
+        self._connections: list[Connections] = []
         self._retry_at = 0.0
+        self._unread = Unsent(UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX)
 
     def start(self) -> None:
         """Open the routes file and bind.
@@ -108,6 +127,9 @@ class ProxyProcess:
             self.close()
             raise
         self.core = ProxyCore(self.settings, self._clock.monotonic(), self._clock.wall(), remembered)
+        self._connections = [
+            Connections(self._context, sock, self.core.counters, CONNECTION_COUNTERS) for sock in self._sockets
+        ]
 
     def run(self) -> None:
         """Serve until `stop`.
@@ -119,6 +141,8 @@ class ProxyProcess:
         for sock in self._sockets:
             poller.register(sock, zmq.POLLIN)
         poller.register(self._wakeup.fileno(), zmq.POLLIN)
+        for connections in self._connections:
+            poller.register(connections.sock, zmq.POLLIN)
         clock, core = self._clock.monotonic, self.core
         while not self._stopping:
             wait = max(0, ceil((core.deadline - clock()) * 1000))
@@ -126,12 +150,16 @@ class ProxyProcess:
             now = clock()
             if now >= core.deadline:
                 core.tick(now)
+                self._unread.sweep()
                 self._settle(now)
             for source in ready:
                 if source is self._clients or source is self._servers:
                     self._drain(source)
-                else:
+                elif isinstance(source, int):
                     self._wakeup.clear()
+            for connections in self._connections:
+                if connections.sock in ready:
+                    connections.take()
             now = clock()
             if core.suspended and now >= self._retry_at:
                 self._retry(now)
@@ -152,6 +180,8 @@ class ProxyProcess:
         if self._closed:
             return
         self._closed = True
+        for connections in self._connections:
+            connections.close()
         for sock in self._sockets:
             sock.close(LINGER_MS)
         if self._own_context:
@@ -199,6 +229,9 @@ class ProxyProcess:
         if server is None:
             core.client_message(client, (head,) if body is None else (head, _buffer(body)), now)
             return False
+        size = 0 if body is None else len(body)
+        if size > flight.LARGE_BYTES and not core.room_for(server, client, (head, _buffer(body))):
+            return False
         servers = self._servers
         try:
             _send(servers, server, _MORE)
@@ -212,6 +245,9 @@ class ProxyProcess:
         else:
             _send(servers, head, _MORE)
             _send(servers, body, _NOBLOCK)
+        if size > flight.LARGE_BYTES:
+            core.went(server, client, size, now)
+            return False
         return True
 
     def _from_server(self, sock: Socket, link: bytes, origin: bytes, now: float) -> bool:
@@ -234,6 +270,8 @@ class ProxyProcess:
             return False
         server.liveness.heard(now)
         clients = self._clients
+        if body is not None and len(body) > LARGE_BYTES:
+            return self._large_answer(origin[1:], head, body, now)
         try:
             _send(clients, origin[1:], _MORE)
         except zmq.ZMQError as error:
@@ -244,6 +282,22 @@ class ProxyProcess:
         else:
             _send(clients, head, _MORE)
             _send(clients, body, _NOBLOCK)
+        return True
+
+    def _large_answer(self, client: bytes, head: bytes, body: Any, now: float) -> bool:
+        """Pass on an answer with a large body, unless the client leaves too many unread."""
+        unread = self._unread
+        if not unread.has_room(client):
+            self.core.counters["answers_dropped_unread"] += 1
+            return False
+        clients = self._clients
+        try:
+            _send(clients, client, _MORE)
+        except zmq.ZMQError as error:
+            self._undelivered(Send(False, client, (head,)), error, now)
+            return False
+        _send(clients, head, _MORE)
+        _send(clients, unread.frame(client, _buffer(body)), _NOBLOCK)
         return True
 
     @staticmethod
@@ -320,6 +374,7 @@ def run_proxy(settings: ProxySettings) -> None:
         ConfigurationError: an address is in use, or is not one.
         StorageError: the routes file cannot be used.
     """
+    allow_connections()
     process = ProxyProcess(settings)
     process.start()
     before = {number: signal.signal(number, lambda *_: process.stop()) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -25,6 +25,7 @@ from typing import Final
 from pubsub.limits import NUMBER_MAX
 from pubsub.liveness import Liveness
 from pubsub.protocol.names import format_holder, is_hex, parse_holder, parse_number
+from pubsub.proxy.flight import Flight
 
 TENTATIVE_MAX: Final = 10_000
 """Assignments that no server has announced yet; at this number a new topic is answered `full`."""
@@ -120,6 +121,7 @@ class Server:
         overflow: whether it holds topics beyond topics_max, which are not in the table.
         draining: whether it is to be given no new topic.
         digest: of the body of the last full announcement, while nothing has changed since.
+        flight: what is on its way to it.
         newcomer: the link of a server that waits for this one to be silent.
         was_alive: whether it was alive when that was looked at last.
     """
@@ -133,6 +135,7 @@ class Server:
         "dead",
         "digest",
         "draining",
+        "flight",
         "hearsay",
         "id",
         "incarnation",
@@ -156,6 +159,7 @@ class Server:
         self.assigned = 0
         self.link: bytes | None = None
         self.liveness = liveness
+        self.flight = Flight()
         self.complete = True
         self.draining = False
         self.digest = b""
@@ -251,6 +255,8 @@ class RoutingTable:
         replaced = [other for other in self.links.values() if other.id == server.id]
         for other in replaced:
             self.detach(other)
+        if server.link != link:
+            server.flight.restart()
         server.link = link
         self.links[link] = server
         return replaced

@@ -118,6 +118,8 @@ class Servers:
                 self._whole(server, link, prefix, said, body, now)
             elif isinstance(said, Status):
                 self._counters["answers_of_servers"] += 1
+                if server is not None:
+                    server.flight.confirm(prefix.destination)
             else:
                 raise DecodeError("not a message for a proxy")
         except DecodeError as error:
@@ -322,7 +324,7 @@ class Servers:
         self._ticked = now
         deadline = now + self._settings.heartbeat_seconds
         for server in list(self._table.links.values()):
-            if server.liveness.due(now):
+            if server.liveness.due(now) or len(server.flight):
                 self._outbox.beat(server, now)
             alive = server.liveness.alive(now)
             if alive and not server.was_alive:

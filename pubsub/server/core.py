@@ -203,6 +203,8 @@ class ServerCore:
             self._status(origin, message, now)
         else:
             self._hear(message.stamp, now)
+            if origin.callback:  # A mark: all that the proxy sent before it has been taken in.
+                self._answer(origin, Outcome.SUCCESS)
 
     def _from_server(self, origin: Origin, message: Message, now: float) -> None:
         """What came to our own address, or from another server's."""

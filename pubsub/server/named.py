@@ -16,7 +16,7 @@ A range is read after the loop's own changes are in the store, like a GET, since
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 from pubsub.clock import MICROSECONDS
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 READS_MAX: Final = 1_000
 """Range reads that wait for their turn; a further one is answered `busy`."""
 
-READ_BYTES_MAX: Final = 64 * 1024 * 1024
+READS_PER_CLIENT_MAX: Final = 64
+"""The same of one client, so that others have their turn."""
+
+READ_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of ranges handed out in one loop."""
 
 
@@ -51,6 +54,8 @@ class Named:
     def __init__(self, core: ServerCore) -> None:
         self._core = core
         self._reads: deque[tuple[Origin, Read]] = deque()
+        self._waiting: Counter[tuple[int | str, bytes]] = Counter()
+        """How many of them are whose: by link and origin."""
 
     # The subscription
 
@@ -173,12 +178,15 @@ class Named:
         Args:
             whole: every proxy has answered, for this very request, that no other server holds the topic.
         """
-        if len(self._reads) >= READS_MAX:
+        whose = origin.link, origin.origin
+        if len(self._reads) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:
+            self._core.counters["reads turned away"] += 1
             self._core.answer(origin, Outcome.BUSY, reason="too_many_reads_wait")
         elif not whole and self._ends_unknown(read):
             self._ask_for_read(origin, read)
         else:
             self._reads.append((origin, read))
+            self._waiting[whose] += 1
 
     def _ends_unknown(self, read: Read) -> bool:
         """Whether the legs go through the end of a log that a restored copy lacks."""
@@ -214,6 +222,10 @@ class Named:
         handed_out = 0
         while self._reads and handed_out < READ_BYTES_MAX:
             origin, read = self._reads.popleft()
+            whose = origin.link, origin.origin
+            self._waiting[whose] -= 1
+            if not self._waiting[whose]:
+                del self._waiting[whose]
             handed_out += self._serve(origin, read)
 
     def _serve(self, origin: Origin, read: Read) -> int:

@@ -19,7 +19,7 @@ import zmq
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
-from pubsub.messenger.sockets import Wakeup, open_dealer, open_router, receive, send
+from pubsub.messenger.sockets import LARGE_BYTES, Connections, Unsent, Wakeup, allow_connections, open_dealer, open_router, receive, send
 from pubsub.protocol.names import check_id
 from pubsub.server.changes import NoteKept
 from pubsub.server.checkpoint import Checkpointer, grow_log
@@ -42,6 +42,14 @@ PEER_SECONDS: Final = 10.0
 
 PORT: Final = "port"
 """The name of the note that says which port it had."""
+
+UNSENT_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of large answers that wait to be sent to one client, or to one other server; a further one is dropped."""
+
+UNSENT_TOTAL_MAX: Final = 256 * 1024 * 1024
+"""The same of all; beyond it those come first who have nothing waiting, up to twice as much."""
+
+CONNECTION_COUNTERS: Final = ("connections accepted", "connections established", "connections ended")
 
 GOODBYE_MS: Final = 200
 """How long a stopping server's last messages may take to leave."""
@@ -106,6 +114,10 @@ class ServerProcess:
         self._poller = zmq.Poller()
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
         self._poller.register(self._listener, zmq.POLLIN)
+        self._connections = Connections(self._context, self._listener, self.core.counters, CONNECTION_COUNTERS)
+        self._closers.append(self._connections.close)
+        self._poller.register(self._connections.sock, zmq.POLLIN)
+        self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
         self._servers: dict[str, tuple[zmq.Socket[bytes], float]] = {}
         self._dealers: list[zmq.Socket[bytes]] = []
         for proxy in settings.proxies:
@@ -179,6 +191,8 @@ class ServerProcess:
         for proxy, dealer in enumerate(self._dealers):
             if dealer in ready:
                 self._drain(proxy, dealer, now)
+        if self._connections.sock in ready:
+            self._connections.take()
         if self._listener in ready:
             self._drain(LISTENER, self._listener, now)
         for address, (peer, _) in list(self._servers.items()):
@@ -193,6 +207,8 @@ class ServerProcess:
         self._check_stale()  # once that is durable
         self._checkpointer.check()
         self._give_up_silent(now)
+        if self._unsent.size:
+            self._unsent.sweep()
         self._reconnect()  # first, so that what is sent goes through the new sockets
         self._send(now)
         self._serving.check_full(now)
@@ -213,7 +229,15 @@ class ServerProcess:
             except ConfigurationError:  # An address that another process gave us, and that is none.
                 self.core.counters["bad addresses"] += 1
                 continue
-            if not send(sock, frames[1:] if isinstance(out.link, str) else frames):
+            if len(frames[-1]) > LARGE_BYTES:
+                whom = out.link, out.origin
+                if not self._unsent.has_room(whom):
+                    self.core.counters["not sent"] += 1
+                    continue
+                last: bytes | memoryview | zmq.Frame = self._unsent.frame(whom, frames[-1])
+            else:
+                last = frames[-1]
+            if not send(sock, [*frames[isinstance(out.link, str) : -1], last]):
                 self.core.counters["not sent"] += 1
 
     def _socket(self, link: int | str) -> zmq.Socket[bytes]:
@@ -247,9 +271,13 @@ class ServerProcess:
     def _reconnect(self) -> None:
         for proxy in self.core.links.reconnect:
             old = self._dealers[proxy]
+            try:
+                self._dealers[proxy] = open_dealer(self._context, self.settings.proxies[proxy])
+            except ConfigurationError:  # No file is left for it: the old one may still do, or will be tried again.
+                self.core.counters["sockets not opened"] += 1
+                continue
             self._poller.unregister(old)
             old.close(0)
-            self._dealers[proxy] = open_dealer(self._context, self.settings.proxies[proxy])
             self._poller.register(self._dealers[proxy], zmq.POLLIN)
         self.core.links.reconnect.clear()
 
@@ -296,6 +324,7 @@ def run_server(settings: ServerSettings) -> None:
     Raises:
         PubsubError: why it could not start, or had to end.
     """
+    allow_connections()
     process = ServerProcess(settings)
     process.start()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -116,7 +117,7 @@ class Town:
 
     def counters(self, target: str) -> dict[str, int]:
         """What a server or the proxy (`-`) has counted."""
-        return dict(until(lambda: self.cluster.report(target).get("counters"), f"{target} reports"))
+        return dict(until(lambda: self.cluster.report(target), f"{target} reports")["counters"])
 
     def counted(self, target: str, name: str, before: dict[str, int], least: int = 1) -> None:
         """It has been counted so many times more often than `before`; a report may be as old as a moment."""
@@ -351,6 +352,23 @@ def _changed(chance: random.Random, frames: list[bytes]) -> list[bytes]:
         )
         frames[0] = b" ".join(words).replace(b"!v=1", b"!v=2" if kind == 4 else b"!v=1") + end + rest
     return frames
+
+
+GREETING: Final = b"\xff" + bytes(8) + b"\x7f\3\0NULL".ljust(24, b"\0") + bytes(31)
+"""ZeroMQ's, of which the last 31 bytes are filler: with it a connection is one."""
+
+
+def raw(endpoint: str, *, ready: bool = False) -> socket.socket:
+    """A TCP connection; `ready`: one that has shaken hands as ZeroMQ."""
+    host, _, port = endpoint.removeprefix("tcp://").partition(":")
+    sock = socket.create_connection((host, int(port)), 30)
+    if ready:
+        known = b"\5READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\4" + b"\1" + random.randbytes(3)
+        sock.sendall(GREETING + b"\4" + bytes([len(known)]) + known)
+        heard = b""
+        while b"READY" not in heard:
+            heard += sock.recv(4096)
+    return sock
 
 
 def in_thread(function: Callable[[], object]) -> threading.Thread:

@@ -1,6 +1,9 @@
 """The sockets: options that the service depends on, frames copied or shared, and what cannot be sent."""
 
 import select
+import socket
+import subprocess
+import sys
 
 import pytest
 import zmq
@@ -10,6 +13,8 @@ from pubsub.messenger import sockets
 from pubsub.messenger.sockets import (
     COPY_BYTES_MAX,
     FRAMES_MAX,
+    Connections,
+    Unsent,
     Wakeup,
     open_dealer,
     open_router,
@@ -18,6 +23,9 @@ from pubsub.messenger.sockets import (
     send,
     send_frames,
 )
+from tests.faults.hostile import raw
+
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -127,3 +135,96 @@ def test_a_waker_makes_a_poll_return_once(pair):
         assert wakeup.writer_fileno() != wakeup.fileno()
     finally:
         wakeup.close()
+
+
+def test_who_takes_nothing_of_what_is_large_gets_no_more_than_his_share(pair):
+    dealer, router, routing = pair
+    unsent = Unsent(3 * MIB, 8 * MIB)
+    taken = []
+    while unsent.has_room(routing):
+        taken.append(send(router, [routing, unsent.frame(routing, bytes(MIB))]))
+        assert len(taken) < 1_000
+    assert all(taken)
+    assert unsent.size >= 3 * MIB
+    for _ in taken:
+        assert dealer.poll(10_000)
+        dealer.recv()
+    assert unsent.has_room(routing)
+    unsent.sweep()
+    assert unsent.size == 0
+
+
+def test_where_much_waits_those_come_first_who_have_nothing_waiting(context):
+    unsent = Unsent(3 * MIB, 8 * MIB)
+    slow = [open_dealer(context, "inproc://nobody") for _ in range(30)]
+    kept = 0
+    for number, sock in enumerate(slow):
+        while unsent.has_room(number):
+            assert send(sock, [unsent.frame(number, bytes(MIB))])
+            kept += 1
+            assert kept < 100
+    assert unsent.size == kept * MIB == 2 * 8 * MIB  # Three each while there was room for that, then one each.
+    for sock in slow:
+        sock.close(0)
+    context.destroy(0)
+    unsent.sweep()
+    assert unsent.size == 0
+
+
+def test_connections_are_counted_by_what_they_turned_out_to_be(context):
+    counters = {}
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    connections = Connections(context, router, counters, ("accepted", "established", "ended"))
+    host, _, port = endpoint.removeprefix("tcp://").partition(":")
+    stranger = socket.create_connection((host, int(port)))
+    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    dealer = open_dealer(context, endpoint)
+    dealer.send(b"here")
+    assert router.poll(10_000)
+    while counters != {"accepted": 2, "established": 1, "ended": 1}:
+        assert connections.sock.poll(10_000), counters
+        connections.take()
+    stranger.close()
+    connections.close()
+
+
+@pytest.mark.parametrize(
+    "first", [b"GET / HTTP/1.1\r\n\r\n", b"\1\0" * 50, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"]
+)
+def test_who_does_not_speak_the_protocol_of_today_is_disconnected_at_once(context, first):
+    _, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    host, _, port = endpoint.removeprefix("tcp://").partition(":")
+    with socket.create_connection((host, int(port)), 10) as stranger:
+        stranger.sendall(first)
+        try:
+            while stranger.recv(4096):
+                pass
+        except ConnectionError:
+            pass
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_who_answers_no_ping_or_takes_nothing_is_disconnected(context, monkeypatch, reads):
+    monkeypatch.setattr(sockets, "SILENT_SECONDS", 0.9)
+    counters = {}
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    connections = Connections(context, router, counters, ("accepted", "established", "ended"))
+    with raw(endpoint, ready=True) as stranger:
+        stranger.sendall(b"\0\1x")
+        assert router.poll(10_000)
+        routing, _ = router.recv_multipart()
+        for _ in range(0 if reads else 100):  # More than the machine takes of it.
+            assert send(router, [routing, bytes(MIB)])
+        while not counters.get("ended"):
+            assert connections.sock.poll(10_000), counters
+            connections.take()
+
+
+def test_a_process_is_allowed_as_many_files_as_the_machine_lets_it():
+    code = (
+        "import resource as r; from pubsub.messenger import sockets as s\n"
+        "soft, hard = r.getrlimit(r.RLIMIT_NOFILE); r.setrlimit(r.RLIMIT_NOFILE, (64, hard)); s.allow_connections()\n"
+        "now, _ = r.getrlimit(r.RLIMIT_NOFILE)\n"
+        "assert now == (s.FILES_MAX if hard == r.RLIM_INFINITY else min(hard, s.FILES_MAX)), now"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
