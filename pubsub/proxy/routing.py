@@ -465,6 +465,20 @@ class RoutingTable:
         server.assigned += 1
         return server
 
+    def claim(self, topics: Iterable[str], server: Server, now: float) -> None:
+        """A server that was given topics elsewhere asks for them: of two that nobody has heard of it, the lower ID wins.
+
+        Two proxies that gave a topic to two servers, where neither makes it before it is known to be the only one,
+        would have both wait for each other.
+        """
+        for topic in topics:
+            assignment = self.tentative.get(topic)
+            if assignment is not None and not self.holders(topic) and server.id < assignment.server.id:
+                self._doubt(topic, assignment.server)
+                self._unassign(topic)
+                self.tentative[topic] = _Assignment(server, now)
+                server.assigned += 1
+
     def may_assign(self, topic: str) -> bool:
         """Whether the limits allow one assignment more."""
         return topic in self.tentative or (len(self.tentative) < TENTATIVE_MAX and self.room() > 0)

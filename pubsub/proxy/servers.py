@@ -262,6 +262,7 @@ class Servers:
         if bytes(body).count(b" ") >= self._settings.topics_max:
             raise DecodeError("more topics than topics_max")
         topics = split_topics(body)
+        self._table.claim(topics, server, now)
         if now < self.starts_at:
             reason = STARTING
         elif self._outbox.suspended:

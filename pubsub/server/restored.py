@@ -59,26 +59,33 @@ def accept_copy(directory: Path) -> Restored:
     """
     if not (directory / FILE).exists():
         raise ConfigurationError(f"{directory} holds no server's store")
-    store = Store(directory)
-    with contextlib.closing(store):
-        try:
-            topics = list(store.topics())
-            notes = store.notes()
-            change = int(notes.get(STALE_CHANGE) or 0)
-            with store.guarded():
-                number = store.next_numbers()[1]
-                for added, topic in enumerate(topic for topic in topics if not topic.frozen):
-                    store.apply(_end_log(topic, number + added))
-                store.apply([c.NoteKept(name, None) for name in notes if _is_quarantine(name)])
-                store.skip_changes(max(change, store.change()) + CHANGE_STEP)
-            server = store.server_id
-        except apsw.Error as error:
-            raise translate(error, store.path) from None
-    return Restored(
-        server,
-        tuple(topic.name for topic in topics if not topic.frozen),
-        tuple(topic.name for topic in topics if topic.frozen),
-    )
+    with contextlib.closing(Store(directory)) as store:
+        return end_logs(store)
+
+
+def end_logs(store: Store) -> Restored:
+    """The same on an open store.
+
+    Raises:
+        StorageError: it cannot be read or written.
+    """
+    try:
+        topics = list(store.topics())
+        notes = store.notes()
+        change = int(notes.get(STALE_CHANGE) or 0)
+        with store.guarded():
+            number = store.next_numbers()[1]
+            for added, topic in enumerate(topic for topic in topics if not topic.frozen):
+                store.apply(_end_log(topic, number + added))
+            store.apply([c.NoteKept(name, None) for name in notes if _is_quarantine(name)])
+            store.skip_changes(max(change, store.change()) + CHANGE_STEP)
+        return Restored(
+            store.server_id,
+            tuple(topic.name for topic in topics if not topic.frozen),
+            tuple(topic.name for topic in topics if topic.frozen),
+        )
+    except apsw.Error as error:
+        raise translate(error, store.path) from None
 
 
 def _is_quarantine(note: str) -> bool:

@@ -342,6 +342,19 @@ def test_the_order_in_which_proxies_are_named_does_not_matter() -> None:
     assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
 
 
+def test_of_two_servers_that_were_given_a_topic_by_two_proxies_the_lower_one_gets_it() -> None:
+    stage = Stage()
+    stage.announce("s1", {"x": "x"})
+    stage.announce("s2")
+    assert stage.put("t") == "-> s2"
+    assert stage.whole("s1", "t").reason == "topic_was_just_assigned"
+    assert stage.put("t") == "-> s1"
+    stage.announce("s2", change=2)  # It did not make it.
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+    assert stage.whole("s2", "t").reason == "topic_was_just_assigned"
+    assert stage.put("t") == "-> s1"
+
+
 def test_whole_is_not_answered_while_another_server_may_be_making_the_topic() -> None:
     stage = Stage()
     stage.announce("s1")

@@ -26,6 +26,9 @@ from tests.simulation.disk import NAME
 from tests.simulation.history import ABORTED, ACKED, ASKED, EXCUSED, KEPT, History, Put, Reading, Seen
 from tests.simulation.world import EPOCH, World
 
+GIVING_UP = {"abandon", "put back"}
+"""After these a client may see again what it had of a log that is gone: its second net is needed."""
+
 
 class Application:
     """The program of one client: a publishing thread, and one that reads each of some topics."""
@@ -41,7 +44,7 @@ class Application:
         self.by_get = random.random() < 0.25
         self.relays = not self.by_get and random.random() < 0.3
         # It reads without the client's second net, so it must not leave: who comes back may need that.
-        self.bare = not self.by_get and random.random() < 0.3
+        self.bare = not self.by_get and random.random() < 0.3 and not GIVING_UP & world.fate.faults.keys()
         self.finishing = False
         self.flushed = not self.publishes
         self.drained: set[str] = set()
@@ -289,6 +292,9 @@ class Application:
             if not self.life:
                 self.history.violate(f"{self.name}: {error}")
             self._renew()
+        elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic):
+            # Its subscription is made anew, and this is where it begins.
+            self.history.reading(self.name, error.topic, by_get=self.by_get).confirmed = None
         elif isinstance(error, DataLoss | Refused):
             self.history.violate(f"{self.name}: {type(error).__name__}: {error}")
 

@@ -7,7 +7,7 @@ from random import Random
 
 FAULTS = (
     "kill", "kill in commit", "power", "pause", "cut", "one way", "clog", "move", "full", "fail", "clock", "empty",
-    "copy", "churn", "detour",
+    "copy", "churn", "detour", "drain", "abandon", "put back",
 )  # fmt: skip
 
 
@@ -73,9 +73,12 @@ def draw(random: Random) -> Fate:
         _split(fate, random)
     if "move" in fate.faults:
         fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
-    for fault in ("empty", "copy", "clock", "full", "fail"):
+    for fault in ("empty", "copy", "clock", "full", "fail", "drain", "abandon", "put back"):
         if fault in fate.faults:
             fate.faults[fault] *= 0.3
+    for fault in ("abandon", "put back"):  # They give things up, so that less can be demanded.
+        if random.random() < 0.5:
+            fate.faults.pop(fault, None)
     return fate
 
 

@@ -8,13 +8,15 @@
     6   what was put long before a subscription does not reach it, and who unsubscribed is left alone
     7   nothing arrives that nobody put, or on another topic
     8   the puts of a transaction, and its rows, happen all or not at all; what a handler puts, exactly with its message
+    9   what operators gave up is told to each subscriber once, and nothing else is ever lost
 
 The checks know nothing of logs' joins, counters or positions; only 5 takes message IDs apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 ASKED, KEPT, ACKED, EXCUSED, ABORTED = "asked", "kept", "acked", "excused", "aborted"
@@ -84,6 +86,9 @@ class History:
         self.groups: dict[str, list[Put]] = {}
         self.violations: list[str] = []
         self.delivered = 0
+        self.given_up: dict[str, list[tuple[float, Collection[str]]]] = {}
+        self.losses: dict[str, int] = {}
+        self.told: Counter[tuple[str, str]] = Counter()
 
     def violate(self, text: str) -> None:
         if len(self.violations) < 20:
@@ -101,10 +106,36 @@ class History:
             self.readings[key] = Reading(client, topic, by_get)
         return self.readings[key]
 
+    # What operators gave up
+
+    def give_up(self, topic: str, until: float, *, but: Collection[str] = (), losses: int = 0) -> None:
+        """Anything may become of what was put to a topic before a time, but for these; readers may be told so often.
+
+        Args:
+            until: infinity for something that is under way; said again with the time when it is over.
+        """
+        spans = self.given_up.setdefault(topic, [])
+        if spans and spans[-1][0] == float("inf"):
+            spans.pop()
+        spans.append((until, but))
+        self.losses[topic] = self.losses.get(topic, 0) + losses
+
+    def tell(self, client: str, topic: str) -> bool:
+        """A reader is told that something is lost; whether that may be."""
+        self.told[client, topic] += 1
+        return self.told[client, topic] <= self.losses.get(topic, 0)
+
+    def _forgive(self) -> None:
+        for put in self.puts.values():
+            for until, but in self.given_up.get(put.topic, ()):
+                if put.invoked <= until and put.body not in but and put.state != ABORTED:
+                    put.state = EXCUSED
+
     # Judgement
 
     def judge(self) -> list[str]:
         places: dict[str, str] = {}
+        self._forgive()
         self._judge_handled()
         self._judge_groups()
         for reading in self.readings.values():

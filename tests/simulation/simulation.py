@@ -17,6 +17,7 @@ import pubsub.client.store
 import pubsub.proxy.routing
 import pubsub.proxy.servers
 import pubsub.server.moves
+import pubsub.server.restored
 import pubsub.server.retention
 import pubsub.server.store
 import pubsub.server.transfer
@@ -26,6 +27,7 @@ from tests.simulation.disk import disks, untidy
 from tests.simulation.fate import Fate, draw
 from tests.simulation.history import History
 from tests.simulation.nodes import ProxyNode, ServerNode
+from tests.simulation.operators import Operators
 from tests.simulation.world import Process, World
 
 SETTLE_SECONDS = 60.0
@@ -77,6 +79,7 @@ def small(random: Random) -> Iterator[None]:
             (pubsub.server.retention, "LOOK_SECONDS", 0.3),
             (pubsub.server.retention, "PIECE_BATCHES_MIN", 8),
             (pubsub.server.store, "secrets", Seeded(random)),
+            (pubsub.server.restored, "secrets", Seeded(random)),
             (pubsub.client.store, "secrets", Seeded(random)),
             (pubsub.client.calls, "secrets", Seeded(random)),
         ):
@@ -126,6 +129,7 @@ class Simulation:
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
         self.copies: dict[str, tuple[float, dict[str, bytes]]] = {}
         self.over = False
+        self.operators = Operators(self)
 
     @property
     def nodes(self) -> list[Process]:
@@ -182,7 +186,7 @@ class Simulation:
         """Servers, clients and proxies as often as each other, however many there are."""
         return self.random.choice(self.random.choice((self.servers, self.clients, self.proxies)))
 
-    def _restart(self, node: Process) -> None:
+    def restart(self, node: Process) -> None:
         """Somebody starts it again, sooner or later."""
         if not node.restarting:
             node.restarting = True
@@ -194,13 +198,13 @@ class Simulation:
         if not node.alive:
             node.start()
             if not node.alive:
-                self._restart(node)
+                self.restart(node)
 
     def _look(self) -> None:
         """See to it that who ended by itself comes back, and that nothing grows."""
         for node in self.nodes:
             if not node.alive:
-                self._restart(node)
+                self.restart(node)
         for client in self.clients:
             if client.alive and len(client.session.core._flights) > FLIGHTS_MAX:
                 self.history.violate(f"{client.name} waits for {len(client.session.core._flights)} answers")
@@ -210,26 +214,26 @@ class Simulation:
         node = self._anyone()
         if isinstance(node, ServerNode) and self.random.random() < 0.6:
             node.kill_at_step = self.random.choice(("before commit", "after commit", "while sending"))
-            self.world.after(1.0, self._restart, node)
+            self.world.after(1.0, self.restart, node)
         else:
             node.end("killed")
-            self._restart(node)
+            self.restart(node)
 
     def _kill_now(self, node: Process) -> None:
         if not self.over:
             node.end("killed")
-            self._restart(node)
+            self.restart(node)
 
     def _kill_in_commit(self) -> None:
         node = self._anyone()
         if node.alive:
             node.host.disk.kill_in = self.random.randrange(12)
-            self.world.after(1.0, self._restart, node)
+            self.world.after(1.0, self.restart, node)
 
     def _power(self) -> None:
         node = self._anyone()
         self._cut_power(node)
-        self._restart(node)
+        self.restart(node)
 
     def _client_power(self) -> None:
         """A client's host loses power, and the client finds another proxy than the one it had."""
@@ -237,7 +241,7 @@ class Simulation:
         if node.alive and self.random.random() < 0.7:
             self._part(node.name, self.proxy_of(node).name, 3.0)
         self._cut_power(node)
-        self._restart(node)
+        self.restart(node)
 
     def proxy_of(self, node: ClientNode) -> ProxyNode:
         address = node.settings.proxies[node.session.core.proxy]
@@ -324,6 +328,15 @@ class Simulation:
             victim = self.random.choice([receiver, self.server(giver)])
             self.world.after(self.random.choice((0.005, 0.05)) * self.random.random(), self._kill_now, victim)
 
+    def _drain(self) -> None:
+        self.operators.drain()
+
+    def _abandon(self) -> None:
+        self.operators.abandon()
+
+    def _put_back(self) -> None:
+        self.operators.put_back()
+
     def _full(self) -> None:
         disk = self._anyone().host.disk
         disk.full = True
@@ -353,7 +366,7 @@ class Simulation:
         if known is None:
             application.node.end("killed")
             self.copies[application.name] = (self.world.now, application.node.host.disk.copy())
-            self._restart(application.node)
+            self.restart(application.node)
         else:
             self._replace(application, *known)
 
@@ -366,7 +379,7 @@ class Simulation:
         application.directory_replaced(since)
         node.host.disk.restore(files)
         self.copies.pop(application.name, None)
-        self._restart(node)
+        self.restart(node)
 
     # The end
 
@@ -442,6 +455,7 @@ class Simulation:
                     and entry is not None
                     and entry.on
                     and not application.life
+                    and topic.name not in self.history.given_up  # Where it left may be what was given up.
                 ):
                     self.history.violate(f"{application.name} left {topic.name}, and is subscribed at {server.name}")
 

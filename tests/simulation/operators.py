@@ -1,0 +1,228 @@
+"""What operators do to the simulated cluster: move, drain, give up what a server holds, put a server's backup back.
+
+Each does what its command does, with the same messages, and like a command it may stop in the middle. What they give up
+by that is written down in the history, by topic and time: the checks demand everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pubsub.errors import PubsubError
+from pubsub.messenger.framing import pack
+from pubsub.protocol import Operate, encode
+from pubsub.protocol.messages import Message
+from pubsub.proxy.outbox import ORIGIN_MARK
+from pubsub.server.restored import end_logs
+from pubsub.server.store import Store
+from tests.simulation.disk import NAME
+from tests.simulation.history import ACKED
+from tests.simulation.nodes import ProxyNode, ServerNode
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+LOOK_SECONDS = 0.2
+PATIENCE_SECONDS = 6.0
+"""What an operator waits for something to be so, before he leaves it half done."""
+
+NOBODY = b"an operator, who reads reports and no answers"
+
+
+class Operators:
+    """The operators of one run."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.world, self.random, self.history = simulation.world, simulation.random, simulation.history
+        self.backups: dict[str, tuple[dict[str, bytes], dict[str, frozenset[str]], set[str]]] = {}
+        self._abandoning = False
+
+    def _say(self, proxy: ProxyNode, message: Message) -> None:
+        """Send a request to a proxy, for itself or for a server."""
+        head, _ = encode(message)
+        proxy.arrive(proxy.addresses[0], NOBODY, pack(1, 0, 1) + head)
+
+    def _through(self, server: ServerNode, message: Message) -> None:
+        """Send a request to a server by a proxy that hears it."""
+        for proxy in self.simulation.proxies:
+            known = proxy.core.table.named(server.name) if proxy.alive else None
+            if known is not None and known.link is not None:
+                head, _ = encode(message)
+                proxy.transmit(known.link, (ORIGIN_MARK + NOBODY, pack(1, 0, 1) + head))
+                return
+
+    def _until(self, done: Callable[[], bool], then: Callable[[], None], failed: Callable[[], None]) -> None:
+        """Look again and again, for as long as an operator's patience lasts."""
+        deadline = self.world.now + PATIENCE_SECONDS
+
+        def look() -> None:
+            if self.simulation.over or self.world.now > deadline:
+                failed()
+            elif done():
+                then()
+            else:
+                self.world.after(LOOK_SECONDS, look)
+
+        look()
+
+    # Drain
+
+    def drain(self) -> None:
+        """A server is given no topic any more, until it is again; what it holds moves away, if it goes well."""
+        server = self.random.choice(self.simulation.servers)
+        stop = self.random.random() < 0.5
+        self.world.note(f"{server.name} {'takes topics again' if stop else 'is drained'}")
+        self._through(server, Operate("op", server.name, "drain", stop=int(stop)))
+        others = [other for other in self.simulation.servers if other is not server and other.alive]
+        if stop or not server.alive or not others:
+            return
+        for topic in sorted(server.core.topics):
+            to = self.random.choice(others)
+            self._through(server, Operate("op", server.name, "move", topic, to.name, to.address))
+
+    # Giving up
+
+    def abandon(self) -> None:
+        """A server dies, what it holds of a topic is given up, and then it is back."""
+        servers = [server for server in self.simulation.servers if server.alive and server.core.topics]
+        if not servers or len(self.simulation.servers) < 2 or self._abandoning:
+            return
+        self._abandoning = True
+        server = self.random.choice(servers)
+        topic = self.random.choice(sorted(server.core.topics))
+        self.world.note(f"{server.name} dies, and {topic} is to be given up there")
+        server.end("killed")
+        server.restarting = True  # Nobody starts it meanwhile.
+
+        def unheard() -> bool:
+            return all(
+                proxy.alive
+                and not proxy.paused
+                and not any(known.id == server.name for known in proxy.core.table.alive(proxy.host.monotonic()))
+                for proxy in self.simulation.proxies
+            )
+
+        self._until(unheard, partial(self._give_up, server, topic), partial(self._back, server))
+
+    def _back(self, server: ServerNode) -> None:
+        self._abandoning = False
+        server.restarting = False
+        if not server.alive:
+            self.simulation.restart(server)
+
+    def _lost_logs(self, server: ServerNode, topic: str) -> set[tuple[str, str]]:
+        """(store, log) of what the server held, as proxies and the other servers know."""
+        lost = set()
+        for proxy in self.simulation.proxies:
+            if proxy.alive:
+                table = proxy.core.table
+                lost |= {
+                    (known.store, known.topics[topic]) for known in table.holders(topic) if known.id == server.name
+                }
+                lost |= {(d.store, d.log) for d in table.dead.get(topic, {}).values() if d.server == server.name}
+                if any(known.id == server.name for known in table.doubts.get(topic, ())):
+                    lost.add(("", ""))
+        known_logs = {log for _, log in lost}
+        for other in self._others(server):
+            held = other.core.topics.get(topic)
+            if held is not None:
+                lost |= {
+                    ("", log) for log, name in held.rivals.items() if name == server.name and log not in known_logs
+                }
+        return lost
+
+    def _others(self, server: ServerNode) -> list[ServerNode]:
+        return [other for other in self.simulation.servers if other is not server and other.alive]
+
+    def _give_up(self, server: ServerNode, topic: str) -> None:
+        lost = self._lost_logs(server, topic)
+        if not lost:
+            self._back(server)
+            return
+        self.history.give_up(topic, float("inf"), losses=len(lost))
+        told = Operate("op", "-", "abandon", topic, server.name, server.address)
+        for proxy in self.simulation.proxies:
+            for store, log in sorted(lost):
+                self._say(proxy, self._of(told, store, log))
+
+        def known() -> bool:
+            return all(
+                proxy.alive
+                and not proxy.core.outbox.suspended
+                and {log for _, log in lost if log} <= proxy.core.table.dead.get(topic, {}).keys()
+                and not any(holder.id == server.name for holder in proxy.core.table.holders(topic))
+                and not any(holder.id == server.name for holder in proxy.core.table.doubts.get(topic, ()))
+                for proxy in self.simulation.proxies
+            )
+
+        self._until(known, partial(self._tell_servers, server, topic, lost), partial(self._back, server))
+
+    @staticmethod
+    def _of(told: Operate, store: str, log: str, target: str = "-", action: str = "abandon") -> Operate:
+        return Operate("op", target, action, told.topic, told.server, told.address, log=log, store=store)
+
+    def _tell_servers(self, server: ServerNode, topic: str, lost: set[tuple[str, str]]) -> None:
+        told = Operate("op", "-", "abandon", topic, server.name, server.address)
+
+        def taken_back() -> bool:
+            waiting = False
+            for other in self._others(server):
+                held = other.core.topics.get(topic)
+                frozen = held is not None and held.frozen == server.address
+                for store, log in [*sorted(lost), *([("", "")] if frozen else [])]:
+                    self._through(other, self._of(told, store, log, other.name, "abandoned"))
+                waiting = waiting or frozen
+            return not waiting
+
+        def done() -> None:
+            self.world.note(f"{topic} is given up at {server.name}")
+            self.history.give_up(topic, self.world.now)
+            self._back(server)
+
+        self._until(taken_back, done, partial(self._back, server))
+
+    # Backups
+
+    def put_back(self) -> None:
+        """A server's store is copied; or it is lost, and the copy of it is all there is."""
+        server = self.random.choice(self.simulation.servers)
+        if not server.alive or server.restarting:
+            return
+        holds = {name: frozenset(topic.logs) | frozenset(topic.absorbed) for name, topic in server.core.topics.items()}
+        acknowledged = {put.body for put in self.history.states((ACKED,))}
+        server.end("killed")
+        known = self.backups.pop(server.name, None)
+        if known is None:
+            self.world.note(f"{server.name} is copied")
+            self.backups[server.name] = (server.host.disk.copy(), holds, acknowledged)
+        else:
+            self._restore(server, holds, *known)
+        self.simulation.restart(server)
+
+    def _restore(
+        self,
+        server: ServerNode,
+        holds: dict[str, frozenset[str]],
+        files: dict[str, bytes],
+        held: dict[str, frozenset[str]],
+        acknowledged: set[str],
+    ) -> None:
+        disk = server.host.disk
+        self.world.note(f"{server.name} is put back to a copy")
+        disk.full = False
+        disk.restore(files)
+        try:
+            store = Store(Path(f"/{server.name}"), vfs=NAME)
+            end_logs(store)
+            store.close()
+        except PubsubError as error:
+            self.history.violate(f"{server.name}: a copy cannot be put back: {error}")
+        for topic in sorted(holds.keys() | held.keys()):
+            if topic in holds:
+                # What it held then and holds now without a break is as safe as it was then.
+                safe = acknowledged if holds[topic] == held.get(topic) else frozenset()
+                self.history.give_up(topic, self.world.now, but=safe, losses=1)
