@@ -160,13 +160,15 @@ def abandon(
     """Give up what a lost server holds of a topic, so that those who had history there go on without it.
 
     What only that server has is lost, and stays so if it comes back: it is set aside there, and can be exported. All
-    proxies must answer, and none may hear the server. Repeat it where it was interrupted.
+    proxies must answer, and none may hear the server, or it must have lost the topic (its store was put back from an
+    older copy). Repeat it where it was interrupted.
     """
     check_topic(name)
     check_id("server ID", server)
     with cluster(proxies, proxies_file, config, patience, wait) as found:
         view = found.look(name)
-        _may_give_up(view, name, server, patience)
+        held = found.server_report(server, view)["topics"] if view.hearing(server) else {}
+        _may_give_up(view, name, server, held, patience)
         reports = {one: found.server_report(one, view)["topics"].get(name, {}) for one in view.live()}
         lost = _lost(view, name, server, reports)
         waiting = {one for one, facts in reports.items() if facts.get("frozen") in view.addresses(server) and facts}
@@ -197,12 +199,12 @@ def abandon(
     )
 
 
-def _may_give_up(view: View, name: str, server: str, patience: float) -> None:
+def _may_give_up(view: View, name: str, server: str, held: dict[str, Any], patience: float) -> None:
     if view.silent:
         silent = "; ".join(f"{address}: {reason}" for address, reason in view.silent.items())
         raise Unavailable("abandon", name, patience, f"every proxy must answer, and one did not: {silent}")
-    if view.hearing(server):
-        raise NotNow(f"server {server} is heard by a proxy: nothing of it is given up while it is")
+    if view.hearing(server) and (name in held or any(holder.server == server for holder in view.holders(name))):
+        raise NotNow(f"server {server} is heard by a proxy and holds {name}: that is not given up")
 
 
 def _lost(view: View, name: str, server: str, reports: dict[str, Any]) -> set[Holder]:

@@ -221,7 +221,9 @@ class ProxyCore:
         elif self.outbox.suspended or now < self.servers.starts_at:
             self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, self.outbox.suspended or STARTING)
         elif any(
-            asked.server == server.id or asked.store == server.store or server.topics.get(asked.topic) == asked.log
+            self._may_hold(server, asked.topic)
+            if asked.server == server.id or asked.store == server.store
+            else server.topics.get(asked.topic) == asked.log
             for server in self.table.alive(now)
         ):
             self.outbox.answer(client, prefix, Outcome.BUSY, f"server_{asked.server}_is_heard", asked.server)
@@ -231,6 +233,10 @@ class ProxyCore:
             self.outbox.answer(client, prefix, Outcome.SUCCESS)
         else:
             self.outbox.answer(client, prefix, Outcome.FULL, "too_many_logs_were_given_up")
+
+    def _may_hold(self, server: Server, topic: str) -> bool:
+        """Whether a server that is heard holds a topic, or may be making it: it says so, or has not said all."""
+        return topic in server.topics or not server.complete or self.table.may_be_making(server, topic)
 
     def _facts(self, now: float) -> Facts:
         return Facts(

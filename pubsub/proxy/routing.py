@@ -498,6 +498,11 @@ class RoutingTable:
     def _unassign(self, topic: str) -> None:
         self.tentative.pop(topic).server.assigned -= 1
 
+    def may_be_making(self, server: Server, topic: str) -> bool:
+        """Whether a server was given a topic and has not said since what it holds."""
+        assignment = self.tentative.get(topic)
+        return (assignment is not None and assignment.server is server) or server in self.doubts.get(topic, ())
+
     def named_holders(self, topic: str, but: Server | None = None) -> str:
         """All holders of the topic that are known, dead ones included, as a STATUS names them; `but`: without it."""
         return ",".join(format_holder(one.id, one.topics[topic]) for one in self.holders(topic) if one is not but)

@@ -52,6 +52,8 @@ class Disputes:
         """Another server holds a topic too, unless its log is joined already, or was given up."""
         if log in topic.rivals or log in topic.logs or log in topic.absorbed or len(topic.rivals) >= RIVALS_MAX:
             return
+        if server == self._core.settings.id and self._core.quarantine.accepted:
+            return  # What the copy of this store lacks is gone: nobody will come with it.
         if self._core.reader.log_state(log) not in {"", "incoming"}:  # It was given up, or is ours.
             return
         topic.rivals[log] = server

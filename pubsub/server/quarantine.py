@@ -31,6 +31,9 @@ STALE: Final = "stale"
 STALE_CHANGE: Final = "stale change"
 """The note of the change number that a proxy knew of then."""
 
+ACCEPTED: Final = "restored"
+"""The note that this store is a copy which was said to be all there is."""
+
 HELD: Final = "held "
 """What the note of a topic that is held back begins with; the topic's name follows."""
 
@@ -64,6 +67,7 @@ class Quarantine:
     Attributes:
         held: topics that are held back, and why.
         stale: why the whole store is held back, "" where it is not.
+        accepted: whether this store is a copy that was said to be all there is: what it lacks is gone.
     """
 
     def __init__(self, core: ServerCore, aside: Iterable[Aside], notes: Mapping[str, object]) -> None:
@@ -71,6 +75,7 @@ class Quarantine:
         self.aside = list(aside)
         self.stale = str(notes.get(STALE) or "")
         self.held = {name.removeprefix(HELD): str(why) for name, why in notes.items() if name.startswith(HELD)}
+        self.accepted = bool(notes.get(ACCEPTED))
         self._stored = self._state()
 
     def _state(self) -> tuple[list[Aside], str, dict[str, str]]:

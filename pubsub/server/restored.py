@@ -6,6 +6,8 @@ its offsets beyond what is stored counted as lost, and another one goes on:
 
     a position beyond the copy's end    within the lost range: its client is told of the loss, once, and goes on
     a put that follows one not here     names a log that does not reach it: gone, and the client's chain begins anew
+    another server that knows of a log  is told by the operator: pubsub topic abandon
+      that the copy lacks
     another server that holds the log   has all of it: a join leaves out logs already held
 """
 
@@ -23,7 +25,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.limits import OFFSET_MAX
 from pubsub.server import changes as c
 from pubsub.server.database import translate
-from pubsub.server.quarantine import HELD, STALE, STALE_CHANGE
+from pubsub.server.quarantine import ACCEPTED, HELD, STALE, STALE_CHANGE
 from pubsub.server.store import FILE, Store
 from pubsub.server.topic import Log, Topic
 
@@ -78,6 +80,7 @@ def end_logs(store: Store) -> Restored:
             for added, topic in enumerate(topic for topic in topics if not topic.frozen):
                 store.apply(_end_log(topic, number + added))
             store.apply([c.NoteKept(name, None) for name in notes if _is_quarantine(name)])
+            store.apply([c.NoteKept(ACCEPTED, 1)])
             store.skip_changes(max(change, store.change()) + CHANGE_STEP)
         return Restored(
             store.server_id,

@@ -248,7 +248,7 @@ def test_what_is_heard_or_unknown_is_not_given_up(cluster: Cluster, operator: Op
     split(cluster)
     code, _, err = operator("topic", "abandon", "t", "--server", "s1")
     assert code == 15
-    assert "server s1 is heard by a proxy" in err
+    assert "server s1 is heard by a proxy and holds t" in err
     code, _, err = operator("topic", "abandon", "u", "--server", "s9")
     assert code == 13
     cluster.proxies[1].kill()

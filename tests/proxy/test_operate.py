@@ -96,6 +96,14 @@ def test_a_holder_that_is_heard_is_not_given_up() -> None:
     assert abandon(stage, server="s2", store="s1") == "busy server_s2_is_heard"
 
 
+def test_what_a_server_that_is_heard_has_lost_can_be_given_up() -> None:
+    stage = Stage()
+    stage.announce("s1", {"u": "u"})
+    assert abandon(stage, server="s1", log="one") == "success "
+    assert stage.put("new") == "-> s1"
+    assert abandon(stage, "new", server="s1", log="one") == "busy server_s1_is_heard", "it may be making it"
+
+
 def test_a_proxy_that_only_just_started_cannot_tell_who_is_heard() -> None:
     assert abandon(Stage(starting=True)) == "unavailable proxy_starting"
 

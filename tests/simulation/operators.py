@@ -55,12 +55,18 @@ class Operators:
                 proxy.transmit(known.link, (ORIGIN_MARK + NOBODY, pack(1, 0, 1) + head))
                 return
 
-    def _until(self, done: Callable[[], bool], then: Callable[[], None], failed: Callable[[], None]) -> None:
-        """Look again and again, for as long as an operator's patience lasts."""
-        deadline = self.world.now + PATIENCE_SECONDS
+    def _until(
+        self,
+        done: Callable[[], bool],
+        then: Callable[[], None],
+        failed: Callable[[], None],
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """Look again and again, for as long as patience lasts; nobody goes home over what must be finished."""
+        deadline = self.world.now + patience
 
         def look() -> None:
-            if self.simulation.over or self.world.now > deadline:
+            if (self.simulation.over and patience < float("inf")) or self.world.now > deadline:
                 failed()
             elif done():
                 then()
@@ -138,7 +144,7 @@ class Operators:
     def _others(self, server: ServerNode) -> list[ServerNode]:
         return [other for other in self.simulation.servers if other is not server and other.alive]
 
-    def _give_up(self, server: ServerNode, topic: str) -> None:
+    def _give_up(self, server: ServerNode, topic: str, patience: float = PATIENCE_SECONDS) -> None:
         lost = self._lost_logs(server, topic)
         if not lost:
             self._back(server)
@@ -159,13 +165,14 @@ class Operators:
                 for proxy in self.simulation.proxies
             )
 
-        self._until(known, partial(self._tell_servers, server, topic, lost), partial(self._back, server))
+        tell = partial(self._tell_servers, server, topic, lost, patience)
+        self._until(known, tell, partial(self._back, server), patience)
 
     @staticmethod
     def _of(told: Operate, store: str, log: str, target: str = "-", action: str = "abandon") -> Operate:
         return Operate("op", target, action, told.topic, told.server, told.address, log=log, store=store)
 
-    def _tell_servers(self, server: ServerNode, topic: str, lost: set[tuple[str, str]]) -> None:
+    def _tell_servers(self, server: ServerNode, topic: str, lost: set[tuple[str, str]], patience: float) -> None:
         told = Operate("op", "-", "abandon", topic, server.name, server.address)
 
         def taken_back() -> bool:
@@ -183,7 +190,7 @@ class Operators:
             self.history.give_up(topic, self.world.now)
             self._back(server)
 
-        self._until(taken_back, done, partial(self._back, server))
+        self._until(taken_back, done, partial(self._back, server), patience)
 
     # Backups
 
@@ -226,3 +233,20 @@ class Operators:
                 # What it held then and holds now without a break is as safe as it was then.
                 safe = acknowledged if holds[topic] == held.get(topic) else frozenset()
                 self.history.give_up(topic, self.world.now, but=safe, losses=1)
+            if topic not in held:
+                self._clear_up(server, topic)
+
+    def _clear_up(self, server: ServerNode, topic: str) -> None:
+        """What the copy lacks altogether may be waited for elsewhere: it is given up."""
+
+        def seen() -> bool:
+            tables = [proxy.core.table.named(server.name) for proxy in self.simulation.proxies if proxy.alive]
+            return len(tables) == len(self.simulation.proxies) and all(
+                known is not None and known.complete for known in tables
+            )
+
+        def give_up() -> None:
+            if server.alive and topic not in server.core.topics:
+                self._give_up(server, topic, float("inf"))
+
+        self._until(seen, give_up, lambda: None, float("inf"))
