@@ -76,6 +76,11 @@ class Message:
         return self._run.counter + self._index
 
     @property
+    def key(self) -> bytes:
+        """Its key, where it came with one, as from a sink of Spark; else b""."""
+        return self._run.keys[self._index] if self._run.keys else b""
+
+    @property
     def stamp(self) -> int:
         """When the server took it: microseconds since 1970."""
         return self._run.stamp

@@ -8,9 +8,11 @@ number of records they hold, so its cost is per batch, and ten thousand small pu
     names: log IDs, then publishers, each ended by a line feed
     columns, `runs` entries each: offset 8, counter 8, stamp 8, base 8 (signed), begin 4, records 4, log 4, publisher 4
     ends: `records` entries of 4 bytes          | the records' bytes
+    between the two where the flag KEYED is set: ends of keys, `records` entries of 4 bytes | the keys' bytes
 
 All little-endian. Record k of a run ends at base + end[k] in the bytes and begins where the one before ends; the run's
-first begins at `begin`. (`base` is negative where a run starts in the middle of a stored batch.)
+first begins at `begin`. (`base` is negative where a run starts in the middle of a stored batch.) Keys are rare, and so
+their ends have no base: key k is keys[end[k-1]:end[k]], and none where that is nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ from typing import Final, NamedTuple
 
 from pubsub.errors import DecodeError
 from pubsub.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, NUMBER_MAX
-from pubsub.protocol.batch import END_BYTES, HEAD_BYTES, Buffer, data_start
+from pubsub.protocol.batch import END_BYTES, HEAD_BYTES, KEYED, Buffer, batch_keys, data_start
 from pubsub.protocol.names import Position, is_hex, is_id
 
 FORMAT: Final = 2
 _HEAD: Final = struct.Struct("<BBHIIIII")
+_FLAGS_AND_COUNT: Final = struct.Struct("<xBxxI")
+"""Of the head of a batch."""
 
 
 @dataclass(slots=True)
@@ -39,6 +43,7 @@ class Run:
         stamp: when the server took the batch, microseconds since 1970.
         ends: where each record ends in the joined bytes, `data`.
         begin: where the first begins.
+        keys: one for each record; none where no record of the answer has one.
     """
 
     log: str
@@ -48,6 +53,7 @@ class Run:
     stamp: int
     begin: int
     ends: Sequence[int]
+    keys: Sequence[bytes] = ()
 
     @property
     def last(self) -> Position:
@@ -61,11 +67,13 @@ class RecordsBuilder:
     def __init__(self) -> None:
         self.records = 0
         self.data_bytes = 0
+        self.key_bytes = 0
         self._logs: dict[str, int] = {}
         self._publishers: dict[str, int] = {}
         self._columns: tuple[list[int], ...] = tuple([] for _ in range(8))
         self._ends: list[Buffer] = []
         self._data: list[Buffer] = []
+        self._keyed: list[tuple[int, int, list[int], bytes]] = []
 
     def add(
         self, log: str, offset: int, publisher: str, counter: int, stamp: int, batch: Buffer, first: int, stop: int
@@ -78,7 +86,7 @@ class RecordsBuilder:
             batch: the whole batch, checked before.
             first, stop: which of its records, counted from 0.
         """
-        (held,) = struct.unpack_from("<I", batch, 4)
+        flags, held = _FLAGS_AND_COUNT.unpack_from(batch)
         table = memoryview(batch)
         start = data_start(held)
         skipped = struct.unpack_from("<I", batch, HEAD_BYTES + END_BYTES * (first - 1))[0] if first else 0
@@ -98,17 +106,38 @@ class RecordsBuilder:
             column.append(value)
         self._ends.append(table[HEAD_BYTES + END_BYTES * first : HEAD_BYTES + END_BYTES * stop])
         self._data.append(table[start + skipped : start + upto])
+        if flags & KEYED:
+            self._add_keys(batch, first, stop)
         self.records += stop - first
         self.data_bytes += upto - skipped
 
+    def _add_keys(self, batch: Buffer, first: int, stop: int) -> None:
+        ends, start = batch_keys(batch)
+        begin = ends[first - 1] if first else 0
+        keys = bytes(batch[start + begin : start + ends[stop - 1]])
+        shift = self.key_bytes - begin
+        self._keyed.append((self.records, self.key_bytes, [end + shift for end in ends[first:stop]], keys))
+        self.key_bytes += len(keys)
+
+    def _key_table(self) -> list[bytes]:
+        """Ends of the keys of all records, those between keyed batches having none, and the keys."""
+        ends: list[int] = []
+        for record, before, own, _ in self._keyed:
+            ends += [before] * (record - len(ends))
+            ends += own
+        ends += [self.key_bytes] * (self.records - len(ends))
+        return [struct.pack(f"<{self.records}I", *ends), *(keys for *_, keys in self._keyed)]
+
     def build(self) -> bytes:
         """The body of all that was added."""
+        keys = self._key_table() if self.key_bytes else []
         names = "".join(f"{name}\n" for name in (*self._logs, *self._publishers)).encode("ascii")
         runs = len(self._columns[0])
-        head = _HEAD.pack(FORMAT, 0, 0, runs, self.records, len(self._logs), len(self._publishers), len(names))
+        flags, logs, publishers = KEYED if keys else 0, len(self._logs), len(self._publishers)
+        head = _HEAD.pack(FORMAT, flags, 0, runs, self.records, logs, publishers, len(names))
         formats = ("Q", "Q", "Q", "q", "I", "I", "I", "I")
         columns = [struct.pack(f"<{runs}{f}", *c) for f, c in zip(formats, self._columns, strict=True)]
-        return b"".join((head, names, *columns, *self._ends, *self._data))
+        return b"".join((head, names, *columns, *self._ends, *keys, *self._data))
 
 
 class Tables(NamedTuple):
@@ -120,6 +149,7 @@ class Tables(NamedTuple):
         columns: for each run its offset, counter, stamp, base, begin, records, log and publisher.
         ends_at: where the table of ends begins in the body.
         data_at: where the records' bytes begin.
+        keys_at: where the keys' bytes do, the table of their ends being in front of them; 0: there are none.
     """
 
     records: int
@@ -128,6 +158,7 @@ class Tables(NamedTuple):
     columns: list[tuple[int, ...]]
     ends_at: int
     data_at: int
+    keys_at: int = 0
 
 
 def read_tables(body: bytes) -> Tables:
@@ -139,13 +170,17 @@ def read_tables(body: bytes) -> Tables:
     if not _HEAD.size <= len(body) <= BODY_BYTES_MAX:
         raise DecodeError(f"records in {len(body)} bytes")
     version, flags, reserved, runs, count, logs, publishers, name_bytes = _HEAD.unpack_from(body)
-    if version != FORMAT or flags or reserved:
+    if version != FORMAT or flags & ~KEYED or reserved:
         raise DecodeError(f"records format {version} with flags {flags:#x} is not known")
     if not (0 < runs <= count <= BATCH_RECORDS_MAX and 0 < logs <= runs and 0 < publishers <= runs):
         raise DecodeError(f"{count} records in {runs} runs")
     place = _HEAD.size + name_bytes
     ends_at = place + 48 * runs
     data_at = ends_at + END_BYTES * count
+    keys_at = 0
+    if flags:
+        keys_at = data_at + END_BYTES * count
+        data_at = keys_at + (struct.unpack_from("<I", body, keys_at - END_BYTES)[0] if keys_at <= len(body) else 0)
     if data_at > len(body):
         raise DecodeError("records shorter than their tables")
     names = _names(body[_HEAD.size : place], logs, publishers)
@@ -153,7 +188,7 @@ def read_tables(body: bytes) -> Tables:
     for code, width in (("Q", 8), ("Q", 8), ("Q", 8), ("q", 8), ("I", 4), ("I", 4), ("I", 4), ("I", 4)):
         columns.append(struct.unpack_from(f"<{runs}{code}", body, place))
         place += width * runs
-    return Tables(count, names[:logs], names[logs:], columns, ends_at, data_at)
+    return Tables(count, names[:logs], names[logs:], columns, ends_at, data_at, keys_at)
 
 
 def _names(raw: bytes, logs: int, publishers: int) -> list[str]:
@@ -188,6 +223,8 @@ class Records:
         self.count, self.data = tables.records, body[tables.data_at :]
         ends = struct.unpack_from(f"<{tables.records}I", body, tables.ends_at)
         self.runs = self._split(tables.columns, ends, tables.logs, tables.publishers)
+        if tables.keys_at:
+            self._give_keys(body, tables)
 
     def _split(
         self, columns: list[tuple[int, ...]], ends: tuple[int, ...], logs: list[str], publishers: list[str]
@@ -210,6 +247,17 @@ class Records:
         if place != self.count or expected != total:
             raise DecodeError("runs do not add up to the records announced")
         return out
+
+    def _give_keys(self, body: bytes, tables: Tables) -> None:
+        ends = struct.unpack_from(f"<{tables.records}I", body, tables.keys_at - END_BYTES * tables.records)
+        if list(ends) != sorted(ends):
+            raise DecodeError("table of keys is not in order")
+        data = body[tables.keys_at : tables.data_at]
+        keys = [data[a:b] for a, b in zip((0, *ends), ends, strict=False)]
+        place = 0
+        for run in self.runs:
+            run.keys = keys[place : place + len(run.ends)]
+            place += len(run.ends)
 
     def bodies(self) -> Iterator[bytes]:
         """Every record's bytes, in order."""

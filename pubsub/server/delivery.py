@@ -163,7 +163,7 @@ class _Walk:
         assert body is not None  # a lost batch has ended the walk
         index = first - batch.offset
         count = min(stop - first, self._records_left)
-        if self.builder.data_bytes + len(body) > self._bytes_max:
+        if self.builder.data_bytes + self.builder.key_bytes + len(body) > self._bytes_max:
             count = self._fitting(body, index, count)
         publisher = self._publishers[batch.publisher]
         self.builder.add(leg.log, first, publisher, batch.counter + index, batch.stamp, body, index, index + count)
@@ -189,7 +189,8 @@ class _Walk:
         """How many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
         ends = batch_ends(body)
         begin = ends[index - 1] if index else 0
-        fitting = bisect_right(ends, begin + self._bytes_max - self.builder.data_bytes, index, index + count) - index
+        room = self._bytes_max - self.builder.data_bytes - self.builder.key_bytes
+        fitting = bisect_right(ends, begin + room, index, index + count) - index
         if not fitting and self.builder.records:
             raise _Full
         return max(1, fitting)

@@ -4,8 +4,10 @@
                                publishers
                                order
                                messages/{message_id}
+                               keys/{message_id}
 
-A topic's folder is its percent-encoded name. A message ID is `log.offset`; its file holds the bytes as they were put.
+A topic's folder is its percent-encoded name. A message ID is `log.offset`; its file holds the bytes as they were put. A
+message with a key has a second file, in `keys`; the folder is there if one has.
 The three others are lines of words, separated by single spaces, in ASCII:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
@@ -40,7 +42,7 @@ import apsw
 from pubsub.errors import ConfigurationError, DecodeError, InvalidName
 from pubsub.intervals import IntervalSet
 from pubsub.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
-from pubsub.protocol.batch import decode_batch, encode_batch
+from pubsub.protocol.batch import decode_batch, decode_keys, encode_batch
 from pubsub.protocol.names import (
     Position,
     check_topic,
@@ -232,6 +234,7 @@ def _export_range(
         if bodies is not None:
             for offset in range(place, last):
                 (messages / f"{log}.{offset}").write_bytes(bodies[offset - batch.offset])
+            _export_keys(batch, messages.with_name("keys"), log, range(place, last))
         counter += place - batch.offset if known else 0
         yield _line(log, place, last - place, publisher, counter, batch.stamp), 0 if bodies is None else last - place
         place = last
@@ -241,6 +244,14 @@ def _export_range(
 
 def _line(log: str, offset: int, count: int, publisher: str, counter: int, stamp: int) -> str:
     return f"{log}.{offset} {count} {publisher} {counter} {stamp}"
+
+
+def _export_keys(batch: Batch, folder: Path, log: str, offsets: range) -> None:
+    keys = decode_keys(batch.body or b"\0\0")
+    for offset in offsets if keys else ():
+        if keys[offset - batch.offset]:
+            folder.mkdir(exist_ok=True)
+            (folder / f"{log}.{offset}").write_bytes(keys[offset - batch.offset])
 
 
 def _bodies(batch: Batch) -> list[bytes] | None:
@@ -348,7 +359,7 @@ class _Import:
                 raise ConfigurationError(f"{path}: spare messages come last")
             stamp = max(stamp, put_at)  # Stamps rise within a log.
             publisher = 0 if words[2] == NOBODY else self._publisher(_parsed(path, [words[2]], 1, _first_publisher))
-            body = None if "lost" in flags else encode_batch(self._bodies(folder, position, count))
+            body = None if "lost" in flags else encode_batch(*self._bodies(folder, position, count))
             checksum = 0 if body is None else crc32(body)
             self._store.apply(
                 [c.BatchAppended(log, end, count, publisher, counter, stamp, checksum, total, body, sound=False)]
@@ -361,10 +372,14 @@ class _Import:
         return offsets, tuple(leg for leg in spine if leg.high != 1), end
 
     @staticmethod
-    def _bodies(folder: Path, position: Position, count: int) -> list[bytes]:
+    def _bodies(folder: Path, position: Position, count: int) -> tuple[list[bytes], list[bytes]]:
+        """Messages and their keys."""
         log, offset = position
+        names = [f"{log}.{place}" for place in range(offset, offset + count)]
+        messages, keys = folder / "messages", folder / "keys"
         try:
-            return [(folder / "messages" / f"{log}.{place}").read_bytes() for place in range(offset, offset + count)]
+            found = [(keys / name).read_bytes() if (keys / name).exists() else b"" for name in names if keys.exists()]
+            return [(messages / name).read_bytes() for name in names], found
         except OSError as error:
             raise ConfigurationError(f"{error.filename} cannot be read: {error.strerror}") from None
 

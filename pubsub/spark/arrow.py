@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.protocol import Status
-from pubsub.protocol.batch import batch_size
+from pubsub.protocol.batch import END_BYTES, KEYED, Buffer, batch_size
 from pubsub.protocol.records import Tables, read_tables
 
 SCHEMA: Final = "topic string, log string, offset bigint, message_id string, publisher string, counter bigint, " + (
-    "stamp timestamp, value binary"
+    "stamp timestamp, value binary, key binary"
 )
 """The source's columns."""
 
@@ -37,6 +37,7 @@ ARROW_SCHEMA: Final = pa.schema(
         ("counter", pa.int64()),
         ("stamp", pa.timestamp("us", tz="UTC")),
         ("value", pa.binary()),
+        ("key", pa.binary()),
     ]
 )
 
@@ -83,6 +84,7 @@ def _batch(topic: str, body: bytes, tables: Tables) -> pa.RecordBatch:
         _integers(counter),
         _repeated(stamps, rows).cast(ARROW_SCHEMA.field("stamp").type),
         _values(body, tables, _repeated(bases, rows)),
+        _keys(body, tables),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
@@ -118,36 +120,77 @@ def _values(body: bytes, tables: Tables, bases: pa.Array) -> pa.Array:
     return values
 
 
-def pieces(column: pa.Array) -> Iterator[tuple[int, bytes]]:
+def _keys(body: bytes, tables: Tables) -> pa.Array:
+    """Each record's key; null where it has none."""
+    if not tables.keys_at:
+        return pa.nulls(tables.records, pa.binary())
+    table = pa.py_buffer(bytes(END_BYTES) + body[tables.keys_at - END_BYTES * tables.records : tables.keys_at])
+    data = pa.py_buffer(body[tables.keys_at : tables.data_at])
+    keys = pa.Array.from_buffers(pa.binary(), tables.records, [None, table, data])
+    keys.validate(full=True)
+    return pc.if_else(pc.equal(pc.binary_length(keys), 0), pa.scalar(None, pa.binary()), keys)
+
+
+class _Column:
+    """A column of binary values without nulls, as a table of ends and bytes.
+
+    Args:
+        values: the column.
+    """
+
+    def __init__(self, values: pa.Array) -> None:
+        _, offsets, data = values.buffers()
+        self._begins = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets], offset=values.offset)
+        self._data = memoryview(data or b"")
+
+    def size(self, place: int, stop: int) -> int:
+        """Bytes of the rows [place, stop)."""
+        return int(self._begins[stop].as_py() - self._begins[place].as_py())
+
+    def parts(self, place: int, stop: int) -> tuple[Buffer, Buffer]:
+        """Ends of the rows, counted from the first one's begin, and their bytes."""
+        first = self._begins[place].as_py()
+        ends = pc.subtract(self._begins.slice(place + 1, stop - place), pa.scalar(first, pa.int32()))
+        table = memoryview(ends.buffers()[1])[4 * ends.offset : 4 * (ends.offset + stop - place)]
+        return table, self._data[first : first + self.size(place, stop)]
+
+
+def pieces(values: pa.Array, keys: pa.Array | None = None) -> Iterator[tuple[int, bytes]]:
     """A column of binary values as put batches, each with its number of records.
+
+    Args:
+        keys: of the same rows; null and b"" are none.
 
     Raises:
         TooLarge: one value alone is.
         ValueError: one is null.
     """
-    if column.null_count:
-        raise ValueError(f"{column.null_count} of {len(column)} values are null; a message is bytes, if only none")
-    begins = pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, column.buffers()[1]], offset=column.offset)
-    data = memoryview(column.buffers()[2] or b"")
+    if values.null_count:
+        raise ValueError(f"{values.null_count} of {len(values)} values are null; a message is bytes, if only none")
+    columns = [_Column(values)]
+    if keys is not None and keys.null_count < len(keys):
+        columns.append(_Column(keys.fill_null(b"")))
     place = 0
-    while place < len(column):
-        stop = _stop(begins, place, len(column))
-        first = begins[place].as_py()
-        ends = pc.subtract(begins.slice(place + 1, stop - place), pa.scalar(first, pa.int32()))
-        table = memoryview(ends.buffers()[1])[4 * ends.offset : 4 * (ends.offset + stop - place)]
-        yield stop - place, b"".join((_HEAD.pack(1, 0, 0, stop - place), table, data[first : begins[stop].as_py()]))
+    while place < len(values):
+        stop = _stop(columns, place, len(values))
+        keyed = len(columns) > 1 and columns[1].size(place, stop) > 0
+        parts = [part for column in columns[: 1 + keyed] for part in column.parts(place, stop)]
+        yield stop - place, b"".join((_HEAD.pack(1, KEYED if keyed else 0, 0, stop - place), *parts))
         place = stop
 
 
-def _stop(begins: pa.Array, place: int, count: int) -> int:
+def _stop(columns: list[_Column], place: int, count: int) -> int:
     """Where the piece that begins at a row ends."""
+
+    def size(stop: int) -> int:
+        return sum(column.size(place, stop) for column in columns)
+
     stop = min(count, place + min(STAGE_ROWS, BATCH_RECORDS_MAX))
-    first = begins[place].as_py()
-    while stop > place + 1 and begins[stop].as_py() - first > STAGE_BYTES:
+    while stop > place + 1 and size(stop) > STAGE_BYTES:
         stop = place + (stop - place + 1) // 2
-    size = batch_size(stop - place, begins[stop].as_py() - first)
-    if size > BATCH_BYTES_MAX:
-        raise TooLarge("message", size, BATCH_BYTES_MAX, "BATCH_BYTES_MAX")
+    whole = batch_size(stop - place, size(stop)) + END_BYTES * (stop - place) * (len(columns) - 1)
+    if whole > BATCH_BYTES_MAX:
+        raise TooLarge("message", whole, BATCH_BYTES_MAX, "BATCH_BYTES_MAX")
     return stop
 
 

@@ -147,7 +147,8 @@ def replay(
             break
         rows = messages(spark, directory, step)
         options = {"topic": to, "sink": f"replay-{journal.run}", "batchId": str(number)} | place.options
-        rows.orderBy(*map(F.col, ORDER)).select("value").write.format("pubsub").options(**options).mode("append").save()
+        chosen = rows.orderBy(*map(F.col, ORDER)).select("value", "key")
+        chosen.write.format("pubsub").options(**options).mode("append").save()
         journal.done(number)
         totals.messages += rows.count()
         totals.batches += 1

@@ -73,9 +73,11 @@ def check_columns(columns: Sequence[str], options: SinkOptions) -> None:
         raise ConfigurationError("name the topic by option topic, or have a column topic")
     if options.topic and "topic" in columns:
         raise ConfigurationError("the topic is named by option topic and by column topic; drop one of them")
-    extra = sorted(set(columns) - {"value", "topic"})
+    extra = sorted(set(columns) - {"value", "topic", "key"})
     if extra:
-        raise ConfigurationError(f"column {', '.join(extra)} would be lost: a message is its value; drop it first")
+        raise ConfigurationError(
+            f"column {', '.join(extra)} would be lost: a message is its value, and perhaps a key; drop it first"
+        )
 
 
 class Attempt:
@@ -104,18 +106,20 @@ class Attempt:
             Unavailable, Refused, Restage: it could not be staged.
         """
         values = values_of(rows, "value")
+        keys = values_of(rows, "key") if "key" in rows.schema.names else None
         if self._options.topic:
-            self._stage(self._options.topic, values)
+            self._stage(self._options.topic, values, keys)
             return
         topics = rows.column("topic")
         for topic in topics.unique().to_pylist():
             if topic is None:
                 raise ValueError("column topic is null in some row")
-            self._stage(check_topic(topic), values.filter(pc.equal(topics, topic)))
+            its = pc.equal(topics, topic)
+            self._stage(check_topic(topic), values.filter(its), None if keys is None else keys.filter(its))
 
-    def _stage(self, topic: str, values: pa.Array) -> None:
+    def _stage(self, topic: str, values: pa.Array, keys: pa.Array | None) -> None:
         sent = self._sent.setdefault(topic, deque())
-        for count, body in pieces(values):
+        for count, body in pieces(values, keys):
             first = self.rows.get(topic, 0)
             self.rows[topic] = first + count
             if topic in self._published:

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.protocol import batch_ends, batch_size, check_batch, decode_batch, encode_batch
+from pubsub.protocol.batch import decode_keys
 
 records = st.lists(st.binary(max_size=30), min_size=1, max_size=30)
+keyed = st.lists(st.tuples(st.binary(max_size=30), st.binary(max_size=9)), min_size=1, max_size=30)
 
 
 @given(records)
@@ -23,6 +25,38 @@ def test_a_batch_round_trips(bodies):
     assert decode_batch(batch) == decode_batch(memoryview(batch)) == bodies
     assert len(batch) == batch_size(len(bodies), sum(map(len, bodies)))
     assert batch_ends(batch)[-1] == sum(map(len, bodies))
+
+
+@given(keyed)
+def test_a_batch_with_keys_round_trips(pairs):
+    bodies, keys = [body for body, _ in pairs], [key for _, key in pairs]
+    batch = encode_batch(bodies, keys)
+    check_batch(batch, len(bodies), crc32(batch))
+    check_batch(memoryview(batch), len(bodies), crc32(batch))
+    assert decode_batch(batch) == decode_batch(memoryview(batch)) == bodies
+    assert decode_keys(batch) == decode_keys(memoryview(batch)) == (keys if any(keys) else [])
+    assert (batch == encode_batch(bodies)) == (not any(keys))
+
+
+@given(keyed, st.data())
+def test_a_forged_batch_with_keys_is_refused_or_sound(pairs, data):
+    batch = bytearray(encode_batch([body for body, _ in pairs], [b"k", *(key for _, key in pairs[1:])]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    raw = bytes(batch[: data.draw(st.integers(0, len(batch)))])
+    try:
+        check_batch(raw, len(pairs), crc32(raw))
+    except DecodeError:
+        return
+    keys = decode_keys(raw)
+    assert len(keys) in {0, len(pairs)}
+    tables = batch_size(len(pairs), 0) + 4 * len(keys)
+    assert sum(map(len, decode_batch(raw))) + sum(map(len, keys)) == len(raw) - tables
+
+
+def test_keys_count_for_the_limit():
+    with pytest.raises(TooLarge):
+        encode_batch([b"x"], [bytes(BATCH_BYTES_MAX - 12)])
 
 
 @given(records, st.data())
@@ -71,7 +105,7 @@ def test_a_forged_huge_count_allocates_nothing(count):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("place", "value"), [(0, 2), (1, 1), (2, 1), (3, 1)])
+@pytest.mark.parametrize(("place", "value"), [(0, 2), (1, 2), (1, 3), (2, 1), (3, 1)])
 def test_a_format_or_a_flag_that_is_not_known_refuses_the_batch(place, value):
     batch = bytearray(encode_batch([b"a", b"b"]))
     batch[place] = value

@@ -29,11 +29,27 @@ def parts(draw):
 answers = st.lists(parts(), min_size=1, max_size=8)
 
 
-def build(answer) -> bytes:
+def keys_of(bodies: list[bytes]) -> list[bytes]:
+    """Keys for some batches and not for others, of all or some of their records."""
+    return [body[:2] for body in bodies] if len(bodies) % 3 == 0 else []
+
+
+def build(answer, keyed: bool = False) -> bytes:
     builder = RecordsBuilder()
     for log, publisher, offset, counter, stamp, bodies, first, stop in answer:
-        builder.add(log, offset, publisher, counter, stamp, encode_batch(bodies), first, stop)
+        batch = encode_batch(bodies, keys_of(bodies) if keyed else ())
+        builder.add(log, offset, publisher, counter, stamp, batch, first, stop)
     return builder.build()
+
+
+@given(answers)
+def test_keys_come_out_with_their_records(answer):
+    body = build(answer, keyed=True)
+    records = Records(body)
+    assert list(records.bodies()) == list(Records(build(answer)).bodies())
+    expected = [(keys_of(bodies) or [b""] * len(bodies))[first:stop] for *_, bodies, first, stop in answer]
+    assert [list(run.keys) or [b""] * len(run.ends) for run in records.runs] == expected
+    assert (body == build(answer)) == (not any(map(any, expected)))
 
 
 @given(answers)
@@ -57,9 +73,9 @@ def test_the_builder_knows_how_much_it_holds(answer):
     assert builder.data_bytes == len(records.data)
 
 
-@given(answers, st.data())
-def test_a_mutated_body_raises_decode_error_and_nothing_else(answer, data):
-    raw = bytearray(build(answer))
+@given(answers, st.booleans(), st.data())
+def test_a_mutated_body_raises_decode_error_and_nothing_else(answer, keyed, data):
+    raw = bytearray(build(answer, keyed))
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     mutated = bytes(raw[: data.draw(st.integers(0, len(raw)))]) if data.draw(st.booleans()) else bytes(raw)

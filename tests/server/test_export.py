@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from pubsub.errors import ConfigurationError, StoreInUse
-from pubsub.protocol import Outcome
+from pubsub.protocol import Outcome, Records
 from pubsub.server.commands import main
 from pubsub.server.export import export_tree, import_tree
 from pubsub.server.legs import Leg
@@ -92,6 +92,17 @@ def test_everything_survives_the_way_out_and_in(stage: Stage, tmp_path: Path) ->
     assert bodies(stage.get("carol", "t", got.message, 6)) == [b"new"]
     assert stage.subscribe("dave", "t", 6).outcome is Outcome.SUPERSEDED
     assert stage.get("bob", "empty", None, 5).outcome is Outcome.EMPTY
+
+
+def test_keys_survive_the_way_out_and_in(stage: Stage, tmp_path: Path) -> None:
+    stage.subscribe("bob", "t", 5)
+    stage.put("t", 1, [b"a", b"b"], keys=[b"", b"k/\0"])
+    stage.put("t", 3, [b"c"], previous=2)
+    stage.sleep(0.3)
+    stage = moved(stage, tmp_path)
+    records = Records(bytes(stage.get("bob", "t", None, 5).body))
+    assert list(records.bodies()) == [b"a", b"b", b"c"]
+    assert [list(run.keys) for run in records.runs] == [[b"", b"k/\0"], [b""]]
 
 
 def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stage, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.protocol import Outcome, Records, RecordsBuilder, Status, encode_batch
-from pubsub.protocol.batch import check_batch, decode_batch
+from pubsub.protocol.batch import check_batch, decode_batch, decode_keys
 from pubsub.spark import arrow
 
 LOGS = ("00000000000000aa", "00000000000000bb")
@@ -42,9 +42,9 @@ def build(parts: list[Any]) -> bytes:
     builder = RecordsBuilder()
     for log, offset, publisher, counter, stamp, bodies, first, count in parts:
         begin = min(first, len(bodies) - 1)
-        builder.add(
-            log, offset, publisher, counter, stamp, encode_batch(bodies), begin, min(len(bodies), begin + count)
-        )
+        stop = min(len(bodies), begin + count)
+        batch = encode_batch(bodies, [body[:3] for body in bodies[::-1]] if count % 2 else ())
+        builder.add(log, offset, publisher, counter, stamp, batch, begin, stop)
     return builder.build()
 
 
@@ -68,9 +68,12 @@ def test_a_batch_holds_what_the_records_hold(parts: list[Any]) -> None:
                     run.counter + index,
                     run.stamp,
                     values[len(expected)],
+                    (run.keys[index] or None) if run.keys else None,
                 )
             )
-    assert [(*list(row.values())[:6], round(row["stamp"].timestamp() * 1e6), row["value"]) for row in rows] == expected
+    assert [
+        (*list(row.values())[:6], round(row["stamp"].timestamp() * 1e6), row["value"], row["key"]) for row in rows
+    ] == expected
 
 
 @given(runs, st.data())
@@ -104,6 +107,30 @@ def test_a_column_or_a_slice_of_one_becomes_batches_that_a_server_takes(
         check_batch(body, count, crc32(body))
         out += decode_batch(body)
     assert out == column.to_pylist()
+
+
+@given(st.lists(st.tuples(st.binary(max_size=9), st.none() | st.binary(max_size=5)), min_size=1), st.integers(0, 10))
+def test_keys_go_into_the_batches_with_their_values(pairs: list[tuple[bytes, bytes | None]], start: int) -> None:
+    rows = pa.record_batch(
+        {
+            "value": pa.array([value for value, _ in pairs], pa.binary()),
+            "key": pa.array([key for _, key in pairs], pa.binary()),
+        }
+    ).slice(min(start, len(pairs) - 1))
+    out: list[tuple[bytes, bytes]] = []
+    for count, body in arrow.pieces(rows.column("value"), rows.column("key")):
+        check_batch(body, count, crc32(body))
+        out += zip(decode_batch(body), decode_keys(body) or [b""] * count, strict=True)
+    assert out == [(row["value"], row["key"] or b"") for row in rows.to_pylist()]
+
+
+def test_a_piece_is_cut_by_the_bytes_of_its_keys_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "STAGE_BYTES", 100)
+    values, keys = pa.array([b"v"] * 10, pa.binary()), pa.array([b"k" * 40] * 10, pa.binary())
+    assert [count for count, _ in arrow.pieces(values, keys)] == [2, 2, 2, 2, 2]
+    monkeypatch.setattr(arrow, "BATCH_BYTES_MAX", 50)
+    with pytest.raises(TooLarge, match="BATCH_BYTES_MAX"):
+        list(arrow.pieces(values, keys))
 
 
 def test_a_long_column_is_cut_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

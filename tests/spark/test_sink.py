@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from pubsub import Client
 from pubsub.errors import ConfigurationError, InvalidName
 from pubsub.protocol import Outcome, Publish
 from pubsub.spark import arrow
 from pubsub.spark.link import Link
-from pubsub.spark.options import SinkOptions, sink_options
+from pubsub.spark.options import SinkOptions, sink_options, source_options
 from pubsub.spark.sink import (
     Attempt,
     BatchWriter,
@@ -23,6 +24,7 @@ from pubsub.spark.sink import (
     publish,
     publisher_of,
 )
+from pubsub.spark.source import BatchReader
 from tests.spark.broker import Broker
 
 QUERY = publisher_of("11111111-2222-3333-4444-555555555555")
@@ -126,6 +128,26 @@ def test_many_pieces_arrive_whole_and_in_order(
     assert broker.records("out") == values
 
 
+def test_a_key_comes_with_its_row_to_source_and_client(broker: Broker, link: Link, by_column: SinkOptions) -> None:
+    attempt = Attempt(link, by_column, QUERY, 0, 0)
+    columns = {
+        "value": pa.array([b"1", b"2", b"3"], pa.binary()),
+        "topic": pa.array(["a", "b", "a"]),
+        "key": pa.array(["k", "l", None]),
+    }
+    attempt.write(pa.record_batch(columns))
+    with Client("reader", proxies=[broker.address], directory=broker.directory / "clients") as client:
+        client.subscribe("a")
+        publish(by_column, [attempt.finish()], 0)
+        broker.put("a", [b"4"])
+        found = [client.get("a", timeout=10.0) for _ in range(3)]
+    assert [(message.body, message.key) for message in found if message] == [(b"1", b"k"), (b"3", b""), (b"4", b"")]
+    given = {"proxies": broker.address, "subscribe": "a,b", "minPartitions": "4"}
+    reader = BatchReader(source_options(given, stream=False))
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert {row["value"]: row["key"] for row in rows} == {b"1": b"k", b"2": b"l", b"3": None, b"4": None}
+
+
 def test_rows_survive_a_server_that_stops_between_stage_and_publish(
     broker: Broker, link: Link, options: SinkOptions
 ) -> None:
@@ -161,12 +183,12 @@ def test_a_row_that_cannot_be_a_message_is_said(broker: Broker, link: Link, by_c
 
 def test_columns_that_would_be_lost_are_refused(options: SinkOptions, by_column: SinkOptions) -> None:
     check_columns(["value"], options)
-    check_columns(["topic", "value"], by_column)
+    check_columns(["topic", "value", "key"], by_column)
     for columns, given, said in (
         (["key"], options, "a row needs a column value"),
         (["value"], by_column, "name the topic"),
         (["topic", "value"], options, "drop one of them"),
-        (["value", "key"], options, "column key would be lost"),
+        (["value", "colour"], options, "column colour would be lost"),
     ):
         with pytest.raises(ConfigurationError, match=said):
             check_columns(columns, given)
