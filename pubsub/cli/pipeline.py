@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -203,6 +203,53 @@ def rollup(
     console.report(as_json, facts, said)
 
 
+@app.command()
+def audit(
+    records: Annotated[list[str], typer.Argument(metavar="RECORD...", help="Records, and directories of them.")],
+    drained: Annotated[
+        bool, typer.Option("--drained", help="Every subscriber took all there was by the end of its record.")
+    ] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="A message of a publisher that has no record is no flaw.")
+    ] = False,
+    skew: Annotated[
+        float, typer.Option(min=0, max=86_400, metavar="SECONDS", help="Bound on the difference of hosts' clocks.")
+    ] = 1.0,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what was lost, doubled, reordered or never put, from what clients recorded (docs/audit.md).
+
+    Each flaw is a line: kind, subscriber, topic, publisher, counter, message ID, why. Counts follow. With --json each
+    is a line of JSON, and so are the counts. Exit code 1 if there is any flaw.
+    """
+    _check_installed()
+    from dataclasses import asdict
+
+    with session(master, conf) as spark, progress("audit"):
+        from pubsub.spark.audit import KINDS, Audit
+
+        with closing(Audit(spark, records, drained=drained, partial=partial, skew=skew)) as found:
+            for flaw in found.flaws():
+                if as_json:
+                    console.print_json(asdict(flaw))
+                else:
+                    typer.echo("  ".join(filter(None, map(str, asdict(flaw).values()))))
+            counts = found.counts()
+    flaws = sum(counts[kind] for kind in KINDS)
+    if as_json:
+        console.print_json(counts)
+    else:
+        table = console.table("what", "how many")
+        for name, number in counts.items():
+            table.add_row(name.replace("_", " "), f"{number:,}")
+        console.print_table(table)
+        typer.echo(f"{flaws:,} flaws" if flaws > 1 else "1 flaw" if flaws else "no flaw")
+    if flaws:
+        raise typer.Exit(1)
+
+
 def _can_plot(file: str) -> None:
     if find_spec("matplotlib") is None:
         raise ConfigurationError("--plot needs matplotlib: pip install 'pirate-pubsub[plot]'")
@@ -232,15 +279,19 @@ def where(proxies: list[str] | None, proxies_file: str | None, config: str | Non
     Raises:
         ConfigurationError: Spark is not installed, or a setting is not allowed.
     """
+    _check_installed()
+    loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
+    from pubsub.spark.pipelines import Place
+
+    return Place(proxies=loaded.settings.proxies, timeout=timeout)
+
+
+def _check_installed() -> None:
     for module in ("pyspark", "pyarrow"):
         if find_spec(module) is None:
             raise ConfigurationError(
                 f"pipelines need {module}, which is not installed: pip install 'pirate-pubsub[spark]'"
             )
-    loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
-    from pubsub.spark.pipelines import Place
-
-    return Place(proxies=loaded.settings.proxies, timeout=timeout)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from pubsub.cli import pipeline as module
     ("arguments", "code", "complaint"),
     [
         (["archive"], 2, "Missing argument 'TOPIC"),
+        (["audit"], 2, "Missing argument 'RECORD"),
+        (["audit", "r", "--skew", "-1"], 2, "--skew"),
         (["archive", "t"], 2, "Missing option '--to'"),
         (["archive", "a b", "--to", "d"], 2, "topic 'a b' is not allowed"),
         (["archive", "a,b", "--to", "d"], 8, "topic a,b has a comma"),

@@ -23,7 +23,7 @@ def session() -> Iterator[Any]:
 
     made = start(
         "local[2,4]",
-        spark_driver_extraJavaOptions="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        spark_driver_extraJavaOptions="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         spark_sql_streaming_checkpoint_fileChecksum_enabled="false",
     )
     yield made
