@@ -57,7 +57,7 @@ _SCHEMA: Final = (
     "create table quarantine (key integer primary key, checksum integer not null, body blob)",
     *staged.SCHEMA,
 )
-_ADDED: Final = (
+ADDED: Final = (
     "create table if not exists rival (topic integer, log text, server text not null, primary key (topic, log))"
     " without rowid",
     "create table if not exists aside (id integer primary key, name text not null, open_log integer not null,"
@@ -142,7 +142,7 @@ class Store:
             raise StoreDamaged(str(self.path), "a database, but not a server's store")
         try:
             with self.db:
-                for statement in (*_SCHEMA, *_ADDED):
+                for statement in (*_SCHEMA, *ADDED):
                     self.db.execute(statement)
                 self.db.execute("insert into meta values ('store', ?)", (secrets.token_hex(8),))
                 self.db.execute(f"pragma application_id = {APPLICATION_ID}")
@@ -152,9 +152,9 @@ class Store:
         return False
 
     def _add_tables(self) -> None:
-        if self._row("select count(*) from sqlite_schema where name in ('rival', 'aside')")[0] < len(_ADDED):
+        if self._row("select count(*) from sqlite_schema where name in ('rival', 'aside')")[0] < len(ADDED):
             with self.db:
-                for statement in _ADDED:
+                for statement in ADDED:
                     self.db.execute(statement)
 
     def _check_length(self) -> None:
