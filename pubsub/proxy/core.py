@@ -171,7 +171,8 @@ class ProxyCore:
             if now < self.servers.starts_at:
                 self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, STARTING)
                 return
-            if name in READS and topic not in self.table.dead:  # Who read what was given up is told so by a server.
+            # Who has read of a topic that is gone is told so by a server; who has not makes none by asking.
+            if name in READS and not _history(frames[0])[0]:
                 self.outbox.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
             if not self.table.may_assign(topic):

@@ -205,12 +205,12 @@ def test_the_log_that_this_proxy_remembers_is_dead_too_where_another_one_is_name
     assert logs == {log_id("two"), log_id("newer")}
 
 
-def test_a_reader_of_a_topic_that_has_no_holder_left_is_sent_to_a_server_which_tells_it() -> None:
+def test_who_has_read_of_a_topic_that_has_no_holder_left_is_sent_to_a_server_which_tells() -> None:
     stage = Stage()
     stage.announce("s1")
     assert stage.get("t") == "unknown no_server_holds_this_topic"
-    abandon(stage)
-    assert stage.get("t") == "-> s1"
+    assert not stage.core.table.tentative, "who has not makes no topic by asking"
+    assert stage.get("t", log=log_id("two")) == "-> s1"
 
 
 def test_what_was_given_up_is_remembered_over_a_restart(tmp_path: Path) -> None:

@@ -394,7 +394,7 @@ class Application:
         self.node.call(self.node.calls.process(topic, handle, timeout, most), then)
 
     def _relay(self, topic: str, body: str, transaction: Any) -> None:
-        relayed = f"r:{self.name}:{topic}:{body}"
+        relayed = f"r:{self.name}:{self.life}:{topic}:{body}"
         put = self.history.puts.get(relayed)
         if put is None:
             self.count += 1

@@ -90,6 +90,14 @@ class Operators:
             to = self.random.choice(others)
             self._through(server, Operate("op", server.name, "move", topic, to.name, to.address))
 
+    def end_drains(self) -> None:
+        """Every server takes topics again; said until all do."""
+        draining = [server for server in self.simulation.servers if not server.alive or server.core.links.draining]
+        for server in draining:
+            self._through(server, Operate("op", server.name, "drain", stop=1))
+        if draining:
+            self.world.after(LOOK_SECONDS, self.end_drains)
+
     # Giving up
 
     def abandon(self) -> None:

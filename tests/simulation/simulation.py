@@ -398,6 +398,7 @@ class Simulation:
             node.resume()
             if not node.alive:
                 node.start()
+        self.operators.end_drains()
         for application in self.applications:
             application.finish()
 
