@@ -74,6 +74,7 @@ def archive(
     It begins with what is stored, and from then on the service keeps for it what it has not archived yet.
     """
     place = where(proxies, proxies_file, config, timeout)
+    from pubsub.spark import archive as archiving
     from pubsub.spark import pipelines
 
     target = pipelines.whole_path(to)
@@ -81,10 +82,11 @@ def archive(
     pipelines.check_names(topics, name)
     checkpoint = pipelines.whole_path(checkpoint) if checkpoint else f"{target}/_checkpoint"
     with session(master, conf) as spark, progress("archive") as tell, stopping() as stop:
-        query = pipelines.archive(
+        query = archiving.archive(
             spark, place, topics, target, name=name, checkpoint=checkpoint, once=once, seconds=every, records=batch
         )
         totals = pipelines.follow(query, tell, stop)
+        archiving.tidy(spark, target)
     facts = {"pipeline": "archive", "topics": topics, "to": to, "name": name, "checkpoint": checkpoint}
     console.report(as_json, facts | figures(totals), f"{sentence(totals)} archived to {to}")
 

@@ -18,7 +18,6 @@ from typing import Any, Final, cast
 
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -158,6 +157,18 @@ class Storage:
             return []
         return sorted(status.getPath().getName() for status in self._files.listStatus(self._at("")))
 
+    def files(self) -> Iterator[tuple[str, int]]:
+        """Every file below it, by its path from there, and when it was written: milliseconds, by its system's clock."""
+        root = self._files.makeQualified(self._at("")).toString()
+        found = self._files.listFiles(self._at(""), True)
+        while found.hasNext():
+            status = found.next()
+            yield status.getPath().toString().removeprefix(f"{root}/"), int(status.getModificationTime())
+
+    def remove(self, name: str) -> None:
+        """Delete a file in it."""
+        self._files.delete(self._at(name), False)
+
     def read(self, name: str) -> str:
         """The text of a file in it."""
         stream = self._files.open(self._at(name))
@@ -265,26 +276,3 @@ def _add(totals: Totals, batch: Any) -> None:
     for row in (batch["observedMetrics"] or {}).values():
         for name, value in row.asDict().items():
             totals.observed[name] = totals.observed.get(name, 0) + int(value)
-
-
-def archive(
-    spark: SparkSession,
-    place: Place,
-    topics: Sequence[str],
-    to: str,
-    *,
-    name: str,
-    checkpoint: str,
-    once: bool = False,
-    seconds: float = 10.0,
-    records: int = 0,
-) -> StreamingQuery:
-    """Topics as Parquet files under `to/topic=…/date=…`, by the date (UTC) at which the server took a message.
-
-    What a reader of the directory through Spark sees is each message once: the directory's log lists a batch's files
-    when all of them are there. A killed batch may leave files that are not listed.
-    """
-    check_target(spark, to, checkpoint)
-    rows = source(spark, place, topics, name, records).withColumn("date", F.date_format("stamp", "yyyy-MM-dd"))
-    writer = rows.writeStream.format("parquet").partitionBy("topic", "date").option("path", to)
-    return begin(writer, name, checkpoint, once=once, seconds=seconds)

@@ -12,51 +12,16 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final
-from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pubsub.errors import ConfigurationError
-from pubsub.protocol.names import topic_of
-from pubsub.spark.arrow import SCHEMA
+from pubsub.spark.archive import archived_files, messages, topic_and_date
 from pubsub.spark.pipelines import Place, Storage, Totals
 
 ORDER: Final = ("stamp", "topic", "log", "offset")
 """Stamps rise along a topic whatever servers it was on; the records of one put have one stamp."""
-
-LOG: Final = "_spark_metadata"
-_COMPACT: Final = ".compact"
-
-
-def archived_files(spark: SparkSession, directory: str) -> list[str]:
-    """The files of an archive that count, below its directory; as its log lists them, wherever it was moved since.
-
-    Raises:
-        ConfigurationError: it is no archive.
-    """
-    log = Storage(spark, f"{directory}/{LOG}")
-    numbers = {int(name.removesuffix(_COMPACT)): name for name in log.names() if name.removesuffix(_COMPACT).isdigit()}
-    if not numbers:
-        raise ConfigurationError(f"{directory} is no archive: it has no {LOG} that lists its files")
-    compacted = max((number for number, name in numbers.items() if name.endswith(_COMPACT)), default=0)
-    found = []
-    for number in sorted(numbers):
-        if number >= compacted:
-            for line in log.read(numbers[number]).splitlines()[1:]:  # The first is the version.
-                found.append(_below(unquote(json.loads(line)["path"])))
-    return found
-
-
-def _below(path: str) -> str:
-    """`topic=…/date=…/name` of a whole path."""
-    return "/".join(path.split("/")[-3:])
-
-
-def topic_and_date(file: str) -> tuple[str, str]:
-    """What the folders of an archived file say."""
-    topic, date, _ = file.split("/")
-    return topic_of(topic.removeprefix("topic=")), date.removeprefix("date=")
 
 
 class Journal:
@@ -105,12 +70,6 @@ class Journal:
         """Note that a step, and so all before it, is done."""
         self._storage.write(f"done-{number + 1}", "")
         self._done = number + 1
-
-
-def messages(spark: SparkSession, directory: str, files: Sequence[str]) -> DataFrame:
-    """The messages in some files of an archive."""
-    reader = spark.read.schema(f"{SCHEMA}, date string").option("basePath", directory)
-    return reader.parquet(*(f"{directory}/{file}" for file in files))
 
 
 def replay(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from pubsub.cli import main
+from pubsub.spark.archive import tidy
 from tests.faults.cluster import Process, until
 from tests.spark.broker import Broker
 
@@ -88,6 +91,29 @@ def test_a_pipeline_ends_by_sigterm_and_says_what_it_did(
     assert process.wait(60) == 0, process.errors.read_text()
     assert json.loads(process.output.read_text())["messages"] == 100
     assert archived(session, to) == {"a": Counter(numbers(0, 100))}
+
+
+def test_files_of_killed_batches_are_removed_and_those_being_written_are_not(
+    broker: Broker, run: Run, session: Any, tmp_path: Path
+) -> None:
+    to = tmp_path / "archive"
+    (to / "_spark_metadata").mkdir(parents=True)
+    assert tidy(session, str(to)) == 0
+    (to / "_spark_metadata").rmdir()
+    broker.put("a/b", numbers(0, 50))
+    run("archive", "a/b", "--to", str(to), "--once")
+    (listed,) = to.glob("topic=*/*/*.parquet")
+    last = (to / "_spark_metadata" / "0").stat().st_mtime
+    killed, written = listed.with_name("part-killed.parquet"), listed.with_name("part-written.parquet")
+    for path, age in ((killed, 10), (written, -10)):
+        shutil.copy(listed, path)
+        os.utime(path, (last - age, last - age))
+    assert tidy(session, str(to)) == 1
+    assert sorted(to.glob("topic=*/*/*.parquet")) == sorted([listed, written])
+    os.utime(written, (last - 10, last - 10))
+    run("archive", "a/b", "--to", str(to), "--once")
+    assert list(to.glob("topic=*/*/*.parquet")) == [listed]
+    assert archived(session, to) == {"a/b": Counter(numbers(0, 50))}
 
 
 @pytest.mark.parametrize("where", ["files", "no-checkpoint"])
