@@ -43,6 +43,7 @@ def bench(
     sizes: Annotated[str, typer.Option(metavar="N,N", help="Bytes of a message.")] = "100,1024",
     only: Annotated[str, typer.Option(metavar="NAME,…", help="Only these measures.")] = "",
     against: Annotated[str, typer.Option(metavar="NAME", help="Do the same work through it: redis.")] = "",
+    spark: Annotated[bool, typer.Option("--spark", help="Measure Spark's source and sink instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")] = False,
 ) -> None:
     """Measure how fast the service is on this machine, beside what the machine can do at all.
@@ -50,25 +51,39 @@ def bench(
     It starts a proxy and a server of its own. A share says how many times its floor a figure is: for rates a bare
     pyzmq echo through a forwarding proxy, for latencies that echo and one fdatasync.
     """
-    from pubsub.cli.bench.measures import MEASURES
-
-    chosen = _chosen(MEASURES, only)
     numbers = _numbers(sizes)
     if against not in {"", "redis"}:
         raise ConfigurationError(f"--against {against}: only redis is known")
+    if against and spark:
+        raise ConfigurationError("--against and --spark: one of them at a time")
     if against:
         from pubsub.cli.bench.redis import check_redis
 
         check_redis()
     # This command's process measures as an application would, with Python's own settings.
     gc.set_threshold(700, 10, 10)
-    with _directory(directory) as place:
+    with _measures(spark) as measures, _directory(directory) as place:
+        chosen = _chosen(measures, only)
         results = run(chosen, numbers, secs, reps, against, place)
     if as_json:
         facts = {"machine": _machine(place), "secs": secs, "reps": reps, "against": against, "results": results.facts()}
         console.print_json(facts)
     else:
         console.print_table(results.table(against))
+
+
+@contextmanager
+def _measures(spark: bool) -> Iterator[Sequence[Measure]]:
+    """What can be measured."""
+    if spark:
+        from pubsub.cli.bench.spark import measures
+
+        with measures() as found:
+            yield found
+    else:
+        from pubsub.cli.bench.measures import MEASURES
+
+        yield MEASURES
 
 
 def _chosen(measures: Sequence[Measure], only: str) -> list[Measure]:

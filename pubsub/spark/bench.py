@@ -1,0 +1,80 @@
+"""What `pubsub bench --spark` measures: queries from start to end, as a user has them, over a topic that is filled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pubsub.errors import ConfigurationError
+from pubsub.spark.link import Link
+from pubsub.spark.options import source_options
+from pubsub.spark.pipelines import Place, begin, follow, source
+from pubsub.spark.ranges import Topics
+from pubsub.spark.source import parts_of, read_part
+
+Write = Callable[[DataFrame], DataStreamWriter]
+
+NAME: Final = "bench"
+WARM_UP: Final = 2
+"""Micro-batches that are not counted."""
+
+
+def hold(proxy: str, topic: str) -> None:
+    """Have what comes to a topic kept for a query."""
+    with Link([proxy], 30.0) as link:
+        Topics(link, NAME).subscribe(topic, "earliest")
+
+
+def rate(spark: SparkSession, proxy: str, topic: str, rows: int, write: Write, checkpoint: Path) -> float:
+    """Rows a second of one query over what a topic holds, its start and its end included.
+
+    Raises:
+        ConfigurationError: it was not these many.
+    """
+    begun = time.perf_counter()
+    stream = source(spark, Place(proxies=(proxy,)), [topic], NAME, 0)
+    totals = follow(begin(write(stream), checkpoint.name, str(checkpoint), once=True, seconds=0), lambda _: None)
+    taken = time.perf_counter() - begun
+    if totals.messages != rows:
+        raise ConfigurationError(f"{totals.messages} rows of {rows} were read")
+    return rows / taken
+
+
+def to_noop(stream: DataFrame) -> DataStreamWriter:
+    """Rows to nowhere."""
+    return stream.writeStream.format("noop")
+
+
+def to_parquet(directory: Path) -> Write:
+    """Rows to files."""
+    return lambda stream: stream.writeStream.format("parquet").option("path", str(directory))
+
+
+def to_topic(proxy: str, topic: str) -> Write:
+    """Rows to a topic."""
+    return lambda stream: (
+        stream.select("value").writeStream.format("pubsub").options(topic=topic, **Place(proxies=(proxy,)).options)
+    )
+
+
+def micro_batch(spark: SparkSession, proxy: str, topic: str, records: int, write: Write, checkpoint: Path) -> float:
+    """Milliseconds of a micro-batch of so many records, the median over a topic."""
+    stream = source(spark, Place(proxies=(proxy,)), [topic], NAME, records)
+    query = begin(write(stream), checkpoint.name, str(checkpoint), once=True, seconds=0)
+    follow(query, lambda _: None)
+    full: list[Any] = [batch for batch in query.recentProgress if batch["numInputRows"] == records]
+    return median([float(batch["durationMs"]["triggerExecution"]) for batch in full[WARM_UP:]])
+
+
+def read_ranges(proxy: str, topic: str) -> int:
+    """Read a topic by ranges as tasks do, without Spark; how many rows."""
+    options = source_options({"proxies": proxy, "subscribe": topic, "subscription": NAME}, stream=False)
+    with Link([proxy], 30.0) as link:
+        parts = parts_of(options, {topic: (None, Topics(link, NAME).plan(topic, None))})
+    return sum(batch.num_rows for part in parts for batch in read_part(options, part.range))
