@@ -59,8 +59,6 @@ def archived_files(spark: SparkSession, directory: str) -> list[str]:
     if not numbers:
         raise ConfigurationError(f"{directory} is no archive: it has no {LOG} that lists its files")
     compacted = max((number for number, name in numbers.items() if name.endswith(_COMPACT)), default=0)
-    if not last:
-        return 0  # The first batch is not through.
     found = []
     for number in sorted(numbers):
         if number >= compacted:
@@ -89,6 +87,8 @@ def tidy(spark: SparkSession, directory: str) -> int:
     storage = Storage(spark, directory)
     found = dict(storage.files()) if storage.has(LOG) else {}
     last = max((at for file, at in found.items() if file.startswith(f"{LOG}/")), default=0)
+    if not last:
+        return 0  # The first batch is not through.
     listed = set(archived_files(spark, directory))
     stray = [file for file, at in found.items() if file.startswith("topic=") and at < last and file not in listed]
     for file in stray:
