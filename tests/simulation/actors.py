@@ -52,6 +52,10 @@ class Application:
         self.getting: dict[Call, tuple[str, int]] = {}
         self._letters: dict[tuple[str, str], set[str]] = {}
         self._first_asked: dict[str, dict[str, float]] = {}
+        self.opened_at = 0.0
+        self.opened: dict[tuple[str, str], float] = {}
+        """When the process was started, or told that it is subscribed, that took a message, by topic and body."""
+        self.anew = 0.0
         self.readers: set[str] = set()
         node.on_start, node.on_end = self._started, self._ended
         self.unfinished: set[str] = set()
@@ -60,6 +64,7 @@ class Application:
 
     def _started(self) -> None:
         self.readers = set()
+        self.opened_at = self.world.now
         self.flushed = False
         if self.bare:
             self.node.without_net()
@@ -106,6 +111,13 @@ class Application:
             reading.confirmed = None
             reading.wanted = False
             reading.parts.append([])
+
+    def twinned(self) -> None:
+        """A copy of the directory is opened elsewhere: what either gets the other does not."""
+        self.life += 1
+        self.copied = self.world.now
+        for reading in self._readings():
+            reading.shared = True
 
     def _readings(self) -> list[Reading]:
         return [reading for reading in self.history.readings.values() if reading.client == self.name]
@@ -352,6 +364,7 @@ class Application:
 
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.name} is told about {topic}: {type(error).__name__}")
+            self.anew = self.world.now  # It may have gone above a later opening, for all its topics.
             if error is None:
                 if on:
                     reading.confirmed = self.world.now
@@ -381,6 +394,7 @@ class Application:
                 "insert into seen (topic, body, id, stamp) values (?, ?, ?, ?)", (topic, body, message.id, stamp)
             )
             first[body] = reading.asked or 0.0
+            self.opened[topic, body] = max(self.opened_at, self.anew)
             if not self.finishing and random.random() < self.world.fate.handler_fails:
                 raise HandlerError
             if self.relays and not body.startswith("r:") and int(body.rpartition(":")[2]) % 4 == 0:

@@ -109,12 +109,16 @@ class ClientNode(Process):
     """A client.
 
     Attributes:
+        client: its ID; the host has the same name, but for a copy's.
         acting: the call that is being stepped, where the process may be killed.
         on_start: told when a new session is open.
     """
 
-    def __init__(self, world: World, host: Host, proxies: tuple[str, ...], *, power_safe: bool) -> None:
+    def __init__(
+        self, world: World, host: Host, proxies: tuple[str, ...], *, power_safe: bool, client: str = ""
+    ) -> None:
         super().__init__(world, host)
+        self.client = client or host.name
         self.settings = ClientSettings(
             proxies=tuple(proxy_addresses(name)[0] for name in proxies),
             directory=Path(f"/{self.name}"),
@@ -152,7 +156,7 @@ class ClientNode(Process):
     def make_session(self) -> Session:
         host = self.host
         return Session(
-            self.name,
+            self.client,
             self.settings,
             clock=Clock(host),
             random=Random(self.world.random.getrandbits(64)),

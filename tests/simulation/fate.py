@@ -7,7 +7,7 @@ from random import Random
 
 FAULTS = (
     "kill", "kill in commit", "power", "pause", "cut", "one way", "clog", "move", "full", "fail", "clock", "empty",
-    "copy", "churn", "detour", "drain", "abandon", "put back",
+    "copy", "churn", "detour", "twin", "drain", "abandon", "put back",
 )  # fmt: skip
 
 
@@ -19,6 +19,7 @@ class Fate:
         seconds: of the phase with faults.
         delay, late_seconds: of messages, at most; loss, late, reorder, duplicate: how many of them.
         turn: seconds that a process's turn takes, at most.
+        sinks, ranges: processes that write batches, and that read ranges; talkers: Messengers that talk to others.
         faults: how many of each kind a second.
         skew: bound on the difference of two servers' clocks.
     """
@@ -42,6 +43,9 @@ class Fate:
     think: float = 0.05
     handler_fails: float = 0.0
     power_safe: float = 0.0
+    sinks: int = 0
+    ranges: int = 0
+    talkers: int = 0
     faults: dict[str, float] = field(default_factory=dict)
 
 
@@ -65,26 +69,44 @@ def draw(random: Random) -> Fate:
         skew=random.choice((0.1, 0.5)),
         power_safe=random.choice((0.0, 0.3)),
     )
+    fate.sinks, fate.ranges = random.choice((0, 0, 0, 1, 2)), random.choice((0, 0, 0, 1, 2))
+    fate.talkers = random.choice((0, 0, 0, 0, 0, 2))
     busy = random.choice((0.1, 0.3, 1.0))
     for fault in FAULTS:
         if random.random() < 0.45:
             fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
-    if random.random() < 0.5:
+    focus = random.random()
+    if focus < 0.45:
         _split(fate, random)
+    elif focus < 0.52:
+        _twins(fate, random)
     if "move" in fate.faults:
         fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
-    for fault in ("empty", "copy", "clock", "full", "fail", "drain", "abandon", "put back"):
+    for fault in ("empty", "copy", "clock", "full", "fail", "twin", "drain", "abandon", "put back"):
         if fault in fate.faults:
             fate.faults[fault] *= 0.3
     for fault in ("abandon", "put back"):  # They give things up, so that less can be demanded.
         if random.random() < 0.5:
             fate.faults.pop(fault, None)
+    if {"abandon", "put back"} & fate.faults.keys():
+        fate.sinks = fate.ranges = 0
+        fate.faults.pop("twin", None)
     return fate
+
+
+def _twins(fate: Fate, random: Random) -> None:
+    """A small run on one server, in which clients' directories are copied and opened elsewhere."""
+    fate.servers, fate.clients, fate.topics, fate.seconds = 1, 3, 2, 6.0
+    fate.loss = min(fate.loss, 0.001)
+    fate.faults = {fault: rate for fault, rate in fate.faults.items() if random.random() < 0.3}
+    fate.faults["twin"] = 5.0
 
 
 def _split(fate: Fate, random: Random) -> None:
     """A small run of splits: the servers in two camps, clients that change sides and lose power."""
-    fate.divided, fate.proxies, fate.servers, fate.topics = True, 2, random.choice((2, 2, 3)), random.choice((1, 2, 6))
+    fate.divided, fate.proxies, fate.servers = True, random.choice((1, 2, 2)), random.choice((2, 2, 3))
+    fate.topics = random.choice((1, 2, 6))
+    fate.ranges = random.choice((0, 0, 2))
     fate.seconds, fate.think = random.choice((4.0, 7.0)), 0.1
     fate.loss = min(fate.loss, 0.001)
     fate.faults = {fault: rate for fault, rate in fate.faults.items() if random.random() < 0.5}

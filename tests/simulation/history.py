@@ -6,7 +6,7 @@
     4   a publisher's messages arrive in the order it put them
     5   within one log everybody sees one order, for as long as it stays subscribed
     6   what was put long before a subscription does not reach it, and who unsubscribed is left alone
-    7   nothing arrives that nobody put, or on another topic
+    7   nothing arrives that nobody put, or on another topic; a sink's batch is published once, all of it
     8   the puts of a transaction, and its rows, happen all or not at all; what a handler puts, exactly with its message
     9   what operators gave up is told to each subscriber once, and nothing else is ever lost
 
@@ -63,6 +63,7 @@ class Reading:
         asked: when the present subscription was asked for; confirmed: when that call returned. None: there is none.
         parts: what was received; within one part nothing comes twice, and order holds.
         excused: messages that a kill inside `get` may have taken.
+        shared: a copy of the subscriber takes some of them.
     """
 
     client: str
@@ -73,6 +74,7 @@ class Reading:
     wanted: bool = False
     parts: list[list[Seen]] = field(default_factory=lambda: [[]])
     excused: int = 0
+    shared: bool = False
 
 
 class History:
@@ -207,7 +209,7 @@ class History:
         return {seen.body for part in reading.parts for seen in part}
 
     def _judge_deliveries(self) -> None:
-        current = [r for r in self.readings.values() if r.wanted and r.confirmed is not None]
+        current = [r for r in self.readings.values() if r.wanted and r.confirmed is not None and not r.shared]
         got = {(r.client, r.topic): self._bodies(r) for r in current}
         missing: dict[tuple[str, str], list[Put]] = {}
         for put in self.puts.values():

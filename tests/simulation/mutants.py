@@ -17,15 +17,20 @@ import pubsub.client.session
 import pubsub.client.store
 import pubsub.client.subscription
 import pubsub.liveness
+import pubsub.messenger.core
+import pubsub.messenger.pending
+import pubsub.messenger.seen
 import pubsub.proxy.servers
 import pubsub.server.core
 import pubsub.server.giving
 import pubsub.server.join
 import pubsub.server.links
 import pubsub.server.moves
+import pubsub.server.named
 import pubsub.server.reader
 import pubsub.server.receiving
 import pubsub.server.retention
+import pubsub.server.sinks
 import pubsub.server.store
 import pubsub.server.topic
 import pubsub.server.transfer
@@ -199,6 +204,11 @@ def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, subscription, "ask", ask)
 
 
+@mutant("fence off")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, pubsub.server.core, "_is_outdated", lambda get, entry: get.number < entry.number)
+
+
 @mutant("intent to unsubscribe not stored first")
 def _(stack: contextlib.ExitStack) -> None:
     session = pubsub.client.session.Session
@@ -283,17 +293,12 @@ def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, receiving, "chunk", chunk)
 
 
-@mutant("a log joined twice")
+@mutant("tombstones forgotten")
 def _(stack: contextlib.ExitStack) -> None:
-    original = pubsub.server.moves.absorb
+    def joined(self: Any, topic: Any, log: str) -> bool:
+        return topic is not None and (log in topic.logs or log in topic.absorbed)
 
-    def absorb(topic: Any, other: Any, next_skip: int) -> Any:
-        topic.absorbed = set()
-        return original(topic, other, next_skip)
-
-    _replace(stack, pubsub.server.reader.Reader, "log_state", lambda self, log: "")
-    _replace(stack, pubsub.server.moves.Moves, "_joined", lambda self, topic, log: False)
-    _replace(stack, pubsub.server.moves, "absorb", absorb)
+    _replace(stack, pubsub.server.moves.Moves, "_joined", joined)
 
 
 @mutant("`skip` ignored in a leg")
@@ -373,6 +378,30 @@ def _(stack: contextlib.ExitStack) -> None:
     )
 
 
+@mutant("whole always true for a sink's batch")
+def _(stack: contextlib.ExitStack) -> None:
+    sinks = pubsub.server.sinks.Sinks
+    original = sinks.publish
+    _replace(
+        stack,
+        sinks,
+        "publish",
+        lambda self, origin, request, now, whole=False: original(self, origin, request, now, True),
+    )
+
+
+@mutant("whole always true for a named subscription")
+def _(stack: contextlib.ExitStack) -> None:
+    named = pubsub.server.named.Named
+    original = named.subscribe
+    _replace(
+        stack,
+        named,
+        "subscribe",
+        lambda self, origin, request, now, whole=False: original(self, origin, request, now, True),
+    )
+
+
 @mutant("whole remembered instead of asked")
 def _(stack: contextlib.ExitStack) -> None:
     wholeness = pubsub.server.wholeness.Wholeness
@@ -417,6 +446,12 @@ def _always(self: Any, now: float) -> bool:
     return True
 
 
+@mutant("to whom a topic was given is not said")
+def _(stack: contextlib.ExitStack) -> None:
+    core = pubsub.server.core.ServerCore
+    _replace(stack, core, "announce_given", lambda self, topic, done: self.announce(topic.name, ""))
+
+
 @mutant("contested topics not merged")
 def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, pubsub.proxy.servers.Servers, "_merge", lambda self, now: setattr(self, "_merged", now))
@@ -432,3 +467,46 @@ def _(stack: contextlib.ExitStack) -> None:
 def _(stack: contextlib.ExitStack) -> None:
     subscription = pubsub.client.subscription.Subscription
     _replace(stack, subscription, "taken", property(lambda self: Forgetful()))
+
+
+# Messenger
+
+
+@mutant("request retired by ACK")
+def _(stack: contextlib.ExitStack) -> None:
+    core = pubsub.messenger.core.MessengerCore
+    arrived, acknowledged = core._arrived, core._acknowledged
+
+    def arrives(self: Any, peer: Any, message_id: int, source: int, contents: Any, frames: Any, now: float) -> Any:
+        if source and message_id and not peer.link.idempotent:
+            self._acknowledge(peer, message_id, now)
+        return arrived(self, peer, message_id, source, contents, frames, now)
+
+    def acknowledges(self: Any, peer: Any, contents: Any) -> None:
+        for pending in peer.pending.values():
+            pending.token, pending.request = 0, pending.token
+        acknowledged(self, peer, contents)
+        for pending in peer.pending.values():
+            pending.token = pending.request
+
+    _replace(stack, core, "_arrived", arrives)
+    _replace(stack, core, "_acknowledged", acknowledges)
+    _replace(stack, pubsub.messenger.pending, "Pending", _Marked)
+
+
+class _Marked(pubsub.messenger.pending.Pending):
+    """A pending message that remembers its callback while its own is hidden."""
+
+    request = 0
+
+
+@mutant("seen set forgets")
+def _(stack: contextlib.ExitStack) -> None:
+    seen = pubsub.messenger.seen.Seen
+    original = seen.see
+
+    def see(self: Any, message_id: int) -> Any:
+        self.__init__()
+        return original(self, message_id)
+
+    _replace(stack, seen, "see", see)

@@ -26,8 +26,11 @@ from tests.simulation.clients import ClientNode
 from tests.simulation.disk import disks, untidy
 from tests.simulation.fate import Fate, draw
 from tests.simulation.history import History
+from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, ServerNode
 from tests.simulation.operators import Operators
+from tests.simulation.tasks import RangeReader, Sink, Task
+from tests.simulation.twins import Twin
 from tests.simulation.world import Process, World
 
 SETTLE_SECONDS = 60.0
@@ -126,6 +129,18 @@ class Simulation:
             )
             self.clients.append(node)
             self.applications.append(Application(world, node, self.history, self.topics))
+        self.tasks: list[Task] = []
+        for kind, letter, number in ((Sink, "k", fate.sinks), (RangeReader, "n", fate.ranges)):
+            for n in range(1, number + 1):
+                topic = f"t{random.randrange(fate.topics) + 1}"
+                host = world.host(f"{letter}{n}", 0.0)
+                self.tasks.append(kind(world, host, proxies, self.history, topic))
+        endpoints = [Talker(world, world.host(f"m{n}", 0.0), self.history, ()) for n in range(min(1, fate.talkers))]
+        addresses = tuple(talker.address for talker in endpoints)
+        self.talkers = endpoints + [
+            Talker(world, world.host(f"m{n}", 0.0), self.history, addresses) for n in range(1, fate.talkers + 1)
+        ]
+        self.twins: list[Twin] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
         self.copies: dict[str, tuple[float, dict[str, bytes]]] = {}
         self.over = False
@@ -133,7 +148,7 @@ class Simulation:
 
     @property
     def nodes(self) -> list[Process]:
-        return [*self.proxies, *self.servers, *self.clients]
+        return [*self.proxies, *self.servers, *self.clients, *self.tasks, *self.talkers]
 
     def topics(self) -> list[str]:
         """Topics appear one after the other."""
@@ -158,9 +173,11 @@ class Simulation:
                 self.history.violate(f"after {SETTLE_SECONDS:g} s without faults: {open_end}")
             self._collect()
             violations = self.history.judge()
-        for client in self.clients:
-            client.end("over")
-        operations = sum(client.operations for client in self.clients)
+        for node in self.nodes:
+            if node not in self.servers:
+                node.end("over")
+        callers = [*self.clients, *self.tasks, *self.talkers, *(twin.node for twin in self.twins)]
+        operations = sum(caller.operations for caller in callers)
         for server in self.servers:
             if server.alive:
                 for name, value in server.core.counters.items():
@@ -184,7 +201,8 @@ class Simulation:
 
     def _anyone(self) -> Process:
         """Servers, clients and proxies as often as each other, however many there are."""
-        return self.random.choice(self.random.choice((self.servers, self.clients, self.proxies)))
+        users = [*self.clients, *self.tasks, *self.talkers]
+        return self.random.choice(self.random.choice((self.servers, users, self.proxies)))
 
     def restart(self, node: Process) -> None:
         """Somebody starts it again, sooner or later."""
@@ -370,6 +388,27 @@ class Simulation:
         else:
             self._replace(application, *known)
 
+    def _twin(self) -> None:
+        """A copy of a client's directory is opened on another host while the client goes on."""
+        of = self.random.choice(self.applications)
+        if of.by_get or of.bare or not of.reads or not of.node.alive or any(twin.of is of for twin in self.twins):
+            return
+        host = self.world.host(f"{of.name}b", 0.0)
+        disks().disks[host.name] = host.disk
+        host.disk.restore(
+            {
+                f"/{host.name}/{of.name}.db{path.partition('.db')[2]}": data
+                for path, data in of.node.host.disk.copy().items()
+            }
+        )
+        order = tuple(self.random.sample([proxy.name for proxy in self.proxies], len(self.proxies)))
+        node = ClientNode(self.world, host, order, power_safe=False, client=of.name)
+        of.twinned()
+        self.twins.append(Twin(self.world, of, node, self.history))
+        self.world.note(f"{node.name} is a copy of {of.name}")
+        node.start()
+        self.world.after(4.0 * self.random.random(), node.end, "over")
+
     def _replace(self, application: Application, since: float | None, files: dict[str, bytes]) -> None:
         node = application.node
         node.end("killed")
@@ -399,8 +438,12 @@ class Simulation:
             if not node.alive:
                 node.start()
         self.operators.end_drains()
+        for twin in self.twins:
+            twin.node.end("over")
         for application in self.applications:
             application.finish()
+        for other in (*self.tasks, *self.talkers):
+            other.finishing = True
 
     def _settle(self) -> str:
         self._heal()
@@ -427,8 +470,8 @@ class Simulation:
                 known = [holder.id for holder in proxy.core.table.holders(topic)]
                 if known != holders:
                     return f"{topic} is held by {holders[0]}, and {proxy.name} believes by {known}"
-        for application in self.applications:
-            what = application.settled()
+        for party in (*self.applications, *self.tasks, *self.talkers):
+            what = party.settled()
             if what:
                 return what
         return ""
@@ -442,6 +485,9 @@ class Simulation:
             application.collect()
             application.settle_letters()
             self._check_left(application)
+        if len(self.servers) == 1:
+            for twin in self.twins:
+                twin.judge()
 
     def _check_left(self, application: Application) -> None:
         """Who has unsubscribed is subscribed nowhere."""

@@ -14,9 +14,13 @@ Fault model. Nothing here is random but by the seed.
   synced is gone, in part, or torn. It is started again, soon or much later, while what it said before is still on its
   way.
 * A disk is full for a while, or fails once. A wall clock jumps, by hours where that may not matter (clients), within
-  the bound where it does (servers). A client's directory is emptied, or put back to an older copy.
+  the bound where it does (servers). A client's directory is emptied, put back to an older copy, or copied and opened
+  elsewhere while the client goes on.
 * Operators move topics and drain servers at random, give up what a dead server holds, which then comes back, and lose a
   server's store and put an older copy of it back; sometimes they leave that half done.
+
+Beside clients there are sinks that publish batches, readers of ranges (`tasks`), and Messengers that talk to each other
+without the service (`messengers`).
 """
 
 from __future__ import annotations
