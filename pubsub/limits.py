@@ -35,6 +35,9 @@ BATCH_RECORDS_MAX: Final = 65_536
 PROXIES_MAX: Final = 64
 """Proxies that a client or a server may name."""
 
+STORE_PUBLISHERS_MAX: Final = 2_000_000
+"""Publishers that one store knows by a number, those of all its topics together; one more is answered `full`."""
+
 OFFSET_BITS: Final = 40
 """Bits of an offset within one log; the store's key is log number << OFFSET_BITS | offset."""
 

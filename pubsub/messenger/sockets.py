@@ -69,8 +69,15 @@ def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[byt
     return sock
 
 
-def open_router(context: zmq.Context[Any], endpoint: str) -> tuple[zmq.Socket[bytes], str]:
+def open_router(
+    context: zmq.Context[Any], endpoint: str, *, received_max: int = HIGH_WATER_MARK
+) -> tuple[zmq.Socket[bytes], str]:
     """A ROUTER bound to `endpoint`.
+
+    Args:
+        context: to make it in.
+        endpoint: to bind to.
+        received_max: messages of one peer that wait to be taken; no more is read from it meanwhile.
 
     Returns:
         The socket and the endpoint it is bound to, with the port filled in where `endpoint` ends in `:0` or `:*`.
@@ -80,6 +87,7 @@ def open_router(context: zmq.Context[Any], endpoint: str) -> tuple[zmq.Socket[by
     """
     sock = _open(context, zmq.ROUTER, endpoint)
     sock.backlog = BACKLOG
+    sock.rcvhwm = received_max
     # Who speaks a protocol from before version 3 is not told from one who speaks none (an HTTP request is such a
     # message), and is never pinged. With a domain ZeroMQ refuses them; nobody is asked for a password.
     sock.zap_domain = b"pubsub"

@@ -435,7 +435,7 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
     if any(not 0 < number < publishers for number in topic.last):
         found.problems.add("it has counters of publishers that the store does not know")
     base = log.number << OFFSET_BITS
-    end = log.end if log.end < OFFSET_MAX else _last_end(db, base, log)
+    end = log.end - log.unknown if log.end < OFFSET_MAX else _last_end(db, base, log)
     place = log.low
     for _ in range(PROBLEMS_MAX):
         torn = False

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from pubsub.clock import MICROSECONDS, Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError, StoreDamaged
-from pubsub.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
+from pubsub.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX, STORE_PUBLISHERS_MAX
 from pubsub.protocol.batch import check_batch
 from pubsub.protocol.codec import split_topics
 from pubsub.protocol.messages import (
@@ -317,9 +317,13 @@ class ServerCore:
         if self.full:
             return "disk"
         if topic is None:
+            if publisher is None and self.knows_too_many_publishers:
+                return "STORE_PUBLISHERS_MAX"
             return "topics_max" if len(self.topics) >= settings.topics_max else ""
         if (publisher is None or publisher not in topic.last) and len(topic.last) >= settings.publishers_max:
             return "publishers_max"
+        if publisher is None and self.knows_too_many_publishers:
+            return "STORE_PUBLISHERS_MAX"
         if topic.open.end + put.count > OFFSET_MAX:
             return "OFFSET_BITS"
         if topic.backlog_bytes + len(put.body) > settings.backlog_bytes_max:
@@ -380,6 +384,11 @@ class ServerCore:
         self.counters["records"] += put.count
         self.retention.appended(topic.name, len(put.body), now)
         self.polls.appended(topic.name)
+
+    @property
+    def knows_too_many_publishers(self) -> bool:
+        """Whether no further publisher may be given a number."""
+        return len(self.publishers) > STORE_PUBLISHERS_MAX
 
     def publisher(self, name: str) -> int | None:
         """A publisher's number in this store; None where it has none."""

@@ -137,6 +137,8 @@ class Moves:
             return Outcome.BUSY, "quarantined"
         if core.full:
             return Outcome.FULL, "disk"
+        if core.knows_too_many_publishers and message.step != "commit":
+            return Outcome.FULL, "STORE_PUBLISHERS_MAX"
         if topic is not None and topic.frozen:
             gift = self.giving.gifts.get(topic.name)
             server = "" if gift is None else gift.server

@@ -37,6 +37,12 @@ DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
 TRANSFER_DRAIN_MAX: Final = 8
 """Messages taken from other servers before the loop commits: chunks are large, and clients wait."""
 
+TRANSFERS_RECEIVED_MAX: Final = 32
+"""Messages of one other server that wait to be taken: more than one sends before it is answered."""
+
+PEERS_MAX: Final = 256
+"""Other servers that this one has a socket to; for one more, the one that was silent for longest is closed."""
+
 PEER_SECONDS: Final = 10.0
 """Silence of another server after which the link to it is made anew, or after twice as long given up."""
 
@@ -139,12 +145,12 @@ class ServerProcess:
         A server that was giving a topic to this one when it died knows no other address to go on with.
         """
         if not bind.startswith("tcp://") or bind[-2:] not in {":0", ":*"}:
-            return open_router(self._context, bind)
+            return open_router(self._context, bind, received_max=TRANSFERS_RECEIVED_MAX)
         before = self._store.notes().get(PORT)
         if isinstance(before, int):
             with contextlib.suppress(ConfigurationError):
-                return open_router(self._context, f"{bind[:-1]}{before}")
-        listener, address = open_router(self._context, bind)
+                return open_router(self._context, f"{bind[:-1]}{before}", received_max=TRANSFERS_RECEIVED_MAX)
+        listener, address = open_router(self._context, bind, received_max=TRANSFERS_RECEIVED_MAX)
         try:
             with self._translated():
                 self._store.begin()
@@ -252,6 +258,9 @@ class ServerProcess:
         if known is not None and now - known[1] < PEER_SECONDS:
             return known[0]
         self._close_server(address)
+        if len(self._servers) >= PEERS_MAX:
+            self.core.counters["servers forgotten"] += 1
+            self._close_server(min(self._servers, key=lambda one: self._servers[one][1]))
         peer = open_dealer(self._context, address)
         self._servers[address] = (peer, now)
         self._poller.register(peer, zmq.POLLIN)

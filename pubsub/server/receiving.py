@@ -14,11 +14,15 @@ from typing import Final
 
 from pubsub.errors import DecodeError
 from pubsub.protocol.messages import Outcome, Transfer
+from pubsub.server.sinks import PIECES_MAX
 from pubsub.server.stages import Stage, StageKey
 from pubsub.server.transfer import Moving, Piece, Staged, read
 
 INCOMING_MAX: Final = 16
 """Transfers that are received at the same time; a further offer is answered `busy`."""
+
+MOVING_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Bytes that all transfers together keep in memory, of what describes their topics; more is answered `full`."""
 
 IDLE_SECONDS: Final = 60.0
 """Silence after which a transfer is forgotten."""
@@ -31,6 +35,7 @@ class Incoming:
     Attributes:
         next: the number of the chunk that is expected.
         opened: numbers of the logs of which something is stored.
+        pieces: how many pieces of stages arrived.
         stages: what sinks had staged, as far as it arrived, with this store's numbers.
     """
 
@@ -41,6 +46,7 @@ class Incoming:
     next: int = 0
     moving: Moving = field(default_factory=Moving)
     opened: set[int] = field(default_factory=set)
+    pieces: int = 0
     stages: dict[StageKey, Stage] = field(default_factory=dict)
 
 
@@ -92,11 +98,19 @@ class Receiving:
         if incoming is None:
             return Outcome.UNKNOWN, "transfer"
         if message.chunk == incoming.next:
+            held = sum(one.moving.size for one in self.incoming.values())
+            if held + len(message.body) > MOVING_BYTES_MAX:
+                return Outcome.FULL, "MOVING_BYTES_MAX"
             try:
                 piece = read(message.body, incoming.moving, self._number)
             except DecodeError as error:
                 self._forget((message.topic, message.sender))
                 return Outcome.REFUSED, error.reason
+            if isinstance(piece, Staged):
+                incoming.pieces += len(piece.rows)
+                if incoming.pieces > PIECES_MAX:
+                    self._forget((message.topic, message.sender))
+                    return Outcome.REFUSED, "PIECES_MAX"
             if piece is not None:
                 self._store(incoming, piece, now)
             incoming.next += 1

@@ -128,6 +128,8 @@ class Sinks:
         core, settings = self._core, self._core.settings
         if core.full:
             return "disk"
+        if core.publisher(name) is None and core.knows_too_many_publishers:
+            return "STORE_PUBLISHERS_MAX"
         if topic is None:
             return "topics_max" if len(core.topics) >= settings.topics_max else ""
         if core.publisher(name) not in topic.last and len(topic.last) >= settings.publishers_max:
@@ -227,6 +229,8 @@ class Sinks:
         core = self._core
         if core.full:
             return "disk"
+        if core.publisher(name) is None and core.knows_too_many_publishers:
+            return "STORE_PUBLISHERS_MAX"
         if topic is None:
             return "topics_max" if len(core.topics) >= core.settings.topics_max else ""
         if core.publisher(name) not in topic.last and len(topic.last) >= core.settings.publishers_max:

@@ -45,6 +45,7 @@ class Moving:
         logs: by ID, with numbers of the receiving store.
         open: ID of the log that was written to.
         last, skips: counters by publisher name.
+        size: bytes of the chunks that said it.
     """
 
     open: str = ""
@@ -56,6 +57,7 @@ class Moving:
     last: dict[str, int] = field(default_factory=dict)
     skips: dict[int, dict[str, int]] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -212,6 +214,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | St
             raise DecodeError("chunk of an unknown kind")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DecodeError(f"chunk cannot be read: {type(error).__name__}") from None
+    moving.size += len(raw)
     return None
 
 

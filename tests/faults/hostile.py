@@ -284,8 +284,8 @@ CHUNKS: Final = (
     b"null\n",
     b"[" * 100_000 + b"\n",
     b'{"open":' * 50_000 + b"\n",
-    b'{"open": "%s", "logs": [["%s", 1, 1e400, 1]]}\n' % (LOG.encode(), LOG.encode()),
-    b'{"open": "%s", "logs": [["%s", 1, 9223372036854775807, 1]], "spine": [], "absorbed": [], "ended": [],'
+    b'{"open": "%s", "logs": [["%s", 1, 1e400, 1, 0]]}\n' % (LOG.encode(), LOG.encode()),
+    b'{"open": "%s", "logs": [["%s", 1, 9223372036854775807, 1, 0]], "spine": [], "absorbed": [], "ended": [],'
     b' "rivals": {}}\n' % (LOG.encode(), LOG.encode()),
     b'{"log": "%s", "rows": [[1, 9223372036854775807, "a/b", 1, 1, 1, 1, 16777216]]}\nx' % LOG.encode(),
     b'{"log": "%s", "rows": [[1, 1, "a/b", 1, 1, 1, 1, -2]]}\nx' % LOG.encode(),

@@ -18,6 +18,7 @@ from pubsub.cli import main
 from pubsub.errors import ConfigurationError, StoreInUse
 from pubsub.protocol import Outcome
 from pubsub.server.check import Found, Verdict, check, compare
+from pubsub.server.restored import accept_copy
 from pubsub.server.store import FILE, FORMAT
 from tests.server.stage import Stage
 
@@ -249,6 +250,13 @@ def test_a_copy_that_a_server_was_told_of_says_so_itself(stage: Stage) -> None:
     found = checked(stage.settings.directory)
     assert found.verdict is Verdict.STALE
     assert found.stale == "store is at change 3 but was at 9 before"
+
+
+def test_a_store_that_goes_on_as_the_copy_it_is_is_intact(data: Path) -> None:
+    accept_copy(data)
+    found = checked(data)
+    assert found.verdict is Verdict.INTACT
+    assert {topic.records for topic in found.topics} == {2 * PUTS}
 
 
 # The command
