@@ -45,8 +45,10 @@ class Held:
         self.topic = Topic(1, "t", log_a, {A: log_a, B: log_b})
         self.shelf = Shelf()
 
-    def put(self, log: str, bodies: list[bytes], counter: int, publisher: int = 1, stamp: int = 100) -> Batch:
-        body = encode_batch(bodies)
+    def put(
+        self, log: str, bodies: list[bytes], counter: int, publisher: int = 1, stamp: int = 100, keys: Sequence[bytes] = ()
+    ) -> Batch:
+        body = encode_batch(bodies, keys)
         to = self.topic.logs[log]
         batch = Batch(to.end, len(bodies), publisher, counter, stamp, crc32(body), to.total, body)
         self.shelf.logs.setdefault(to.number, []).append(batch)
@@ -199,3 +201,13 @@ def test_an_answer_with_records_ends_when_enough_was_looked_at(held: Held, monke
         held.put(A, [b"%d" % (counter % 10)], counter)
     answer = held.read(Leg(A, 1))
     assert (texts(answer), answer.rest) == ("1234", None)
+
+
+def test_keys_count_for_the_size_of_an_answer() -> None:
+    held = Held()
+    held.put(A, [b"1", b"2"], 1, keys=[b"k" * 600, b"l" * 600])
+    held.put(A, [b"3", b"4"], 3, keys=[b"m", b"n"])
+    answer = held.read(Leg(A, 1), size=1000)
+    assert (answer.last, [run.keys for run in Records(answer.body).runs]) == ((A, 2), [[b"k" * 600, b"l" * 600]])
+    answer = held.read(Leg(A, 2), size=1000)
+    assert [run.keys for run in Records(answer.body).runs] == [[b"l" * 600], [b"m", b"n"]]

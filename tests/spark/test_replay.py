@@ -25,7 +25,7 @@ def test_what_comes_back_is_what_was_archived_in_its_order_and_once(
     archive = tmp_path / "archive"
     broker.put("a", numbers(0, 3000))
     broker.put("b/1", [bytes([255, 0, number]) for number in range(200)], batch=50)
-    run("archive", "a", "b/1", "--to", str(archive), "--once", "--batch", "1000")
+    run("archive", "a", "b/1", "--to", str(archive), "--once", "--batch", "250")
     session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")  # So that several tasks share a step.
     try:
         assert run("replay", str(archive), "--to", "back")["messages"] == 3200
