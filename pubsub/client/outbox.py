@@ -77,7 +77,7 @@ class Chain:
         previous: the last counter that was not discarded: the `previous` of the next row.
         finished: the last counter of the newest row that is done.
         cleared: the power cut up to which a put marked `whole` has succeeded.
-        log: the log that answered last; avoid: one whose holder could not serve us.
+        log: the log that has all that is done, of those that answered; avoid: one whose holder could not serve us.
         size: bytes of the rows.
         sent: how many rows from the front are in flight.
         generation: rises whenever rows are sent anew; a gap or a retry answers only for its own generation.
@@ -154,8 +154,6 @@ class Chain:
             self._go_back(status, now)
         else:
             self.trouble = status.reason.replace("_", " ") or outcome.value
-            if outcome is Outcome.MOVED and status.log:
-                self.log = status.log
             self._pause(now)
         return []
 
@@ -170,7 +168,9 @@ class Chain:
                 self._flying -= row.size
             self.finished = row.last
             done.append(row)
-        if status.log:
+        # A late answer from a log that has not all that another one acknowledged since is no reason to go there: and one
+        # that is named as ours, and lacks the put before, is taken for an older copy of itself.
+        if status.log and status.last >= self.finished:
             self.log = status.log
         if done:
             self.tries.restart(proxy)

@@ -181,7 +181,7 @@ def test_moved_names_the_new_log() -> None:
     outbox = make()
     chain, _ = flying(outbox, 1)
     outbox.answered(chain, status(Outcome.MOVED, log=OTHER), chain.generation, 0, 0.01)
-    assert chain.log == OTHER
+    assert chain.log != OTHER, "only a log that has acknowledged what is done is named as ours"
 
 
 def test_nothing_is_sent_after_the_calls_own_time_out_and_the_rows_are_kept() -> None:
@@ -440,3 +440,13 @@ def test_every_batch_is_taken_once_and_in_order_whatever_the_network_does(seed: 
     assert holder.taken == [(row.counter, row.last) for row in rows]
     assert all(row.state == DONE for row in rows)
     assert outbox.bytes == 0
+
+
+def test_a_late_answer_of_a_log_that_lacks_what_is_done_does_not_make_it_ours() -> None:
+    outbox = make()
+    chain, (first, second, third) = flying(outbox, 1, 1, 1)
+    assert outbox.answered(chain, status(Outcome.SUCCESS, second.last), chain.generation, 0, 0.01) == [first, second]
+    outbox.answered(chain, status(Outcome.DUPLICATE, first.last, log=OTHER), chain.generation, 1, 0.02)
+    assert chain.log == LOG
+    outbox.answered(chain, status(Outcome.SUCCESS, third.last, log=OTHER), chain.generation, 1, 0.03)
+    assert chain.log == OTHER
