@@ -170,6 +170,7 @@ class Peer:
             self.sock.rcvhwm, self.sock.rcvbuf = 1, 4096
             self.sock.connect(endpoint)
         self.answers: dict[str, int] = {}
+        self._fence = self._answered = 2**50
 
     def __enter__(self) -> Peer:
         return self
@@ -204,7 +205,9 @@ class Peer:
         if not frames[0]:
             frames = frames[1:]  # A proxy's conversation with servers has an origin in front.
         head, *rest = frames
-        said = decode(head[unpack(head).length :], rest[0] if rest else b"")
+        prefix = unpack(head)
+        self._answered = prefix.destination if prefix.destination == self._fence else self._answered
+        said = decode(head[prefix.length :], rest[0] if rest else b"")
         name = str(said.outcome) if isinstance(said, Status) else type(said).__name__
         self.answers[name] = self.answers.get(name, 0) + 1
 
@@ -224,17 +227,14 @@ class Peer:
 
     def all_taken(self, port: str) -> None:
         """Until what it has sent is dealt with: messages are, in their order."""
-        self.take()
-        known = self.answers.get("success" if port == "clients" else "announce" if port == "servers" else "unknown", 0)
-        if port == "clients":
-            self.send(framed(m.Report("eve", "-")))
-            self.until(lambda: self.answers.get("success", 0) > known)
-        elif port == "servers":
-            self.send(framed(m.Whole("nobody"), origin=b""))
-            self.until(lambda: self.answers.get("announce", 0) > known)
-        else:
-            self.send(framed(m.Transfer("eve", "nowhere", "commit", "f" * 16)))
-            self.until(lambda: self.answers.get("unknown", 0) > known)
+        self._fence += 1
+        last: dict[str, Message] = {
+            "clients": m.Report("eve", "-"),
+            "servers": m.Whole("nobody"),
+            "other servers": m.Transfer("eve", "nowhere", "commit", "f" * 16),
+        }
+        self.send(framed(last[port], callback=self._fence, origin=b"" if port == "servers" else None))
+        self.until(lambda: self._answered == self._fence)
 
 
 def framed(message: Message, number: int = 1, callback: int = 40, origin: bytes | None = None) -> list[bytes]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.cluster import Cluster
-from tests.faults.hostile import MIB, Growth, Town
+from pubsub.protocol import messages as m
+from tests.faults.cluster import Cluster, Process, until
+from tests.faults.hostile import GREETING, MIB, PORTS, Growth, Town, framed, raw
 
 pytestmark = pytest.mark.faults
 
@@ -17,8 +20,15 @@ HALF_OPEN = 10_000
 SPARE_FILES = 1_000
 """What a process has open besides."""
 
-HALF_OPEN_BYTES = 16 * 1024
-"""What one connection may cost the process that accepted it while it is one."""
+HALF_OPEN_BYTES = 8 * 1024
+"""What one of them may cost the process that accepted it."""
+
+FILES = 150
+"""Files that a process may have open where it is tested what happens when they run out."""
+
+IDENTITIES = 2_000
+IDENTITY_BYTES = 32 * 1024
+"""What one that has shaken hands may cost."""
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +73,75 @@ def test_thousands_of_half_open_connections_to_each_port_are_dropped(town: Town)
         town.counted(name, f"connections{mark}ended", before[name], count)
     for process in helpers:
         process.end()
+
+
+def test_what_is_no_zeromq_of_today_is_dropped_and_counted(town: Town) -> None:
+    chance = random.Random(7)
+    greeting = GREETING
+    large = (2**63 - 1).to_bytes(8, "big")
+    kinds = {  # What is sent, and whether hands were shaken before.
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n": False,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + chance.randbytes(600): False,
+        b"\1\0" * 2_000: False,
+        bytes(5_000): False,
+        b"\xff" * 5_000: False,
+        b"\xff" + large + b"x" * 1_000: False,
+        greeting + chance.randbytes(3_000): False,
+        greeting.replace(b"NULL", b"CURV") + b"x" * 100: False,
+        greeting + b"\6" + large + b"x" * 1_000: False,
+        b"\2" + large + b"x" * 1_000: True,
+        b"\2" + (64 * MIB).to_bytes(8, "big") + b"x" * 1_000: True,
+    }
+    growth = Growth(town.everyone)
+    for port in PORTS:
+        name, mark = town.behind(port), " " if port == "other servers" else "_"
+        before = town.counters(name)
+        for data, ready in kinds.items():
+            with raw(town.endpoint(port), ready=ready) as eve, contextlib.suppress(ConnectionError):
+                eve.settimeout(60)
+                eve.sendall(data)
+                while eve.recv(65_536):
+                    continue
+        town.counted(name, f"connections{mark}accepted", before, len(kinds))
+        town.counted(name, f"connections{mark}ended", before, len(kinds))
+    town.unharmed()
+    growth.within(64 * MIB)
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_peer_that_opens_many_identities_costs_little_for_each(town: Town, port: str) -> None:
+    growth, before = Growth(town.everyone), town.counters(town.behind(port))
+    head = framed(m.Heartbeat("eve") if port == "servers" else m.Subscribe("eve", "kept", 0, 0))[0]
+    frames = b"\1\0" * (port == "servers") + b"\0" + bytes([len(head)]) + head
+    with contextlib.ExitStack() as stack:
+        for _ in range(IDENTITIES):
+            stack.enter_context(raw(town.endpoint(port), ready=True)).sendall(frames)
+        mark = " " if port == "other servers" else "_"
+        town.counted(town.behind(port), f"connections{mark}established", before, IDENTITIES)
+        town.unharmed()
+    town.counted(town.behind(port), f"connections{mark}ended", before, IDENTITIES)
+    growth.within(64 * MIB + IDENTITY_BYTES * IDENTITIES)
+
+
+def test_where_files_run_out_those_who_are_connected_are_served_and_others_once_there_are_some(
+    tmp_path: Path,
+) -> None:
+    with Cluster(tmp_path) as cluster:
+        town = Town(cluster)
+        for process in town.everyone:
+            resource.prlimit(process.running.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
+        with contextlib.ExitStack() as stack:
+            for port in PORTS:
+                for _ in range(2 * FILES):
+                    stack.enter_context(raw(town.endpoint(port)))
+            for process in (town.process("-"), town.process(town.owner)):
+                until(lambda process=process: open_files(process) == FILES, "files have run out")
+            town.unharmed()
+        with cluster.client("late") as late:
+            late.put("kept2", b"x")
+        town.unharmed()
+        town.well.stop()
+
+
+def open_files(process: Process) -> int:
+    return len(list(Path(f"/proc/{process.running.pid}/fd").iterdir()))

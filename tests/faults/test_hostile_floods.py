@@ -1,0 +1,115 @@
+"""Who sends more than can be taken, reads nothing of what he asked for, or announces more than there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from pubsub.protocol import encode
+from pubsub.protocol import messages as m
+from pubsub.protocol.batch import encode_batch
+from pubsub.proxy.flight import CLIENT_BYTES_MAX
+from pubsub.proxy.process import UNREAD_BYTES_MAX
+from pubsub.server.process import UNSENT_BYTES_MAX
+from tests.faults.cluster import Cluster
+from tests.faults.hostile import LOG, MIB, Growth, Peer, Town, framed
+
+pytestmark = pytest.mark.faults
+
+BODY = encode_batch([b"x" * MIB])
+CHECKSUM = crc32(BODY)
+
+ONE_OFFENDER = CLIENT_BYTES_MAX + UNREAD_BYTES_MAX + UNSENT_BYTES_MAX
+"""What one client, or one peer, can have wait in a process: its large requests and answers, on either side."""
+
+WORKING = 128 * MIB
+"""What a process takes while it works on large messages: those in hand, the cache of the store, what is freed late."""
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    directory: Path = tmp_path_factory.mktemp("town")
+    with Cluster(directory) as cluster:
+        town = Town(cluster)
+        with cluster.client("filler") as filler:
+            filler.subscribe("big")
+            for _ in range(2):
+                filler.put_many("big", [b"y" * MIB] * 8)
+        yield town
+        town.well.stop()
+
+
+def test_who_sends_large_puts_and_reads_no_answer_is_told_busy_and_fills_no_memory(town: Town) -> None:
+    growth, before = Growth(town.everyone), town.counters("-")
+    with Peer(town.endpoint("clients"), reads=False) as eve:
+        for number in range(700):
+            message = m.Put("eve", "eves", number + 1, LOG, 1, number, CHECKSUM, body=BODY)
+            eve.send(framed(message, number + 1, number + 40), seconds=60)
+        town.counted("-", "busy_too_many_bytes_under_way", before, 10)
+        town.unharmed()
+    growth.within(ONE_OFFENDER + WORKING)
+
+
+@pytest.mark.parametrize("name", ["", "all"])
+def test_who_asks_for_much_and_reads_nothing_of_it_is_given_no_more(town: Town, name: str) -> None:
+    growth, before = Growth(town.everyone), town.counters("-")
+    with Peer(town.endpoint("clients")) as helper:
+        helper.send(framed(m.Subscribe("eve", "big", 7, 7, name=name, start="earliest" if name else "latest")))
+        helper.until_answered("success")
+    with Peer(town.endpoint("clients"), reads=False) as eve:
+        message = m.Read("eve", "big", None, name=name, records_max=1000)
+        for number in range(20_000):
+            eve.send(framed(message, number, number + 40), seconds=60)
+        town.counted("-", "answers_dropped_unread", before)
+        town.unharmed()
+    growth.within(ONE_OFFENDER + WORKING)
+
+
+def test_who_gets_again_and_again_and_reads_nothing_is_given_no_more(town: Town) -> None:
+    growth, before = Growth(town.everyone), town.counters("-")
+    with Peer(town.endpoint("clients")) as helper:
+        helper.send(framed(m.Subscribe("mallory", "big2", 7, 7)))
+        helper.until_answered("success")
+        for number in range(16):
+            helper.send(framed(m.Put("mallory", "big2", number + 1, LOG, 1, number, CHECKSUM, body=BODY), number))
+        helper.until(lambda: helper.answers["success"] == 17)
+    with Peer(town.endpoint("clients"), reads=False) as eve:
+        message = m.Get("mallory", "big2", None, 7, 7, records_max=1000)
+        for number in range(20_000):
+            eve.send(framed(message, number, number + 40), seconds=60)
+        town.counted("-", "answers_dropped_unread", before)
+        town.unharmed()
+    growth.within(ONE_OFFENDER + WORKING)
+
+
+def test_another_server_that_sends_large_chunks_without_end_is_refused_one_by_one(town: Town) -> None:
+    growth = Growth(town.everyone)
+    with Peer(town.endpoint("other servers")) as eve:
+        for number in range(100):
+            eve.send(
+                framed(m.Transfer("eve", "big", "chunk", LOG, number, LOG, b"{}\n" + BODY * 8), number, number + 40)
+            )
+        eve.all_taken("other servers")
+        assert eve.answers["unknown"] == 101
+    town.unharmed()
+    growth.within(ONE_OFFENDER + WORKING)
+
+
+def test_a_server_that_announces_a_million_topics_is_told_that_there_is_no_room(town: Town) -> None:
+    growth, before = Growth(town.everyone), town.counters("-")
+    body = b" ".join([b"topic%d=%s" % (number, LOG.encode()) for number in range(1_000_000)])
+    with Peer(town.endpoint("servers")) as eve:
+        for change in range(1, 4):
+            header, _ = encode(m.Periodic("eve", LOG, 1, change, "tcp://127.0.0.1:1", "tcp://127.0.0.1:2", 1))
+            eve.send([b"", b"%d-40-0-" % change + header, body])
+        eve.until_answered("full")
+        eve.all_taken("servers")
+        town.counted("-", "announcements", before, 3)
+        report = town.cluster.report("-")
+        assert report["topics_total"] < 1_000
+        assert any("beyond topics_max" in text for text in report["warnings"])
+        town.unharmed()
+    growth.within(4 * len(body) + WORKING)
