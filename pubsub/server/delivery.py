@@ -15,7 +15,7 @@ from zlib import crc32
 
 from pubsub.errors import StoreDamaged
 from pubsub.limits import BATCH_RECORDS_MAX
-from pubsub.protocol.batch import HEAD_BYTES, Buffer, batch_count, batch_ends
+from pubsub.protocol.batch import HEAD_BYTES, Buffer, batch_count, batch_ends, batch_keys
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
@@ -187,7 +187,10 @@ class _Walk:
 
     def _fitting(self, body: Buffer, index: int, count: int) -> int:
         """How many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
-        ends = batch_ends(body)
+        ends: Sequence[int] = batch_ends(body)
+        keys, _ = batch_keys(body)
+        if keys:
+            ends = [end + key for end, key in zip(ends, keys, strict=True)]
         begin = ends[index - 1] if index else 0
         room = self._bytes_max - self.builder.data_bytes - self.builder.key_bytes
         fitting = bisect_right(ends, begin + room, index, index + count) - index
