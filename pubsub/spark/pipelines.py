@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.names import check_id, check_topic
 from pubsub.spark.datasource import PubsubDataSource
-from pubsub.spark.session import start
+from pubsub.spark.session import cause, start
 
 POLL_SECONDS: Final = 0.2
 _RAISED: Final = re.compile(r"^(pubsub(?:\.\w+)+): (.+)$", re.MULTILINE)
@@ -58,7 +59,7 @@ def running(master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     try:
         spark.dataSource.register(PubsubDataSource)
         yield spark
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise failure(error) from error
     finally:
         if own:
@@ -120,8 +121,9 @@ def failure(error: Exception) -> PubsubError:
     if found:
         path, said = found[-1]
         return PipelineFailed(said, _exit_code(path))
-    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return PipelineFailed(line)
+    if isinstance(error, Py4JNetworkError):
+        return PipelineFailed(f"Spark's Java process has ended ({' '.join(text.split()) or 'no reason is known'})")
+    return PipelineFailed(cause(error))
 
 
 def _exit_code(path: str) -> int:
@@ -263,7 +265,7 @@ def follow(query: StreamingQuery, tell: Callable[[Totals], None], stop: Callable
                 break
             if stop():
                 query.stop()
-    except StreamingQueryException as error:
+    except (StreamingQueryException, Py4JError) as error:
         raise failure(error) from error
     totals.seconds = time.monotonic() - begun
     return totals

@@ -120,13 +120,13 @@ def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **set
     try:
         session = builder.getOrCreate()
     except Exception as error:
-        raise ConfigurationError(f"Spark does not start with master {master}: {_cause(error)}") from error
+        raise ConfigurationError(f"Spark does not start with master {master}: {cause(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """What a Java error says, without its stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     found = [line for line in lines if not line.startswith(("at ", "An error occurred", "..."))]
     return (found or lines or [type(error).__name__])[0]

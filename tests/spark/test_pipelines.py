@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from pubsub.cli import main
 from pubsub.spark.archive import tidy
+from pubsub.spark.pipelines import failure
 from tests.faults.cluster import Process, until
 from tests.spark.broker import Broker
 
@@ -133,6 +135,22 @@ def test_a_directory_of_somebody_else_is_refused(
     said = capsys.readouterr().err
     assert "is no checkpoint of it" in said
     assert said.count("\n") == 1
+
+
+def test_errors_of_java_and_of_spark_are_one_sentence(
+    broker: Broker, session: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.put("a", numbers(0, 10))
+    words = ["archive", "a", "--to", "/proc/none", "--once", "--proxy", broker.address]
+    assert main(["pipeline", *words]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("pubsub: error: ")
+    assert "/proc/none" in last
+    assert "\tat " not in last
+    assert str(failure(Py4JNetworkError("Answer from Java side is empty"))).startswith("Spark's Java process has ended")
+    with pytest.raises(Py4JJavaError) as caught:
+        session._jvm.java.util.Optional.empty().get()
+    assert str(failure(caught.value)) == "java.util.NoSuchElementException: No value present"
 
 
 def test_what_ends_a_query_is_one_sentence_with_its_exit_code(
