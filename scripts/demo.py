@@ -117,8 +117,8 @@ class Death:
 class Demo:
     """The run: who is there, how far everything is, and what happens next."""
 
-    def __init__(self, items: list[Item], directory: Path, show: Progress) -> None:
-        self.items, self.directory, self.show = items, directory, show
+    def __init__(self, items: list[Item], directory: Path, show: Progress, record: Path | None = None) -> None:
+        self.items, self.directory, self.show, self.record = items, directory, show, record
         self.put = 0
         self.took = dict.fromkeys(SUBSCRIBERS, 0)
         self.actors: dict[str, Actor] = {}
@@ -223,7 +223,8 @@ class Demo:
         self._add(name, self._pubsub(role, name, options))
 
     def _start_client(self, role: str, name: str) -> None:
-        places = [str(self.directory / "input"), str(self.directory / name)]
+        record = "-" if self.record is None else str(self.record / f"{name}.jsonl")
+        places = [str(self.directory / "input"), str(self.directory / name), record]
         self._add(name, [sys.executable, str(SCRIPTS / "demo_roles.py"), role, *places, *self.proxies])
 
     def _add(self, name: str, command: list[str]) -> None:
@@ -317,9 +318,14 @@ def main() -> int:
         "file", nargs="?", type=Path, help="publish its lines (.gz too) instead of this repository's history"
     )
     parser.add_argument("--topic", default="lines", help="of lines that are not JSON with a `repository` [%(default)s]")
+    parser.add_argument(
+        "--record", type=Path, metavar="DIR", help="have the clients record what they do there, for an audit on Spark"
+    )
     arguments = parser.parse_args()
     console = Console() if sys.stdout.isatty() else Console(width=110)
     try:
+        if arguments.record:
+            arguments.record.mkdir(parents=True, exist_ok=True)
         items = from_file(arguments.file, arguments.topic) if arguments.file else from_history(SCRIPTS.parent)
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"demo: {error}", file=sys.stderr)
@@ -332,7 +338,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pubsub-demo-") as directory:
         try:
             with Progress(*columns, console=console) as show:
-                demo = Demo(items, Path(directory), show)
+                demo = Demo(items, Path(directory), show, arguments.record)
                 verdict = demo.run()
         except Failed as error:
             console.print(f"demo: {error}", style="bold")
@@ -341,6 +347,10 @@ def main() -> int:
     outcome = "every record was delivered once to each subscriber, in order" if verdict.right else "NOT exactly once"
     noun = "record" if verdict.expected == 1 else "records"
     console.print(f"{verdict.expected:,} {noun}, {time.monotonic() - started:.1f} s: {outcome}")
+    if arguments.record:
+        console.print(
+            f"judge it by what the clients recorded: pubsub pipeline audit {arguments.record}", soft_wrap=True
+        )
     return 0 if verdict.right else 1
 
 

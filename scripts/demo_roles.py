@@ -1,10 +1,11 @@
 """The demo's publisher and subscriber: programs as a user would write them, each a process that may be killed.
 
-    demo_roles.py publisher  INPUT DIRECTORY PROXY…
-    demo_roles.py subscriber INPUT DIRECTORY PROXY…
+    demo_roles.py publisher  INPUT DIRECTORY RECORD PROXY…
+    demo_roles.py subscriber INPUT DIRECTORY RECORD PROXY…
 
 Each says on stdout how far it is, and is told on stdin how far to go. Neither knows whether it was killed before: the
 publisher's position and its puts are one commit, and so are what a subscriber records and its position.
+RECORD is a file for what the client itself writes down, for `pubsub pipeline audit`; `-` is none.
 """
 
 from __future__ import annotations
@@ -35,11 +36,17 @@ def say(word: str, number: int = 0) -> None:
     sys.stdout.flush()
 
 
-def publisher(source: Path, directory: Path, proxies: list[str]) -> None:
+def open_client(directory: Path, record: str, proxies: list[str]) -> Client:
+    """The client whose state is there."""
+    recorder = None if record == "-" else record
+    return Client(directory.name, proxies=proxies, directory=directory, timeout=PATIENCE_SECONDS, recorder=recorder)
+
+
+def publisher(source: Path, directory: Path, record: str, proxies: list[str]) -> None:
     """Puts the input, as far as it is told, from where its last commit left off."""
     items = list(saved(source))
     step = max(1, min(COMMIT_RECORDS, len(items) // 50))
-    with Client(directory.name, proxies=proxies, directory=directory, timeout=PATIENCE_SECONDS) as client:
+    with open_client(directory, record, proxies) as client:
         with client.transaction() as transaction:
             transaction.execute(POSITION)
             rows = list(transaction.execute("select next from demo_position"))
@@ -65,12 +72,12 @@ def publisher(source: Path, directory: Path, proxies: list[str]) -> None:
     say("ended", done)
 
 
-def subscriber(source: Path, directory: Path, proxies: list[str]) -> None:
+def subscriber(source: Path, directory: Path, record: str, proxies: list[str]) -> None:
     """Records every message of every topic in the transaction that takes it, until it is told to finish."""
     topics = sorted({item.topic for item in saved(source)})
     finishing = Event()
     Thread(target=_wait_for_word, args=(finishing,), daemon=True).start()
-    with Client(directory.name, proxies=proxies, directory=directory, timeout=PATIENCE_SECONDS) as client:
+    with open_client(directory, record, proxies) as client:
         with client.transaction() as transaction:
             transaction.execute(SEEN)
             ((taken,),) = transaction.execute("select count(*) from demo_seen")
@@ -79,7 +86,7 @@ def subscriber(source: Path, directory: Path, proxies: list[str]) -> None:
         say("subscribed")
         say("took", taken)
 
-        def record(message: Message, transaction: Any) -> None:
+        def write(message: Message, transaction: Any) -> None:
             row = (message.topic, number_of(message.body), digest(message.body))
             transaction.execute("insert into demo_seen values (?, ?, ?)", row)
 
@@ -89,7 +96,7 @@ def subscriber(source: Path, directory: Path, proxies: list[str]) -> None:
             count = 0
             for topic in topics:
                 with suppress(Unavailable):  # Its server, or the proxy, is just dead: the next round asks again.
-                    count += client.process(topic, record, timeout=0.2 if last_round else 0.01)
+                    count += client.process(topic, write, timeout=0.2 if last_round else 0.01)
             quiet = int(last_round and count == 0)
             if count:
                 taken += count
@@ -103,5 +110,5 @@ def _wait_for_word(finishing: Event) -> None:
 
 
 if __name__ == "__main__":
-    role, source, directory, *proxies = sys.argv[1:]
-    {"publisher": publisher, "subscriber": subscriber}[role](Path(source), Path(directory), proxies)
+    role, source, directory, record, *proxies = sys.argv[1:]
+    {"publisher": publisher, "subscriber": subscriber}[role](Path(source), Path(directory), record, proxies)

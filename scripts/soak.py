@@ -1,6 +1,6 @@
 """Soak: real processes under steady traffic and random faults for so many minutes, and the checker at the end.
 
-    scripts/soak --minutes N [--seed N] [--picture FILE] [--samples FILE] [--directory DIR] [--keep]
+    scripts/soak --minutes N [--seed N] [--audit] [--picture FILE] [--samples FILE] [--directory DIR] [--keep]
 
 Two proxies behind relays, three servers, publishers and subscribers of many kinds: `tests/faults/cast.py` says which,
 `tests/faults/disorder.py` what is done to them, `tests/faults/checker.py` what must not happen. The faults are drawn
@@ -40,14 +40,15 @@ MEMORY_BYTES_MAX = 300 << 20
 MIB = 1 << 20
 
 
-def soak(directory: Path, seed: int, minutes: float) -> dict[str, Any]:
-    """Run it; all that is to be told of it."""
+def soak(directory: Path, seed: int, minutes: float, record: Path | None = None) -> dict[str, Any]:
+    """Run it; all that is to be told of it. `record`: where clients write down what they do, for the audit."""
     from tests.faults.cast import SPARED, Cast
     from tests.faults.disorder import Disorder
     from tests.faults.sampling import Sampler
 
     started = time.monotonic()
-    with Cast(directory, seed) as cast:
+    audited: dict[str, int] = {}
+    with Cast(directory, seed, record) as cast:
         disorder, sampler = Disorder(cast, Random(seed)), Sampler(cast)
         end = time.monotonic() + minutes * 60
         due = shown = 0.0
@@ -70,6 +71,9 @@ def soak(directory: Path, seed: int, minutes: float) -> dict[str, Any]:
         sampler.take(disorder.done)
         print("the checker reads", flush=True)
         objections = [*cast.objections, *grown(sampler.samples), *_judge(cast)]
+    if record is not None:
+        print("the audit reads", flush=True)
+        audited = _audit(record, objections)
     return {
         "machine": _machine(),
         "seed": seed,
@@ -81,6 +85,7 @@ def soak(directory: Path, seed: int, minutes: float) -> dict[str, Any]:
         "objections": [asdict(one) for one in objections],
         "samples": [asdict(one) for one in sampler.samples],
         "figures": _figures(cast, sampler.samples),
+        "audit": audited,
     }
 
 
@@ -128,6 +133,24 @@ def _judge(cast: Any) -> list[Any]:
         *check(publishers, subscribers, skew=SKEW_SECONDS),
         *check([state("filler")], [state("hoarder")], skew=SKEW_SECONDS),
     ]
+
+
+def _audit(record: Path, objections: list[Any]) -> dict[str, int]:
+    """The second judge, which knows only what clients recorded; what it counted."""
+    from contextlib import closing
+
+    from pubsub.spark.audit import Audit
+    from pubsub.spark.session import start
+    from tests.faults.checker import Objection
+
+    spark = start()
+    with closing(Audit(spark, [str(record)], drained=True)) as audit:
+        for flaw in audit.flaws():
+            text = f"{flaw.subscriber}: {flaw.topic} {flaw.publisher} {flaw.counter} {flaw.id}: {flaw.reason}"
+            objections.append(Objection(f"audit {flaw.kind}", text))
+        counts = audit.counts()
+    spark.stop()
+    return counts
 
 
 def _figures(cast: Any, samples: list[Any]) -> dict[str, Any]:
@@ -185,6 +208,8 @@ def show(told: dict[str, Any]) -> None:
         print(
             f"{f'tables {name}':<28} its own {sizes['own'] / 1024:.0f} KiB, history {sizes['history'] / 1024:.0f} KiB"
         )
+    if told["audit"]:
+        print("audit       " + ", ".join(f"{what.replace('_', ' ')} {count}" for what, count in told["audit"].items()))
     kinds = Counter(one["kind"] for one in told["objections"])
     named = ("lost", "repeated", "order", "silence", "foreign", "halves")
     print("\nobjections  " + ", ".join(f"{kind} {kinds[kind]}" for kind in [*named, *sorted(set(kinds) - set(named))]))
@@ -207,6 +232,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0, help="for how long there are faults (default: 5)")
     parser.add_argument("--seed", type=int, help="what the faults are drawn from; else a new one")
+    parser.add_argument("--audit", action="store_true", help="have clients record, and judge that too; needs Spark")
     parser.add_argument("--picture", type=Path, help="where it goes (default: soak.png in the directory)")
     parser.add_argument("--samples", type=Path, help="where they go, as JSON (default: soak.json in the directory)")
     parser.add_argument("--directory", type=Path, help="where everything lives; else a new one for temporary files")
@@ -219,7 +245,7 @@ def main() -> int:
     run.mkdir(parents=True)
     samples, picture = given.samples or home / "soak.json", given.picture or home / "soak.png"
     print(f"seed {seed}: scripts/soak --minutes {given.minutes:g} --seed {seed}; everything is in {home}", flush=True)
-    told = soak(run, seed, given.minutes)
+    told = soak(run, seed, given.minutes, run / "record.jsonl" if given.audit else None)
     samples.write_text(json.dumps(told, separators=(",", ":")))
     show(told)
     print(f"the samples are {samples}")

@@ -2,9 +2,10 @@
 
 It knows the records and nothing else of the service. Its rules, for each subscriber:
 
-    lost         an acknowledged put did not come, though it began after the subscription was answered and the
-                 subscriber has drained the topic since, or has got both earlier and later ones of that publisher. A put
-                 in doubt that came to anybody counts as acknowledged then: all or none.
+    lost         an acknowledged put did not come, though the subscriber has got both earlier and later ones of that
+                 publisher; or though the subscription, which is still there, was answered before it began, and the
+                 subscriber has drained the topic since. A put in doubt that came to anybody counts as acknowledged
+                 then: all or none.
     doubled      a message came more than once
     reordered    a publisher's message came after a later one of its
     unexplained  a message came that nobody put, or after an unsubscribe was answered, or that was acknowledged before
@@ -126,7 +127,7 @@ _MISSING: Final = """
                 < e.drained, false) AS due, false AS between
         FROM $puts AS p JOIN $epochs AS e
             ON p.topic = e.topic AND p.began > e.answered + IF(p.host <=> e.boot AND e.boot <> '', 0, :skew)
-        WHERE p.there IS NOT NULL AND (e.open OR p.there < e.drained)
+        WHERE p.there IS NOT NULL AND e.open
     ), bounds AS (
         SELECT client, topic, publisher, epoch, min(first) AS lowest, max(last) AS highest
         FROM $timeline WHERE kind = 'delivery' GROUP BY client, topic, publisher, epoch

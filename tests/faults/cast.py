@@ -57,9 +57,9 @@ class Cast:
         objections: what happened that should not have, besides what the checker says.
     """
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, record: Path | None = None) -> None:
         self._stack = ExitStack()
-        self.cluster = self._stack.enter_context(Cluster(directory))
+        self.cluster = self._stack.enter_context(Cluster(directory, record))
         self.net = Net(self.cluster, self._stack)
         for _ in range(3):
             self.cluster.server(retention_hold_seconds=HOLD_SECONDS, skew_seconds=SKEW_SECONDS)

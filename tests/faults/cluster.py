@@ -167,10 +167,11 @@ class Cluster:
     Attributes:
         addresses: of the proxies' client side, in order.
         inner: of their server side.
+        record: where all clients write down what they do; None: nowhere.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, record: Path | None = None) -> None:
+        self.directory, self.record = directory, record
         self.processes: list[Process] = []
         self.proxies: list[Process] = []
         self.servers: list[Process] = []
@@ -247,6 +248,7 @@ class Cluster:
             "directory": str(self.directory / "clients"),
             "proxies": self.addresses,
             "topics": list(topics),
+            **({"record": str(self.record)} if self.record is not None else {}),
             **options,
         }
         return self.process(name, "-m", f"tests.faults.{role}", json.dumps(facts)).start()
@@ -256,6 +258,7 @@ class Cluster:
         settings = ClientSettings(
             proxies=tuple(options.pop("proxies", self.addresses)),
             directory=directory or self.directory / "clients",
+            record=self.record,
             **({"timeout_seconds": PATIENCE_SECONDS} | options),
         )
         self.clients.append(Client(name, settings=settings))

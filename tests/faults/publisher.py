@@ -4,7 +4,7 @@ It puts until it is told to finish (see `orders`), or has put `count` messages: 
 puts, batches, and puts that it does not wait for. It prints `put N` as it goes, and `done N`.
 
 Facts: name, directory, proxies, topics, seed; count: of messages; pause: seconds between steps; does: of what kinds its
-steps are; padding: bytes that each body is longer; timeout: of a call; boot: see `Client`; die: see `dying`.
+steps are; padding: bytes that each body is longer; timeout: of a call; boot, record: see `Client`; die: see `dying`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(facts: dict[str, Any]) -> None:
     settings = ClientSettings(
         proxies=tuple(facts["proxies"]), directory=Path(facts["directory"]), timeout_seconds=facts.get("timeout", 40.0)
     )
-    with Client(facts["name"], settings=settings, boot=facts.get("boot")) as client:
+    with Client(facts["name"], settings=settings, recorder=facts.get("record"), boot=facts.get("boot")) as client:
         putting = Putting(client, facts["name"], padding=facts.get("padding", 0))
         flush(putting)
         rng = Random(f"{facts.get('seed', 0)} {putting.number}")

@@ -4,8 +4,8 @@ It takes what comes, on every topic in turn, and leaves and rejoins those it is 
 `orders`), it subscribes to all and says `finishing`; it ends, with `ended N`, when the end of every topic came.
 
 Facts: name, directory, proxies, topics, seed; leaves: topics that it leaves and rejoins; leaving: how likely a round;
-attempts: of a handler; timeout: of a call; boot: see `Client`; die: see `dying`; poison: a body at which its handler
-kills it; clumsy: how often its handler raises; forgetful: without the client's own net against repeats.
+attempts: of a handler; timeout: of a call; boot, record: see `Client`; die: see `dying`; poison: a body at which its
+handler kills it; clumsy: how often its handler raises; forgetful: without the client's own net against repeats.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def main(facts: dict[str, Any]) -> None:
         timeout_seconds=facts.get("timeout", 40.0),
         handler_attempts=facts.get("attempts", 1000),
     )
-    with Client(facts["name"], settings=settings, boot=facts.get("boot")) as client:
+    with Client(facts["name"], settings=settings, recorder=facts.get("record"), boot=facts.get("boot")) as client:
         subscriber = Subscriber(client, facts)
         subscriber.join(orders.topics)
         print("subscribed", flush=True)
