@@ -36,6 +36,7 @@ import pubsub.server.topic
 import pubsub.server.transfer
 import pubsub.server.wholeness
 from pubsub.client.changes import Intended
+from pubsub.protocol.messages import Transfer
 from pubsub.proxy.admission import Judgement, Verdict
 from tests.simulation import nodes
 from tests.simulation.clients import Forgetful
@@ -274,7 +275,7 @@ def _(stack: contextlib.ExitStack) -> None:
         for gift in list(self.gifts.values()):
             if gift.total is not None and not gift.unacknowledged:
                 del self.gifts[gift.topic]
-                self._given(gift.topic, gift.server, gift.address)
+                self._given(gift.topic, Transfer(gift.server, gift.topic, "done", gift.transfer), gift.address)
 
     _replace(stack, giving, "pump", pump)
 
