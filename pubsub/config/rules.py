@@ -155,6 +155,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "history_bytes_max": Rule(_size(1), "Consumed bytes of one topic that stay while it is not whole."),
     "store_bytes_max": Rule(_size(0), "Bytes of the database beyond which the disk counts as full; 0: the disk's own."),
     "reserve_bytes": Rule(_size(0, 2**40), "Disk space kept for acknowledgements when it is full."),
+    "memory_bytes_max": Rule(_size(0), "Bytes of the process beyond which all connections are made anew; 0: no limit."),
     "topics_max": Rule(_count, "Topics; one more is answered full."),
     "servers_max": Rule(_whole(1, 65_536, "servers"), "Servers that may announce themselves."),
     "publishers_max": Rule(_count, "Publishers remembered per topic; one more is answered full."),

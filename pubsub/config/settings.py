@@ -39,6 +39,7 @@ class ProxySettings(LivenessSettings):
         startup_wait_seconds: it assigns no topic for so long after its start; None: one full liveness.
         topics_max: topics that it routes; one more is answered `full`.
         servers_max: servers that may announce themselves.
+        memory_bytes_max: of the process, beyond which it closes all connections and listens anew; 0: none.
     """
 
     id: str
@@ -48,6 +49,7 @@ class ProxySettings(LivenessSettings):
     startup_wait_seconds: float | None = None
     topics_max: int = 200_000
     servers_max: int = 256
+    memory_bytes_max: int = 4 * GIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,7 @@ class ServerSettings(LivenessSettings):
         topics_max: topics it holds.
         answer_records_max, answer_bytes_max: of one answer to a GET.
         wait_seconds_max: of a long poll.
+        memory_bytes_max: of the process, beyond which it closes all connections and opens them anew; 0: none.
     """
 
     id: str
@@ -92,6 +95,7 @@ class ServerSettings(LivenessSettings):
     answer_records_max: int = 20_000
     answer_bytes_max: int = 4 * MIB
     wait_seconds_max: float = 60.0
+    memory_bytes_max: int = 8 * GIB
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,8 @@ import zmq.backend
 
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ProxySettings
-from pubsub.errors import PubsubError, StoreFull
+from pubsub.errors import ConfigurationError, PubsubError, StoreFull
+from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
     FRAMES_MAX,
     LARGE_BYTES,
@@ -78,6 +79,7 @@ class ProxyProcess:
         settings: its settings.
         context: a ZeroMQ context to share, which is left alone; None: one of its own.
         clock: where the core's time comes from.
+        guard: tells when the process is too large; None: nobody does, since it is not the proxy's alone.
 
     Attributes:
         bind: the address where clients connect, its port filled in after `start`.
@@ -86,7 +88,12 @@ class ProxyProcess:
     """
 
     def __init__(
-        self, settings: ProxySettings, *, context: zmq.Context[Any] | None = None, clock: Clock | None = None
+        self,
+        settings: ProxySettings,
+        *,
+        context: zmq.Context[Any] | None = None,
+        clock: Clock | None = None,
+        guard: MemoryGuard | None = None,
     ) -> None:
         self.settings = settings
         self.bind = settings.bind
@@ -101,6 +108,7 @@ class ProxyProcess:
         self._sockets: list[Socket] = []
         self._connections: list[Connections] = []
         self._retry_at = 0.0
+        self._guard = guard or MemoryGuard(0)
         self._unread = Unsent(UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX)
 
     def start(self) -> None:
@@ -113,23 +121,49 @@ class ProxyProcess:
         try:
             self._store = RoutesStore(self.settings.directory)
             remembered = self._store.load()
-            self._clients, self.bind = open_router(self._context, self.settings.bind)
-            self._sockets.append(self._clients)
-            self._servers = self._clients
-            servers = self.settings.servers
-            # Two times "any free port" are two addresses; two times the same one is one.
-            if servers is not None and (servers != self.settings.bind or servers.endswith((":0", ":*"))):
-                self._servers, self.servers = open_router(self._context, servers)
-                self._sockets.append(self._servers)
-            else:
-                self.servers = self.bind
+            self._listen(self.settings.bind, self.settings.servers)
         except PubsubError:
             self.close()
             raise
         self.core = ProxyCore(self.settings, self._clock.monotonic(), self._clock.wall(), remembered)
+        self._watch()
+
+    def _listen(self, bind: str, servers: str | None) -> None:
+        self._clients, self.bind = open_router(self._context, bind)
+        self._sockets.append(self._clients)
+        self._servers = self._clients
+        # Two times "any free port" are two addresses; two times the same one is one.
+        if servers is not None and (servers != bind or servers.endswith((":0", ":*"))):
+            self._servers, self.servers = open_router(self._context, servers)
+            self._sockets.append(self._servers)
+        else:
+            self.servers = self.bind
+
+    def _watch(self) -> None:
         self._connections = [
             Connections(self._context, sock, self.core.counters, CONNECTION_COUNTERS) for sock in self._sockets
         ]
+        self._poller = zmq.Poller()
+        for sock in (*self._sockets, *(connections.sock for connections in self._connections)):
+            self._poller.register(sock, zmq.POLLIN)
+        self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
+
+    def _listen_anew(self, now: float) -> None:
+        """Close all connections, with what waits in them."""
+        self.core.counters["memory_limit_reached"] += 1
+        self.core.notices.say("memory", "memory_bytes_max is reached: all connections are closed", now)
+        self._close_sockets(0)
+        bind, servers = self.bind, self.servers
+        once_free(lambda: self._listen_both(bind, servers if servers != bind else None))
+        self._unread = Unsent(UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX)
+        self._watch()
+
+    def _listen_both(self, bind: str, servers: str | None) -> None:
+        try:
+            self._listen(bind, servers)
+        except ConfigurationError:
+            self._close_sockets(0)
+            raise
 
     def run(self) -> None:
         """Serve until `stop`.
@@ -137,17 +171,15 @@ class ProxyProcess:
         Raises:
             StorageError: the disk failed, so that nothing can be promised any more.
         """
-        poller = zmq.Poller()
-        for sock in self._sockets:
-            poller.register(sock, zmq.POLLIN)
-        poller.register(self._wakeup.fileno(), zmq.POLLIN)
-        for connections in self._connections:
-            poller.register(connections.sock, zmq.POLLIN)
-        clock, core = self._clock.monotonic, self.core
+        clock, core, guard = self._clock.monotonic, self.core, self._guard
         while not self._stopping:
             wait = max(0, ceil((core.deadline - clock()) * 1000))
-            ready = [source for source, _ in poller.poll(wait)]
+            wait = wait if guard.wait_ms is None else min(wait, guard.wait_ms)
+            ready = [source for source, _ in self._poller.poll(wait)]
             now = clock()
+            if guard.exceeded(now):
+                self._listen_anew(now)
+                continue
             if now >= core.deadline:
                 core.tick(now)
                 self._unread.sweep()
@@ -180,15 +212,19 @@ class ProxyProcess:
         if self._closed:
             return
         self._closed = True
-        for connections in self._connections:
-            connections.close()
-        for sock in self._sockets:
-            sock.close(LINGER_MS)
+        self._close_sockets(LINGER_MS)
         if self._own_context:
             self._context.term()
         if self._store is not None:
             self._store.close()
         self._wakeup.close()
+
+    def _close_sockets(self, linger_ms: int) -> None:
+        for connections in self._connections:
+            connections.close()
+        for sock in self._sockets:
+            sock.close(linger_ms)
+        self._connections, self._sockets = [], []
 
     # The traffic ------------------------------------------------------------------------------------------------------
 
@@ -375,7 +411,7 @@ def run_proxy(settings: ProxySettings) -> None:
         StorageError: the routes file cannot be used.
     """
     allow_connections()
-    process = ProxyProcess(settings)
+    process = ProxyProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
     process.start()
     before = {number: signal.signal(number, lambda *_: process.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -196,6 +196,11 @@ class Links:
                 return link.reason
         return ""
 
+    def connect_anew(self, now: float) -> None:
+        """Give every proxy a new socket, and tell it everything."""
+        self.reconnect[:] = range(len(self.links))
+        self.announce_all(now)
+
     def announce_all(self, now: float) -> None:
         """Tell every proxy everything at once."""
         for link in self.links:

@@ -8,6 +8,7 @@ the disk ends the process before it answers, and the next start recovers from wh
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 from collections.abc import Iterator
 from random import SystemRandom
@@ -19,6 +20,7 @@ import zmq
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
+from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import LARGE_BYTES, Connections, Unsent, Wakeup, allow_connections, open_dealer, open_router, receive, send
 from pubsub.protocol.names import check_id
 from pubsub.server.changes import NoteKept
@@ -57,6 +59,8 @@ UNSENT_TOTAL_MAX: Final = 256 * 1024 * 1024
 
 CONNECTION_COUNTERS: Final = ("connections accepted", "connections established", "connections ended")
 
+_log: Final = logging.getLogger(__name__)
+
 GOODBYE_MS: Final = 200
 """How long a stopping server's last messages may take to leave."""
 
@@ -68,10 +72,16 @@ class ServerProcess:
         settings: its configuration.
         context: the ZeroMQ context, where it is shared (inproc); None: one of its own.
         clock: where the time comes from.
+        guard: tells when the process is too large; None: nobody does, since it is not the server's alone.
     """
 
     def __init__(
-        self, settings: ServerSettings, *, context: zmq.Context[Any] | None = None, clock: Clock | None = None
+        self,
+        settings: ServerSettings,
+        *,
+        context: zmq.Context[Any] | None = None,
+        clock: Clock | None = None,
+        guard: MemoryGuard | None = None,
     ) -> None:
         self.settings = settings
         self.address = ""
@@ -79,6 +89,7 @@ class ServerProcess:
         self._context: zmq.Context[Any] = zmq.Context() if context is None else context
         self._clock = clock or SystemClock()
         self._wakeup = Wakeup()
+        self._guard = guard or MemoryGuard(0)
         self._stopping = False
         self._closers: list[Any] = []
 
@@ -99,7 +110,7 @@ class ServerProcess:
         self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
         self._closers.append(self._store.close)
         self._listener, self.address = self._listen(settings.bind)
-        self._closers.append(lambda: self._listener.close(0))
+        self._closers.append(lambda: self._close_listener())
         reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
         self._serving = Serving(
             settings,
@@ -119,10 +130,7 @@ class ServerProcess:
         self._closers.append(self._checkpointer.stop)
         self._poller = zmq.Poller()
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
-        self._poller.register(self._listener, zmq.POLLIN)
-        self._connections = Connections(self._context, self._listener, self.core.counters, CONNECTION_COUNTERS)
-        self._closers.append(self._connections.close)
-        self._poller.register(self._connections.sock, zmq.POLLIN)
+        self._watch_listener()
         self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
         self._servers: dict[str, tuple[zmq.Socket[bytes], float]] = {}
         self._dealers: list[zmq.Socket[bytes]] = []
@@ -138,6 +146,33 @@ class ServerProcess:
                 f"server {self.settings.id} runs on an older copy of its store ({why}); where there is no newer one:"
                 f" pubsub server restored --data {self.settings.directory}"
             )
+
+    def _watch_listener(self) -> None:
+        self._connections = Connections(self._context, self._listener, self.core.counters, CONNECTION_COUNTERS)
+        for sock in (self._listener, self._connections.sock):
+            self._poller.register(sock, zmq.POLLIN)
+
+    def _close_listener(self) -> None:
+        if hasattr(self, "_connections"):
+            self._connections.close()
+        self._listener.close(0)
+
+    def _connect_anew(self) -> None:
+        """Close all connections, with what waits in them, and open them again."""
+        self.core.counters["memory limit reached"] += 1
+        _log.warning("memory_bytes_max is reached: all connections are closed")
+        for sock in (self._listener, self._connections.sock):
+            self._poller.unregister(sock)
+        self._close_listener()
+        for address in list(self._servers):
+            self._close_server(address)
+        self._listener, _ = once_free(
+            lambda: open_router(self._context, self.address, received_max=TRANSFERS_RECEIVED_MAX)
+        )
+        self._watch_listener()
+        self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
+        self.core.links.connect_anew(self._clock.monotonic())
+        self._reconnect()
 
     def _listen(self, bind: str) -> tuple[zmq.Socket[bytes], str]:
         """Bind; where the port is left to chance, to the one it had before, if that is free.
@@ -190,10 +225,14 @@ class ServerProcess:
     def _turn(self) -> None:
         core = self.core
         wait = core.deadline() - self._clock.monotonic()
-        ready = dict(self._poller.poll(max(0, min(1000, int(wait * 1000) + 1)) if wait > 0 else 0))
+        most = 1000 if self._guard.wait_ms is None else self._guard.wait_ms
+        ready = dict(self._poller.poll(max(0, min(most, int(wait * 1000) + 1)) if wait > 0 else 0))
         if ready.pop(self._wakeup.fileno(), None):
             self._wakeup.clear()
         now = self._clock.monotonic()
+        if self._guard.exceeded(now):
+            self._connect_anew()
+            return
         for proxy, dealer in enumerate(self._dealers):
             if dealer in ready:
                 self._drain(proxy, dealer, now)
@@ -334,7 +373,7 @@ def run_server(settings: ServerSettings) -> None:
         PubsubError: why it could not start, or had to end.
     """
     allow_connections()
-    process = ServerProcess(settings)
+    process = ServerProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
     process.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())

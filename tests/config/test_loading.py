@@ -140,6 +140,7 @@ BAD = {
     "history_bytes_max": ["0"],
     "store_bytes_max": ["-1"],
     "reserve_bytes": ["2000 TiB"],
+    "memory_bytes_max": [-1, "much"],
     "topics_max": ["0", "1e3"],
     "servers_max": ["0", "99999"],
     "publishers_max": ["0"],

@@ -88,7 +88,12 @@ class Town:
     """
 
     def __init__(self, cluster: Cluster, **options: Any) -> None:
-        self.cluster = cluster.run(1, 2, **options)
+        cluster.proxy(**options)
+        for _ in range(2):
+            cluster.server(**options)
+        self.cluster = cluster
+        cluster.wait_ready()
+        until(lambda: sum(one["alive"] for one in cluster.report("-")["servers"]) == 2, "both servers are heard")
         self.well = Well(cluster, "well", "kept")
         self.well.served()
         owner = next(name for name in ("s1", "s2") if "kept" in cluster.report(name)["topics"])

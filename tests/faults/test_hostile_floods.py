@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -15,7 +16,7 @@ from pubsub.proxy.flight import CLIENT_BYTES_MAX
 from pubsub.proxy.process import UNREAD_BYTES_MAX
 from pubsub.server.process import UNSENT_BYTES_MAX
 from tests.faults.cluster import Cluster
-from tests.faults.hostile import LOG, MIB, Growth, Peer, Town, framed
+from tests.faults.hostile import LOG, MIB, PORTS, Growth, Peer, Town, framed, raw
 
 pytestmark = pytest.mark.faults
 
@@ -45,7 +46,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 def test_who_sends_large_puts_and_reads_no_answer_is_told_busy_and_fills_no_memory(town: Town) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
     with Peer(town.endpoint("clients"), reads=False) as eve:
-        for number in range(700):
+        for number in range(400):
             message = m.Put("eve", "eves", number + 1, LOG, 1, number, CHECKSUM, body=BODY)
             eve.send(framed(message, number + 1, number + 40), seconds=60)
         town.counted("-", "busy_too_many_bytes_under_way", before, 10)
@@ -61,7 +62,7 @@ def test_who_asks_for_much_and_reads_nothing_of_it_is_given_no_more(town: Town, 
         helper.until_answered("success")
     with Peer(town.endpoint("clients"), reads=False) as eve:
         message = m.Read("eve", "big", None, name=name, records_max=1000)
-        for number in range(20_000):
+        for number in range(8_000):
             eve.send(framed(message, number, number + 40), seconds=60)
         town.counted("-", "answers_dropped_unread", before)
         town.unharmed()
@@ -78,7 +79,7 @@ def test_who_gets_again_and_again_and_reads_nothing_is_given_no_more(town: Town)
         helper.until(lambda: helper.answers["success"] == 17)
     with Peer(town.endpoint("clients"), reads=False) as eve:
         message = m.Get("mallory", "big2", None, 7, 7, records_max=1000)
-        for number in range(20_000):
+        for number in range(8_000):
             eve.send(framed(message, number, number + 40), seconds=60)
         town.counted("-", "answers_dropped_unread", before)
         town.unharmed()
@@ -113,3 +114,25 @@ def test_a_server_that_announces_a_million_topics_is_told_that_there_is_no_room(
         assert any("beyond topics_max" in text for text in report["warnings"])
         town.unharmed()
     growth.within(4 * len(body) + WORKING)
+
+
+MEMORY_BYTES_MAX = 256 * MIB
+
+
+def test_who_sends_a_message_that_never_ends_is_cut_off_with_all_others_and_those_go_on(tmp_path: Path) -> None:
+    frame = b"\3" + MIB.to_bytes(8, "big") + bytes(MIB)  # Large, and more to come.
+    with Cluster(tmp_path) as cluster:
+        town = Town(cluster, memory_bytes_max=MEMORY_BYTES_MAX)
+        growth = Growth(town.everyone)
+        for port in PORTS:
+            before = town.counters(town.behind(port))
+            with raw(town.endpoint(port), ready=True) as eve, contextlib.suppress(ConnectionError):
+                eve.settimeout(60)
+                for _ in range(20_000):
+                    eve.sendall(frame)
+                raise AssertionError("20 GB were taken")
+            name = "memory limit reached" if port == "other servers" else "memory_limit_reached"
+            town.counted(town.behind(port), name, before)
+            town.unharmed()
+        growth.within(3 * MEMORY_BYTES_MAX)
+        town.well.stop()
