@@ -29,9 +29,7 @@ TELL_SECONDS: Final = 10.0
 app = typer.Typer(name="pipeline", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")]
-Name = Annotated[
-    str, typer.Option(metavar="NAME", help="Under which it is subscribed; else made of its topics and its target.")
-]
+Name = Annotated[str, typer.Option(metavar="NAME", help="Under which it is subscribed; else made of its target.")]
 Once = Annotated[bool, typer.Option("--once", help="Do what there is now, then end; else go on until stopped.")]
 Every = Annotated[float, typer.Option(min=0, max=86_400, metavar="SECONDS", help="From one batch to the next.")]
 Batch = Annotated[int, typer.Option(min=0, max=10**12, metavar="N", help="Messages of a batch at most; 0: no limit.")]
@@ -78,10 +76,11 @@ def archive(
     from pubsub.spark import pipelines
 
     target = pipelines.whole_path(to)
-    name = name or pipelines.default_name("archive", *sorted(topics), target)
-    pipelines.check_names(topics, name)
+    default = pipelines.default_name("archive", target)
+    pipelines.check_names(topics, name or default)
     checkpoint = pipelines.whole_path(checkpoint) if checkpoint else f"{target}/_checkpoint"
     with session(master, conf) as spark, progress("archive") as tell, stopping() as stop:
+        name = pipelines.identify(spark, checkpoint, name, default, {"pipeline": "archive"}, target)
         query = archiving.archive(
             spark, place, topics, target, name=name, checkpoint=checkpoint, once=once, seconds=every, records=batch
         )
@@ -164,13 +163,15 @@ def rollup(
     what = rolling.Rollup(window=window, by=tuple(by or ()), time=at, late=watermark)
     in_files = "/" in to
     target = pipelines.whole_path(to) if in_files else to
-    name = name or pipelines.default_name("rollup", topic, window, *what.by, at, target)
-    pipelines.check_names([topic, *([] if in_files else [to])], name)
+    default = pipelines.default_name("rollup", topic, window, *what.by, at, target)
+    pipelines.check_names([topic, *([] if in_files else [to])], name or default)
     if plot:
         _can_plot(plot)
-    checkpoint = _checkpoint(checkpoint, target if in_files else "", name, master)
-    picture = f"{name}.plot"[-64:]
+    checkpoint = _checkpoint(checkpoint, target if in_files else "", name or default, master)
+    whose = {"pipeline": "rollup", "topic": topic, "window": window, "by": list(what.by), "time": at}
     with session(master, conf) as spark, progress("rollup") as tell, stopping() as stop:
+        name = pipelines.identify(spark, checkpoint, name, default, whose, target if in_files else "")
+        picture = f"{name}.plot"[-64:]
         if plot and not in_files:
             rolling.keep(place, to, picture)
         start = rolling.to_directory if in_files else rolling.to_topic

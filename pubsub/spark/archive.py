@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pubsub.errors import ConfigurationError
 from pubsub.protocol.names import topic_of
 from pubsub.spark.arrow import SCHEMA
-from pubsub.spark.pipelines import Place, Storage, begin, check_target, source
+from pubsub.spark.pipelines import Place, Storage, begin, source
 
 LOG: Final = "_spark_metadata"
 _COMPACT: Final = ".compact"
@@ -41,7 +41,6 @@ def archive(
     What a reader of the directory through Spark sees is each message once: the directory's log lists a batch's files
     when all of them are there.
     """
-    check_target(spark, to, checkpoint)
     tidy(spark, to)
     rows = source(spark, place, topics, name, records).withColumn("date", F.date_format("stamp", "yyyy-MM-dd"))
     writer = rows.writeStream.format("parquet").partitionBy("topic", "date").option("path", to)

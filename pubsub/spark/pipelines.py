@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import os
 import re
 import time
@@ -26,6 +27,9 @@ from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.names import check_id, check_topic
 from pubsub.spark.datasource import PubsubDataSource
 from pubsub.spark.session import cause, start
+
+IDENTITY: Final = "pipeline.json"
+"""In a checkpoint: whose it is."""
 
 POLL_SECONDS: Final = 0.2
 _RAISED: Final = re.compile(r"^(pubsub(?:\.\w+)+): (.+)$", re.MULTILINE)
@@ -194,7 +198,46 @@ class Storage:
         return self._paths(f"{self.path}/{name}" if name else self.path)
 
 
-def check_target(spark: SparkSession, target: str, checkpoint: str) -> None:
+def identify(
+    spark: SparkSession, checkpoint: str, name: str, default: str, facts: Mapping[str, Any], directory: str = ""
+) -> str:
+    """The name of the pipeline that a checkpoint is of; for a fresh one it is written there.
+
+    So a directory may be moved, and topics added: what it is subscribed as stays.
+
+    Args:
+        name: as it was given; "": it was not.
+        default: for a fresh checkpoint without a name.
+        facts: what the checkpoint's state depends on.
+        directory: the target, where it is one.
+
+    Raises:
+        ConfigurationError: it is another pipeline's.
+    """
+    if directory:
+        _check_target(spark, directory, checkpoint)
+    storage = Storage(spark, checkpoint)
+    wanted = dict(facts)
+    if not storage.has(IDENTITY):
+        storage.write(IDENTITY, json.dumps(wanted | {"name": name or default}))
+        return name or default
+    held = json.loads(storage.read(IDENTITY))
+    if name:
+        wanted["name"] = name
+    for word, value in wanted.items():
+        if held.get(word) != value:
+            raise ConfigurationError(
+                f"{checkpoint} is of a pipeline whose {word} is {_said(held.get(word))}, not {_said(value)}:"
+                " name another target, or --checkpoint"
+            )
+    return str(held["name"])
+
+
+def _said(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value or "not given")
+
+
+def _check_target(spark: SparkSession, target: str, checkpoint: str) -> None:
     """See that a directory is empty, or that of the pipeline whose checkpoint this is.
 
     Spark would skip the batches of a fresh checkpoint whose numbers the directory knows, which loses them.
@@ -202,7 +245,8 @@ def check_target(spark: SparkSession, target: str, checkpoint: str) -> None:
     Raises:
         ConfigurationError: it is another's.
     """
-    held = [name for name in Storage(spark, target).names() if not name.startswith(".")]
+    names = Storage(spark, target).names()
+    held = [name for name in names if not name.startswith(".") and f"{target}/{name}" != checkpoint]
     if held and not Storage(spark, checkpoint).has("metadata"):
         raise ConfigurationError(
             f"{target} is not empty and {checkpoint} is no checkpoint of it: name an empty directory, or --checkpoint"

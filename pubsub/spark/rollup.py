@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pubsub.errors import CallerError
 from pubsub.spark.arrow import SCHEMA
 from pubsub.spark.link import Link
-from pubsub.spark.pipelines import Place, Storage, begin, check_target, source
+from pubsub.spark.pipelines import Place, Storage, begin, source
 from pubsub.spark.ranges import Topics
 
 CALENDAR: Final = ("week", "month", "quarter", "year")
@@ -143,7 +143,6 @@ def to_directory(
     seconds: float, records: int,
 ) -> StreamingQuery:  # fmt: skip
     """Start a rollup whose windows go to Parquet files in `to/closed`."""
-    check_target(spark, to, checkpoint)
     counts = what.counted(source(spark, place, [topic], name, records))
     writer = counts.writeStream.format("parquet").option("path", f"{to}/closed")
     return begin(writer, name, checkpoint, once=once, seconds=seconds)

@@ -77,6 +77,9 @@ def test_an_archive_goes_on_where_it_was_and_holds_each_message_once(
     assert run("archive", "a", "b/1", "--to", str(to), "--once")["messages"] == 100
     assert run("archive", "b/1", "a", "--to", str(to), "--once")["messages"] == 0
     assert archived(session, to) == {"a": Counter(numbers(0, 2600)), "b/1": Counter(numbers(0, 500))}
+    broker.put("c", numbers(0, 30))
+    assert run("archive", "b/1", "a", "c", "--to", str(to), "--once")["messages"] == 30
+    assert archived(session, to)["c"] == Counter(numbers(0, 30))
     (row,) = session.read.parquet(str(to)).where("topic = 'a' and value = cast('7' as binary)").collect()
     assert (row.offset, row.counter, row.message_id) == (8, 8, f"{row.log}.8")
     assert {path.parent.name for path in to.glob("topic=a/*/*.parquet")} == {f"date={row.date}"}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pubsub.cli import main
 from pubsub.errors import CallerError
 from pubsub.spark import picture
 from pubsub.spark.rollup import Rollup
@@ -109,6 +110,7 @@ def test_what_cannot_be_counted_is_said(
     run: Run,  # noqa: F811
     session: Any,
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     to = tmp_path / "counts"
     words = ("rollup", "t", "--window", "1h", "--by", "kind", "--time", "at", "--to", str(to), "--once")
@@ -122,6 +124,8 @@ def test_what_cannot_be_counted_is_said(
     facts = run(*words)
     assert (facts["messages"], facts["late"]) == (1, 1)
     assert in_files(session, to / "closed")[BEGIN // HOUR * HOUR, "x"] == 1
+    assert main(["pipeline", *words, "--window", "2h", "--proxy", broker.address]) == 8
+    assert "is of a pipeline whose window is 1h, not 2h" in capsys.readouterr().err
 
 
 def windows(session: Any, what: Rollup, rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], int]:
