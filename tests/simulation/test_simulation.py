@@ -24,7 +24,8 @@ QUICK = (
     "last-get ID ignored",
     "same number for two transmissions",
     "subscription number off",
-    "answer before fsync",
+    "position not committed with what was handled",
+    "joined records end before they are cut",
     "seen set forgets",
 )
 """Breakages that a run or a few show."""
