@@ -181,12 +181,14 @@ class History:
                 )
 
     def _judge_handled(self) -> None:
-        """What a handler put happens exactly if what it handled is recorded."""
-        for put in self.puts.values():
-            if put.follows is None or put.state == EXCUSED:
-                continue
+        """What a handler put happens exactly if what it handled is recorded: by the last time that it did."""
+        following = [put for put in self.puts.values() if put.follows is not None and put.state != EXCUSED]
+        last = {put.follows: put for put in sorted(following, key=lambda put: put.index)}
+        for put in following:
+            assert put.follows is not None
             client, body = put.follows
-            put.state = ACKED if body in self.rows.get(client, set()) else ABORTED
+            handled = last[put.follows] is put and body in self.rows.get(client, set())
+            put.state = ACKED if handled else ABORTED
             if put.state == ABORTED and any(put.body in self._bodies(reading) for reading in self.readings.values()):
                 self.violate(f"{put.body} was put with {body}, which {client} has not recorded, and it arrived")
 

@@ -40,6 +40,7 @@ class Operators:
         self.world, self.random, self.history = simulation.world, simulation.random, simulation.history
         self.backups: dict[str, tuple[dict[str, bytes], dict[str, frozenset[str]], set[str]]] = {}
         self._abandoning = False
+        self._put_back: set[str] = set()
 
     def _say(self, proxy: ProxyNode, message: Message) -> None:
         """Send a request to a proxy, for itself or for a server."""
@@ -55,18 +56,12 @@ class Operators:
                 proxy.transmit(known.link, (ORIGIN_MARK + NOBODY, pack(1, 0, 1) + head))
                 return
 
-    def _until(
-        self,
-        done: Callable[[], bool],
-        then: Callable[[], None],
-        failed: Callable[[], None],
-        patience: float = PATIENCE_SECONDS,
-    ) -> None:
-        """Look again and again, for as long as patience lasts; nobody goes home over what must be finished."""
-        deadline = self.world.now + patience
+    def _until(self, done: Callable[[], bool], then: Callable[[], None], failed: Callable[[], None]) -> None:
+        """Look again and again, for as long as patience lasts."""
+        deadline = self.world.now + PATIENCE_SECONDS
 
         def look() -> None:
-            if (self.simulation.over and patience < float("inf")) or self.world.now > deadline:
+            if self.world.now > deadline:
                 failed()
             elif done():
                 then()
@@ -90,13 +85,17 @@ class Operators:
             to = self.random.choice(others)
             self._through(server, Operate("op", server.name, "move", topic, to.name, to.address))
 
-    def end_drains(self) -> None:
-        """Every server takes topics again; said until all do."""
+    def finish(self) -> None:
+        """All is to be well in the end: servers take topics again, nobody waits for what is gone."""
+        self._end_drains()
+        self._clear_up()
+
+    def _end_drains(self) -> None:
         draining = [server for server in self.simulation.servers if not server.alive or server.core.links.draining]
         for server in draining:
             self._through(server, Operate("op", server.name, "drain", stop=1))
         if draining:
-            self.world.after(LOOK_SECONDS, self.end_drains)
+            self.world.after(LOOK_SECONDS, self._end_drains)
 
     # Giving up
 
@@ -152,7 +151,7 @@ class Operators:
     def _others(self, server: ServerNode) -> list[ServerNode]:
         return [other for other in self.simulation.servers if other is not server and other.alive]
 
-    def _give_up(self, server: ServerNode, topic: str, patience: float = PATIENCE_SECONDS) -> None:
+    def _give_up(self, server: ServerNode, topic: str) -> None:
         lost = self._lost_logs(server, topic)
         if not lost:
             self._back(server)
@@ -173,14 +172,14 @@ class Operators:
                 for proxy in self.simulation.proxies
             )
 
-        tell = partial(self._tell_servers, server, topic, lost, patience)
-        self._until(known, tell, partial(self._back, server), patience)
+        tell = partial(self._tell_servers, server, topic, lost)
+        self._until(known, tell, partial(self._back, server))
 
     @staticmethod
     def _of(told: Operate, store: str, log: str, target: str = "-", action: str = "abandon") -> Operate:
         return Operate("op", target, action, told.topic, told.server, told.address, log=log, store=store)
 
-    def _tell_servers(self, server: ServerNode, topic: str, lost: set[tuple[str, str]], patience: float) -> None:
+    def _tell_servers(self, server: ServerNode, topic: str, lost: set[tuple[str, str]]) -> None:
         told = Operate("op", "-", "abandon", topic, server.name, server.address)
 
         def taken_back() -> bool:
@@ -198,7 +197,7 @@ class Operators:
             self.history.give_up(topic, self.world.now)
             self._back(server)
 
-        self._until(taken_back, done, partial(self._back, server), patience)
+        self._until(taken_back, done, partial(self._back, server))
 
     # Backups
 
@@ -241,20 +240,18 @@ class Operators:
                 # What it held then and holds now without a break is as safe as it was then.
                 safe = acknowledged if holds[topic] == held.get(topic) else frozenset()
                 self.history.give_up(topic, self.world.now, but=safe, losses=1)
-            if topic not in held:
-                self._clear_up(server, topic)
+        self._put_back.add(server.name)
 
-    def _clear_up(self, server: ServerNode, topic: str) -> None:
-        """What the copy lacks altogether may be waited for elsewhere: it is given up."""
+    def _clear_up(self) -> None:
+        """What a server waits for that another one has lost with its store is given up."""
+        for server in self.simulation.servers:
+            if server.name not in self._put_back or not server.alive:
+                continue
+            for topic in self.simulation.topics():
+                if topic not in server.core.topics and self._waits_for(server, topic):
+                    self._give_up(server, topic)
+        self.world.after(1.0, self._clear_up)
 
-        def seen() -> bool:
-            tables = [proxy.core.table.named(server.name) for proxy in self.simulation.proxies if proxy.alive]
-            return len(tables) == len(self.simulation.proxies) and all(
-                known is not None and known.complete for known in tables
-            )
-
-        def give_up() -> None:
-            if server.alive and topic not in server.core.topics:
-                self._give_up(server, topic, float("inf"))
-
-        self._until(seen, give_up, lambda: None, float("inf"))
+    def _waits_for(self, server: ServerNode, topic: str) -> bool:
+        held = [other.core.topics.get(topic) for other in self._others(server)]
+        return any(topic is not None and server.name in topic.rivals.values() for topic in held)

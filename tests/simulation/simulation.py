@@ -437,7 +437,7 @@ class Simulation:
             node.resume()
             if not node.alive:
                 node.start()
-        self.operators.end_drains()
+        self.operators.finish()
         for twin in self.twins:
             twin.node.end("over")
         for application in self.applications:
