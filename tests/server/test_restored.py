@@ -83,10 +83,10 @@ def test_nothing_of_a_store_that_cannot_be_written_is_changed(pair: Pair, monkey
     stage.close()
 
     def fail(*_: object) -> None:
-        raise OSError
+        raise OSError("no more")
 
     monkeypatch.setattr("pubsub.server.store.Store.skip_changes", fail)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="no more"):
         accept_copy(stage.settings.directory)
     stage.restart()
     assert stage.core.topics["t"].open.id == log

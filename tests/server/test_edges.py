@@ -1,0 +1,120 @@
+"""Where a join's guarantees end: clocks. Two servers apart, one of whose clocks is wrong, then joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pubsub.protocol import Subscribe, Unsubscribe
+from tests.server.stage import Stage
+from tests.server.test_moves import ADDRESS, Pair, put, take
+
+HOUR = 3600.0
+
+
+class Clocks(Pair):
+    """Servers apart, with wall clocks that differ by so much; both bound skew to five seconds."""
+
+    def __init__(self, directory: Path, ahead: float) -> None:
+        super().__init__(directory, "s1", "s2")
+        for name, seconds in (("s1", 0.0), ("s2", ahead)):
+            self[name].close()
+            stage = Stage(directory / name, id=name, advertise=ADDRESS[name], skew_seconds=5.0)
+            stage.confirms = True
+            stage.wall += seconds
+            stage.restart()
+            self.stages[name] = stage
+
+    def live(self, seconds: float) -> None:
+        for stage in self.stages.values():
+            stage.now += seconds
+
+
+@pytest.fixture
+def clocks(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Clocks]:
+    made = Clocks(tmp_path, request.param)
+    yield made
+    made.close()
+
+
+def history(clocks: Clocks) -> None:
+    """Alice puts at s1, carl at s2; bob comes to s1, eve to s2, each between two puts, ten seconds from either."""
+    s1, s2 = clocks["s1"], clocks["s2"]
+    put(s1, "alice", 10, 0, b"a1")
+    put(s2, "carl", 10, 0, b"c1")
+    clocks.live(10.0)
+    s1.ask(Subscribe("bob", "t", 5, 5))
+    s2.ask(Subscribe("eve", "t", 5, 5))
+    clocks.live(10.0)
+    put(s1, "alice", 11, 10, b"a2")
+    put(s2, "carl", 11, 10, b"c2")
+
+
+@pytest.mark.parametrize("clocks", [0.0, 3.0, -3.0], indirect=True)
+def test_within_the_bound_nothing_is_lost_and_nothing_comes_early(clocks: Clocks) -> None:
+    history(clocks)
+    clocks.merge("s2", "s1")
+    clocks.turns()
+    assert clocks.holders() == ["s1"]
+    assert sorted(take(clocks["s1"], "bob")) == [b"a2", b"c2"]
+    assert sorted(take(clocks["s1"], "eve")) == [b"a2", b"c2"]
+
+
+@pytest.mark.parametrize("clocks", [HOUR, -HOUR], indirect=True)
+def test_a_clock_wrong_by_an_hour_while_apart_breaks_what_is_told_by_stamp_and_only_that(clocks: Clocks) -> None:
+    ahead = clocks["s2"].wall > clocks["s1"].wall
+    history(clocks)
+    clocks["s1"].ask(Subscribe("dan", "t", 5, 5))
+    clocks["s2"].ask(Subscribe("dan", "t", 6, 6))
+    clocks["s2"].ask(Unsubscribe("dan", "t", 7, 6))
+    clocks.merge("s2", "s1")
+    clocks.turns()
+    stage = clocks["s1"]
+    # What each had where it subscribed comes, whatever the clocks say; so does the order of a publisher.
+    bob, eve = take(stage, "bob"), take(stage, "eve")
+    assert b"a2" in bob
+    assert b"c2" in eve
+    # From the other side: a clock ahead lets what is older come too, one behind keeps what is newer away.
+    assert [body for body in bob if body.startswith(b"c")] == ([b"c1", b"c2"] if ahead else [])
+    assert [body for body in eve if body.startswith(b"a")] == ([] if ahead else [b"a1", b"a2"])
+    # Numbers and counters know no clock: the unsubscription stays one, and repeats stay recognised.
+    assert not stage.core.topics["t"].entries["dan"].on
+    assert put(stage, "carl", 11, 10, b"c2") == "duplicate"
+    assert put(stage, "carl", 12, 11, b"c3") == "success"
+    assert take(stage, "bob", last=stage.core.topics["t"].entries["bob"].acknowledged) == [b"c3"]
+
+
+@pytest.mark.parametrize("clocks", [0.0], indirect=True)
+@pytest.mark.parametrize("jump", [HOUR, -HOUR, 30 * 24 * HOUR, -30 * 24 * HOUR])
+def test_a_wall_clock_that_jumps_while_servers_run_changes_nothing(clocks: Clocks, jump: float) -> None:
+    put(clocks["s1"], "alice", 10, 0, b"a1")
+    clocks["s2"].wall += jump  # A process reads it once, when it starts.
+    history_after = [b"a2", b"c2"]
+    put(clocks["s2"], "carl", 10, 0, b"c1")
+    clocks.live(10.0)
+    clocks["s1"].ask(Subscribe("bob", "t", 5, 5))
+    clocks.live(10.0)
+    put(clocks["s1"], "alice", 11, 10, b"a2")
+    put(clocks["s2"], "carl", 11, 10, b"c2")
+    clocks.merge("s2", "s1")
+    clocks.turns()
+    assert sorted(take(clocks["s1"], "bob")) == history_after
+
+
+@pytest.mark.parametrize("clocks", [0.0], indirect=True)
+@pytest.mark.parametrize("jump", [HOUR / 2, -HOUR, -30 * 24 * HOUR])
+def test_a_server_started_again_with_a_wrong_clock_goes_on_above_what_it_heard(clocks: Clocks, jump: float) -> None:
+    history(clocks)
+    stage = clocks["s2"]
+    highest = stage.core.stamps.last
+    stage.wall += jump
+    stage.restart()
+    stage.core.stamps.hear(clocks["s1"].core.stamps.last, stage.now)
+    put(stage, "carl", 12, 11, b"c3")
+    assert stage.core.stamps.last > max(highest, clocks["s1"].core.stamps.last)
+    clocks.merge("s2", "s1")
+    clocks.turns()
+    for who in ("bob", "eve"):
+        assert sorted(take(clocks["s1"], who)) == [b"a2", b"c2", b"c3"]
