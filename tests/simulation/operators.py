@@ -240,6 +240,8 @@ class Operators:
                 # What it held then and holds now without a break is as safe as it was then.
                 safe = acknowledged if holds[topic] == held.get(topic) else frozenset()
                 self.history.give_up(topic, self.world.now, but=safe, losses=1)
+            elif self._put_back - {server.name}:  # Who took it since may have lost it in the same way.
+                self.history.give_up(topic, self.world.now, losses=1)
         self._put_back.add(server.name)
 
     def _clear_up(self) -> None:
