@@ -31,7 +31,7 @@ from pubsub.messenger.framing import FIRST_CALLBACK, Callback, pack, unpack
 from pubsub.messenger.limits import ACK_RANGES_MAX, MessengerLimits
 from pubsub.messenger.peer import Link, Peer, Request
 from pubsub.messenger.pending import Buffer, Chance, Pending, PendingMessages
-from pubsub.messenger.seen import COUNT_BITS, INSTANCE_BITS, Sighting
+from pubsub.messenger.seen import COUNT_BITS, INSTANCE_BITS, Ranges, Sighting
 
 AnswerCallback = Callable[[Peer, Buffer, Sequence[Buffer]], object]
 """Called with (peer, contents of the first frame after the prefix, further frames)."""
@@ -115,6 +115,7 @@ class MessengerCore:
         self._acks_due: deque[tuple[float, Peer]] = deque()
         self._opened: list[Link] = []
         self._peers = 0
+        self._ranges = Ranges()
         self._sweep_at: float | None = None
 
     # Callbacks: these two may be called from any thread.
@@ -173,7 +174,7 @@ class MessengerCore:
             if self._peers >= self.limits.peers_max:
                 self.counters.refused += 1
                 return None
-            peer = link.peers[routing] = Peer(link, routing)
+            peer = link.peers[routing] = Peer(link, routing, self._ranges)
             self._peers += 1
             if self._sweep_at is None:
                 self._sweep_at = now + self.limits.idle_seconds / 4
@@ -189,6 +190,7 @@ class MessengerCore:
             self.pending.retire(pending)
         if peer.link.peers.pop(peer.routing, None) is not None:
             self._peers -= 1
+            peer.seen.forget()
 
     # Sending
 

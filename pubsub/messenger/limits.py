@@ -8,6 +8,11 @@ from typing import Final
 SEEN_RANGES_MAX: Final = 4096
 """Ranges of message IDs remembered per peer; with more gaps than that, IDs below the lowest gap are refused."""
 
+SEEN_TOTAL_MAX: Final = 1 << 20
+"""Ranges remembered of all peers of a Messenger; beyond it a peer keeps SEEN_SHARE of them."""
+
+SEEN_SHARE: Final = 16
+
 SEEN_JUMP_MAX: Final = 1 << 24
 """A message ID that is further above the highest one seen of its peer is refused."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pubsub.errors import CallerError
 from pubsub.intervals import IntervalSet
-from pubsub.messenger.seen import Seen
+from pubsub.messenger.seen import Ranges, Seen
 
 if TYPE_CHECKING:
     from pubsub.messenger.pending import Buffer, Pending
@@ -50,12 +50,12 @@ class Peer:
 
     __slots__ = ("acks", "forgotten", "heard", "link", "pending", "routing", "seen", "sent")
 
-    def __init__(self, link: Link, routing: bytes) -> None:
+    def __init__(self, link: Link, routing: bytes, ranges: Ranges | None = None) -> None:
         self.link, self.routing = link, routing
         self.heard: float | None = None
         self.forgotten = False
         self.sent = 0
-        self.seen = Seen()
+        self.seen = Seen(ranges)
         self.acks = IntervalSet()
         self.pending: dict[int, Pending] = {}
 

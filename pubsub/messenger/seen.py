@@ -13,7 +13,13 @@ from enum import Enum
 from typing import Final
 
 from pubsub.intervals import IntervalSet
-from pubsub.messenger.limits import SEEN_INSTANCES_MAX, SEEN_JUMP_MAX, SEEN_RANGES_MAX
+from pubsub.messenger.limits import (
+    SEEN_INSTANCES_MAX,
+    SEEN_JUMP_MAX,
+    SEEN_RANGES_MAX,
+    SEEN_SHARE,
+    SEEN_TOTAL_MAX,
+)
 
 COUNT_BITS: Final = 32
 INSTANCE_BITS: Final = 31
@@ -28,12 +34,26 @@ class Sighting(Enum):
     REFUSED = 3
 
 
-class Seen:
-    """The message IDs seen of one peer."""
+class Ranges:
+    """How many ranges all peers of a Messenger take together."""
 
-    __slots__ = ("_counts", "_floor", "_instance", "_others")
+    __slots__ = ("count",)
 
     def __init__(self) -> None:
+        self.count = 0
+
+
+class Seen:
+    """The message IDs seen of one peer.
+
+    Args:
+        ranges: where its ranges are counted, with those of others.
+    """
+
+    __slots__ = ("_counts", "_floor", "_instance", "_others", "_ranges")
+
+    def __init__(self, ranges: Ranges | None = None) -> None:
+        self._ranges = Ranges() if ranges is None else ranges
         self._instance = -1
         self._counts = IntervalSet()
         self._floor = 0
@@ -53,14 +73,25 @@ class Seen:
         counts = self._counts
         if count < self._floor or (counts and count >= counts.end + SEEN_JUMP_MAX):
             return Sighting.REFUSED
+        before = len(counts)
         if not counts.add(count):
             return Sighting.REPEAT
-        if len(counts) > SEEN_RANGES_MAX:
-            lows = iter(counts)
-            _, high = next(lows)
-            self._floor = next(lows)[0]
-            counts.discard(0, high)
+        now = len(counts)
+        if now != before:
+            self._ranges.count += now - before
+            while now > SEEN_RANGES_MAX or (now > SEEN_SHARE and self._ranges.count > SEEN_TOTAL_MAX):
+                lows = iter(counts)
+                _, high = next(lows)
+                self._floor = next(lows)[0]
+                counts.discard(0, high)
+                self._ranges.count -= 1
+                now -= 1
         return Sighting.FIRST
+
+    def forget(self) -> None:
+        """Nothing of this peer is wanted any more."""
+        self._ranges.count -= len(self._counts) + sum(len(counts) for counts, _ in self._others.values())
+        self._counts, self._others = IntervalSet(), {}
 
     def _turn_to(self, instance: int) -> None:
         if self._instance >= 0:
@@ -68,4 +99,5 @@ class Seen:
         self._counts, self._floor = self._others.pop(instance, (IntervalSet(), 0))
         self._instance = instance
         if len(self._others) >= SEEN_INSTANCES_MAX:
-            del self._others[next(iter(self._others))]
+            counts, _ = self._others.pop(next(iter(self._others)))
+            self._ranges.count -= len(counts)

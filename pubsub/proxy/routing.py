@@ -30,6 +30,9 @@ from pubsub.proxy.flight import Flight
 TENTATIVE_MAX: Final = 10_000
 """Assignments that no server has announced yet; at this number a new topic is answered `full`."""
 
+HOLDERS_PER_TOPIC: Final = 4
+"""Topics have so many holders on average at most: the table has room for that many times topics_max. One has one."""
+
 DEAD_MAX: Final = 100_000
 """Logs given up that are remembered."""
 
@@ -193,6 +196,7 @@ class RoutingTable:
         self.topics_max = topics_max
         self.servers: dict[str, Server] = {}
         self.links: dict[bytes, Server] = {}
+        self._holders = 0
         self.changes = RouteChanges()
         self.single: dict[str, Server] = {}
         """Topics with one holder: nearly all of them, and the only look-up that most messages need."""
@@ -311,7 +315,7 @@ class RoutingTable:
             if given_up:
                 self._drop(server, topic)
             elif server.topics.get(topic) != log:
-                if not self._fits(topic):
+                if not self._fits(topic) or (topic not in server.topics and not self._has_room_for_holders()):
                     over += 1
                     continue
                 self._hold(server, topic, log)
@@ -328,7 +332,7 @@ class RoutingTable:
         except (ValueError, IndexError):
             return
         given_up = any(dead.log == log or dead.store == store for dead in self.dead.get(topic, {}).values())
-        if given_up or not is_hex(store) or not self._fits(topic):
+        if given_up or not is_hex(store) or not self._fits(topic) or not self._has_room_for_holders():
             return
         server = self.servers.get(store)
         if server is None:
@@ -393,8 +397,12 @@ class RoutingTable:
             or len(self) + len(self.tentative) < self.topics_max
         )
 
+    def _has_room_for_holders(self) -> bool:
+        return self._holders < HOLDERS_PER_TOPIC * self.topics_max
+
     def _hold(self, server: Server, topic: str, log: str) -> None:
         if topic not in server.topics:
+            self._holders += 1
             only = self.single.pop(topic, None)
             if only is not None:
                 self.contested[topic] = sorted((only, server), key=lambda holder: (holder.id, holder.store))
@@ -411,6 +419,7 @@ class RoutingTable:
     def _drop(self, server: Server, topic: str) -> None:
         if server.topics.pop(topic, None) is None:
             return
+        self._holders -= 1
         self.changes.holders[topic, server.store] = None
         if self.single.get(topic) is server:
             del self.single[topic]

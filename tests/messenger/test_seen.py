@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.messenger.limits import SEEN_INSTANCES_MAX, SEEN_JUMP_MAX, SEEN_RANGES_MAX
-from pubsub.messenger.seen import COUNT_BITS, Seen, Sighting
+from pubsub.messenger import seen as seen_module
+from pubsub.messenger.limits import SEEN_INSTANCES_MAX, SEEN_JUMP_MAX, SEEN_RANGES_MAX, SEEN_SHARE
+from pubsub.messenger.seen import COUNT_BITS, Ranges, Seen, Sighting
 
 FIRST, REPEAT, REFUSED = Sighting
 
@@ -88,3 +89,31 @@ def test_a_million_ids_nearly_in_order_cost_a_few_ranges():
         assert seen.see(window[place]) is FIRST
         window[place] = following
     assert len(seen._counts) < 100
+
+
+def test_gaps_of_all_peers_together_are_limited_and_each_keeps_its_share(monkeypatch):
+    monkeypatch.setattr(seen_module, "SEEN_TOTAL_MAX", 100)
+    ranges = Ranges()
+    peers = [Seen(ranges) for _ in range(20)]
+    for count in range(0, 400, 2):
+        for peer in peers:
+            assert peer.see(count) is Sighting.FIRST
+            assert ranges.count <= 100 + len(peers) * SEEN_SHARE
+    for peer in peers:
+        assert peer.see(398) is Sighting.REPEAT
+        assert peer.see(398 - 2 * (SEEN_SHARE - 2)) is Sighting.REPEAT
+        assert peer.see(1) is Sighting.REFUSED
+    for peer in peers:
+        peer.forget()
+    assert ranges.count == 0
+
+
+def test_ranges_of_messengers_that_were_before_are_counted_and_forgotten():
+    ranges = Ranges()
+    peer = Seen(ranges)
+    for instance in range(3 * SEEN_INSTANCES_MAX):
+        for count in (1, 3, 5):
+            peer.see(instance << 32 | count)
+        assert ranges.count <= 3 * (SEEN_INSTANCES_MAX + 1)
+    peer.forget()
+    assert ranges.count == 0

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pubsub.messenger.framing import pack
 from pubsub.protocol import Get, Heartbeat, Outcome, Periodic, Put, Report, Status, Subscribe, Whole, encode
+from pubsub.proxy.routing import HOLDERS_PER_TOPIC
 from tests.proxy.stage import Stage, log_id
 
 MESSAGES = (
@@ -95,3 +96,15 @@ def test_a_flood_of_new_topics_stops_at_the_limit() -> None:
     answers = [stage.subscribe(f"t{k}") for k in range(200)]
     assert answers.count("-> s1") == 100
     assert answers[-1] == "full topics_max_is_reached"
+
+
+def test_servers_that_all_announce_the_same_topics_take_no_more_room_than_there_is() -> None:
+    stage = Stage(topics_max=50, servers_max=40)
+    names = {f"t{k}": "x" for k in range(50)}
+    outcomes = [answer.outcome for k in range(40) if (answer := stage.announce(f"s{k}", names)) is not None]
+    held = [len(server.topics) for server in stage.core.table.servers.values()]
+    assert held == [50] * HOLDERS_PER_TOPIC + [0] * (40 - HOLDERS_PER_TOPIC)
+    assert outcomes == [Outcome.SUCCESS] * HOLDERS_PER_TOPIC + [Outcome.FULL] * (40 - HOLDERS_PER_TOPIC)
+    stage.announce("s0", {}, change=2)
+    stage.announce("s39", names, change=2)
+    assert len(stage.core.table.named("s39").topics) == 50
