@@ -110,6 +110,8 @@ def _split(fate: Fate, random: Random) -> None:
     fate.seconds, fate.think = random.choice((4.0, 7.0)), 0.1
     fate.loss = min(fate.loss, 0.001)
     fate.faults = {fault: rate for fault, rate in fate.faults.items() if random.random() < 0.5}
-    fate.faults.update({"churn": 0.4, "detour": random.choice((0.5, 2.0)), "client power": random.choice((0.0, 1.0))})
+    fate.faults.update(
+        {"churn": 0.4, "detour": random.choice((0.5, 2.0)), "client power": random.choice((0.0, 1.0, 1.0))}
+    )
     if not fate.faults["client power"]:
         del fate.faults["client power"]

@@ -294,14 +294,6 @@ def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, receiving, "chunk", chunk)
 
 
-@mutant("tombstones forgotten")
-def _(stack: contextlib.ExitStack) -> None:
-    def joined(self: Any, topic: Any, log: str) -> bool:
-        return topic is not None and (log in topic.logs or log in topic.absorbed)
-
-    _replace(stack, pubsub.server.moves.Moves, "_joined", joined)
-
-
 @mutant("`skip` ignored in a leg")
 def _(stack: contextlib.ExitStack) -> None:
     join = pubsub.server.join._Skips

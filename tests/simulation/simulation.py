@@ -338,13 +338,43 @@ class Simulation:
         if not proxy.alive or not proxy.core.table.single:
             return
         topic = self.random.choice(sorted(proxy.core.table.single))
-        giver = proxy.core.table.single[topic].id
-        receiver = self.random.choice([server for server in self.servers if server.name != giver])
-        self.world.note(f"{proxy.name} has {giver} give {topic} to {receiver.name}")
-        proxy.merge(giver, topic, receiver.address)
-        if self.random.random() < 0.3:  # Somebody dies in the middle of it.
-            victim = self.random.choice([receiver, self.server(giver)])
+        giver = self.server(proxy.core.table.single[topic].id)
+        receiver = self.random.choice([server for server in self.servers if server is not giver])
+        self._give(proxy, giver, receiver, topic)
+        chance = self.random.random()
+        if chance < 0.3:  # Somebody dies in the middle of it.
+            victim = self.random.choice([receiver, giver])
             self.world.after(self.random.choice((0.005, 0.05)) * self.random.random(), self._kill_now, victim)
+        elif chance < 0.5:  # Some step of it is lost.
+            when = self.random.choice((0.02, 0.1, 0.3)) * self.random.random()
+            self.world.after(when, self.world.network.cut, giver.name, receiver.name, 0.3 + self.random.random())
+        elif chance < 0.8 and giver.alive and topic in giver.core.topics:
+            self._watch(proxy, giver, receiver, topic, giver.core.topics[topic].open.id, 400)
+
+    def _give(self, proxy: ProxyNode, giver: ServerNode, receiver: ServerNode, topic: str) -> None:
+        self.world.note(f"{proxy.name} has {giver.name} give {topic} to {receiver.name}")
+        proxy.merge(giver.name, topic, receiver.address)
+
+    def _watch(
+        self, proxy: ProxyNode, giver: ServerNode, receiver: ServerNode, topic: str, log: str, looks: int
+    ) -> None:
+        """Strike when the receiver has joined a log: until the giver knows of it everything is there twice."""
+        if self.over or not giver.alive or not receiver.alive or not looks:
+            return
+        held = receiver.core.topics.get(topic)
+        if held is None or log not in held.logs:
+            self.world.after(0.002, self._watch, proxy, giver, receiver, topic, log, looks - 1)
+            return
+        how = self.random.choice(("kill the giver", "kill the receiver", "go on"))
+        self.world.note(f"{receiver.name} has joined {topic} of {giver.name}: {how}")
+        if how == "kill the giver":
+            self._kill_now(giver)
+        elif how == "kill the receiver":
+            self._kill_now(receiver)
+        else:  # The giver is not told, and the receiver has given the topic on before the giver asks again.
+            self.world.network.cut(receiver.name, giver.name, 0.5 + 2.0 * self.random.random())
+            others = [server for server in self.servers if server not in {giver, receiver}]
+            self._give(proxy, receiver, self.random.choice(others or [giver]), topic)
 
     def _drain(self) -> None:
         self.operators.drain()

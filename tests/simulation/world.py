@@ -313,7 +313,7 @@ class Network:
             when = max(when, last + 1e-7)
         world.at(when, arrive, link, frames)
         if fate.duplicate and chance() < fate.duplicate and b"SUBSCRIBE " not in frames[-1][:40]:
-            world.at(when + chance() * 0.5, arrive, link, frames)
+            world.at(when + chance() * world.random.choice((0.5, 0.5, 4.0)), arrive, link, frames)
         return when if fifo else last
 
     def _at_router(self, link: Link, frames: tuple[bytes, ...]) -> None:
