@@ -14,6 +14,7 @@ from zlib import crc32
 
 import zmq
 
+from pubsub.cli.reports import gather
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer
 from pubsub.protocol import Message, Outcome, Status, decode, encode
@@ -121,8 +122,13 @@ class Town:
         return self.owner if port == "other servers" else "-"
 
     def counters(self, target: str) -> dict[str, int]:
-        """What a server or the proxy (`-`) has counted."""
-        return dict(until(lambda: self.cluster.report(target), f"{target} reports")["counters"])
+        """What a server or the proxy (`-`) has counted, as `pubsub status --json` shows it."""
+        return dict(until(lambda: self._report(target), f"{target} reports")["counters"])
+
+    def _report(self, target: str) -> dict[str, Any]:
+        found = gather(self.cluster.addresses, 20.0)
+        parts = found["proxies"] if target == "-" else [one for one in found["servers"] if one["id"] == target]
+        return next((part["report"] for part in parts if part["answered"]), {})
 
     def counted(self, target: str, name: str, before: dict[str, int], least: int = 1) -> None:
         """It has been counted so many times more often than `before`; a report may be as old as a moment."""
