@@ -9,7 +9,9 @@ is simulated and what is checked.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -77,7 +79,8 @@ def explore(first: int, runs: int | None, minutes: float | None, workers: int) -
     busy = 0.0
     counters: Counter[str] = Counter()
     upcoming = batches(first, runs, end)
-    with ProcessPoolExecutor(workers) as pool:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with ProcessPoolExecutor(workers) as pool, contextlib.suppress(KeyboardInterrupt):
         waiting = {pool.submit(simulate_batch, *batch) for _, batch in zip(range(workers * 2), upcoming, strict=False)}
         while waiting:
             ready = next(as_completed(waiting))
