@@ -24,6 +24,9 @@ from pubsub.client.tries import Tries
 from pubsub.errors import PubsubError, TooLarge
 from pubsub.protocol import Outcome, Status, encode_batch
 
+UNSURE: Final = -1
+"""In place of a power cut: below all of them."""
+
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Bytes of batches in flight per topic; one batch is always allowed."""
 
@@ -76,7 +79,8 @@ class Chain:
     Attributes:
         previous: the last counter that was not discarded: the `previous` of the next row.
         finished: the last counter of the newest row that is done.
-        cleared: the power cut up to which a put marked `whole` has succeeded.
+        cleared: the power cut up to which a put marked `whole` has succeeded; UNSURE: the next one is to be marked.
+        loaded: the last counter that an earlier life of the client left: rows up to there may be done for all we know.
         log: the log that has all that is done, of those that answered; avoid: one whose holder could not serve us.
         size: bytes of the rows.
         sent: how many rows from the front are in flight.
@@ -88,7 +92,7 @@ class Chain:
     def __init__(self, topic: str, tries: Tries, window: int) -> None:
         self.topic, self.tries, self._window = topic, tries, window
         self.rows: deque[Row] = deque()
-        self.previous = self.finished = self.cleared = 0
+        self.previous = self.finished = self.cleared = self.loaded = 0
         self.log = self.avoid = ""
         self.size = self.sent = self._flying = self.generation = 0
         self._allowed = window
@@ -291,6 +295,15 @@ class Draft:
         ]
 
 
+def _cleared(chain: Chain) -> int:
+    """What is known of a chain of which all rows are discarded.
+
+    An acknowledged row leaves the store a little later. One that an earlier life left may be such a row, and then what
+    is put next must not go where that is not: or a join would take it for known there.
+    """
+    return UNSURE if chain.rows[0].counter <= chain.loaded else chain.cleared
+
+
 class Outbox:
     """All chains of a client.
 
@@ -337,7 +350,7 @@ class Outbox:
             chain = self.chain(topic)
             row = Row(topic, counter, previous, count, whole, checksum, None, size)
             chain.add(row)
-            chain.previous = max(chain.previous, row.last)
+            chain.previous = chain.loaded = max(chain.previous, row.last)
             self.bytes += size
 
     def accept(self, draft: Draft, *, held: bool = False) -> None:
@@ -396,11 +409,12 @@ class Outbox:
         if not rows:
             return [], []
         removed = RowsRemoved([row.counter for row in rows])
-        return [*self.removals(), removed, ChainMoved(topic, rows[0].previous, chain.cleared, chain.log)], rows
+        return [*self.removals(), removed, ChainMoved(topic, rows[0].previous, _cleared(chain), chain.log)], rows
 
     def discarded(self, topic: str) -> None:
         """The commit of `discard` succeeded."""
         chain = self.chain(topic)
+        chain.cleared = _cleared(chain)
         chain.previous = chain.finished = chain.rows[0].previous
         for row in chain.rows:
             row.state, row.body = DISCARDED, None

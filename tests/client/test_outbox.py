@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pubsub.client.changes import ChainMoved, RowAdded, RowsRemoved, RowUnchained
 from pubsub.client.numbers import EPOCH_SECONDS, Numbers
-from pubsub.client.outbox import DISCARDED, DONE, WINDOW_BYTES, Chain, Draft, Outbox, Row
+from pubsub.client.outbox import DISCARDED, DONE, UNSURE, WINDOW_BYTES, Chain, Draft, Outbox, Row
 from pubsub.client.tries import Tries
 from pubsub.errors import TooLarge
 from pubsub.protocol import Outcome, Status, decode_batch
@@ -450,3 +450,24 @@ def test_a_late_answer_of_a_log_that_lacks_what_is_done_does_not_make_it_ours() 
     assert chain.log == LOG
     outbox.answered(chain, status(Outcome.SUCCESS, third.last, log=OTHER), chain.generation, 1, 0.03)
     assert chain.log == OTHER
+
+
+def test_what_is_put_after_rows_of_an_earlier_life_were_discarded_goes_only_where_these_may_be() -> None:
+    first = make()
+    rows = put(first, 1, 1)
+    again = make(stored=2_000)
+    again.load([], [(row.counter, "t", row.previous, row.count, row.whole, row.checksum, row.size) for row in rows])
+    changes, _ = again.discard("t")
+    assert changes[-1] == ChainMoved("t", 0, UNSURE, ""), "the first row may have been acknowledged"
+    again.discarded("t")
+    (third,) = put(again, 1)
+    assert (third.previous, third.whole) == (0, 1)
+    chain = again.wake("t", 30.0, 0)
+    chain.sendable(0.0)
+    again.answered(chain, status(Outcome.SUCCESS, third.last), chain.generation, 0, 0.1)
+    (fourth,) = put(again, 1)
+    assert fourth.whole == 0
+    again.discard("t")
+    again.discarded("t")
+    (fifth,) = put(again, 1)
+    assert (fifth.previous, fifth.whole) == (third.last, 0), "what this life has not heard of is not done"
