@@ -264,7 +264,8 @@ class ServerCore:
             self.disputes.told(name, value, now)
 
     def _is_disputed(self, topic: str) -> bool:
-        return self.disputes.is_open(topic) or self.quarantine.holds(topic)
+        # What we gave away ourselves is not whole because a proxy has not heard to whom.
+        return self.disputes.is_open(topic) or self.quarantine.holds(topic) or topic in self._given
 
     # Puts
 

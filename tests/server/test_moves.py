@@ -359,3 +359,20 @@ def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: P
     pair.turns(60)
     assert pair.holders() == ["s1"]
     assert take(pair["s1"], "bob") == [b"alice1", b"alice2", b"carl1", b"carl2"]
+
+
+def test_who_asks_a_giver_for_what_it_just_gave_is_not_told_that_it_is_gone(pair: Pair) -> None:
+    split(pair)
+    giver = pair["s2"]
+    log = giver.core.topics["t"].open.id
+    pair.merge("s2", "s1")
+    giver.confirms = False  # The proxies have not heard yet, and know of no other holder.
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    get = Get("eve", "t", (log, 1), 5, 5, records_max=10)
+    assert giver.ask(get).outcome is Outcome.UNKNOWN
+    late = message("carl", 12, 11, b"x")
+    late.log = log
+    assert giver.ask(late).outcome is Outcome.GAP
+    giver.restart()
+    assert giver.ask(get).outcome is Outcome.UNKNOWN
