@@ -358,7 +358,9 @@ class Application:
         if not on or reading.asked is None or not was:
             reading.confirmed = None
             if on:
-                reading.asked = self.world.now
+                # What is renewed is subscribed already, from whenever the client has made it anew.
+                already = self.node.calls.subscriptions().get(topic, {}).get("on")
+                reading.asked = 0.0 if already else self.world.now
         reading.wanted = on
         self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
 
