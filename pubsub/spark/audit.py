@@ -73,32 +73,28 @@ _EPOCHS: Final = """
     LEFT JOIN $opens AS d ON d.client = told.client AND d.session = told.drained.session
 """
 
-_DELIVERIES: Final = """
-    SELECT client, topic, publisher, counter, session, n, at, concat(log, '.', `offset` + counter - first) AS id,
-        epoch, state, result
-    FROM $timeline LATERAL VIEW explode(sequence(first, last)) AS counter WHERE kind = 'delivery'
-"""
-
-# When each put began and was acknowledged; `there`: when it certainly was on a server.
-_PUTS: Final = """
-    WITH told AS (
-        SELECT topic, publisher, counter, result, at, host
-        FROM (SELECT l.*, o.boot AS host FROM $lines AS l LEFT JOIN $opens AS o USING (client, session)
-            WHERE kind = 'put' AND result IN ('begun', 'unfinished', 'acknowledged', 'discarded'))
-        LATERAL VIEW explode(sequence(first, last)) AS counter
-    ), put AS (
-        SELECT topic, publisher, counter,
+# What is known of each message: when it began and was acknowledged, since when it certainly was on a server (`there`),
+# and who got it.
+_MESSAGES: Final = """
+    WITH said AS (
+        SELECT topic, publisher, first, last, result, at, host, NULL AS got
+        FROM $lines LEFT JOIN (SELECT client, session, boot AS host FROM $opens) USING (client, session)
+        WHERE kind = 'put' AND result IN ('begun', 'unfinished', 'acknowledged', 'discarded')
+        UNION ALL
+        SELECT topic, publisher, first, last, '', at, NULL, named_struct('client', client, 'session', session, 'n', n,
+            'epoch', epoch, 'log', log, 'shift', `offset` - first)
+        FROM $timeline WHERE kind = 'delivery'
+    ), message AS (
+        SELECT topic, publisher, counter, bool_or(result <> '') AS put,
             min(IF(result = 'begun', named_struct('at', at, 'host', host), NULL)) AS began,
             min(IF(result = 'acknowledged', named_struct('at', at, 'host', host), NULL)) AS acknowledged,
-            bool_or(result = 'discarded') AS discarded
-        FROM told GROUP BY topic, publisher, counter
-    ), seen AS (
-        SELECT topic, publisher, counter, min(at) AS at FROM $deliveries GROUP BY topic, publisher, counter
+            bool_or(result = 'discarded') AS discarded, min(IF(result = '', at, NULL)) AS seen, collect_list(got) AS got
+        FROM said LATERAL VIEW explode(sequence(first, last)) each AS counter GROUP BY topic, publisher, counter
     )
-    SELECT topic, publisher, counter, coalesce(began.at, 0) AS began, began.host AS host,
+    SELECT topic, publisher, counter, put, coalesce(began.at, 0) AS began, began.host AS host,
         acknowledged.at AS acknowledged, acknowledged.host AS acknowledged_host, discarded,
-        coalesce(acknowledged.at, seen.at) AS there
-    FROM put LEFT JOIN seen USING (topic, publisher, counter)
+        IF(put, coalesce(acknowledged.at, seen), NULL) AS there, got
+    FROM message
 """
 
 # Counters (above, upto] that a record lacks, as the client's state says.
@@ -122,31 +118,27 @@ _PUT_HOLES: Final = """
 # What was put for a subscriber and did not come: `due`, or not yet; `recorded`, or where its record has a hole.
 _MISSING: Final = """
     WITH eligible AS (
-        SELECT e.client, p.topic, p.publisher, p.counter, p.acknowledged IS NOT NULL AS acknowledged,
-            coalesce(p.there + IF(p.acknowledged_host <=> e.drained_boot AND e.drained_boot <> '', 0, :skew)
-                < e.drained, false) AS due, false AS between
-        FROM $puts AS p JOIN $epochs AS e
-            ON p.topic = e.topic AND p.began > e.answered + IF(p.host <=> e.boot AND e.boot <> '', 0, :skew)
-        WHERE p.there IS NOT NULL AND e.open
+        SELECT /*+ BROADCAST(e) */ e.client, m.topic, publisher, counter, acknowledged,
+            coalesce(there + IF(acknowledged_host <=> drained_boot AND drained_boot <> '', 0, :skew) < drained, false)
+                AS due, false AS between
+        FROM $messages AS m JOIN $epochs AS e
+            ON m.topic = e.topic AND began > answered + IF(host <=> boot AND boot <> '', 0, :skew)
+        WHERE there IS NOT NULL AND open AND NOT exists(got, one -> one.client = e.client)
     ), bounds AS (
         SELECT client, topic, publisher, epoch, min(first) AS lowest, max(last) AS highest
         FROM $timeline WHERE kind = 'delivery' GROUP BY client, topic, publisher, epoch
     ), passed AS (
-        SELECT b.client, p.topic, p.publisher, p.counter, p.acknowledged IS NOT NULL AS acknowledged,
-            true AS due, true AS between
-        FROM $puts AS p JOIN bounds AS b ON p.topic = b.topic AND p.publisher = b.publisher
-            AND p.counter > b.lowest AND p.counter < b.highest
-        WHERE p.there IS NOT NULL
-    ), missing AS (
-        SELECT * FROM (SELECT * FROM eligible UNION ALL SELECT * FROM passed) AS wanted
-        LEFT ANTI JOIN $deliveries USING (client, topic, publisher, counter)
+        SELECT /*+ BROADCAST(b) */ b.client, m.topic, m.publisher, counter, acknowledged, true AS due, true AS between
+        FROM $messages AS m JOIN bounds AS b
+            ON m.topic = b.topic AND m.publisher = b.publisher AND counter > lowest AND counter < highest
+        WHERE there IS NOT NULL AND NOT exists(got, one -> one.client = b.client)
     )
-    SELECT m.client, m.topic, m.publisher, m.counter, max(m.acknowledged) AS acknowledged, max(m.due) AS due,
-        max(m.between) AS between, max(h.upto) IS NULL AS recorded
-    FROM missing AS m LEFT JOIN $taken_holes AS h
-        ON h.client = m.client AND h.topic = m.topic AND h.publisher = m.publisher
-        AND m.counter > h.above AND m.counter <= h.upto
-    GROUP BY m.client, m.topic, m.publisher, m.counter
+    SELECT m.client, m.topic, m.publisher, counter, max(acknowledged) IS NOT NULL AS acknowledged, max(due) AS due,
+        max(between) AS between, max(upto) IS NULL AS recorded
+    FROM (SELECT * FROM eligible UNION ALL SELECT * FROM passed) AS m LEFT JOIN $taken_holes AS h
+        ON h.client = m.client AND h.topic = m.topic AND h.publisher = m.publisher AND counter > above
+        AND counter <= upto
+    GROUP BY m.client, m.topic, m.publisher, counter
 """
 
 # Deliveries that no record of a put explains; `recorded`: the publisher's record has no hole there.
@@ -154,21 +146,24 @@ _FOREIGN: Final = """
     WITH known AS (
         SELECT DISTINCT publisher FROM $lines WHERE kind IN ('put', 'put_before', 'open', 'renewed')
     ), foreign AS (
-        SELECT client, topic, publisher, counter, min(id) AS id FROM $deliveries
-        LEFT ANTI JOIN $puts USING (topic, publisher, counter) GROUP BY client, topic, publisher, counter
+        SELECT client, topic, publisher, counter, min(concat(log, '.', shift + counter)) AS id
+        FROM $messages LATERAL VIEW inline(got) one WHERE NOT put GROUP BY client, topic, publisher, counter
     )
-    SELECT f.client, f.topic, f.publisher, f.counter, f.id, max(h.upto) IS NULL AS recorded,
+    SELECT f.client, f.topic, f.publisher, counter, id, max(upto) IS NULL AS recorded,
         max(known.publisher) IS NOT NULL AS known
     FROM foreign AS f LEFT JOIN known ON known.publisher = f.publisher
     LEFT JOIN $put_holes AS h
-        ON h.topic = f.topic AND h.publisher = f.publisher AND f.counter > h.above AND f.counter <= h.upto
-    GROUP BY f.client, f.topic, f.publisher, f.counter, f.id
+        ON h.topic = f.topic AND h.publisher = f.publisher AND counter > above
+        AND counter <= upto
+    GROUP BY f.client, f.topic, f.publisher, counter, id
 """
 
 _DOUBLED: Final = """
     SELECT 'doubled' AS kind, client, topic, publisher, counter, max_by(id, struct(session, n)) AS id,
         concat('it came ', count(*), ' times, first as ', min_by(id, struct(session, n))) AS reason
-    FROM $deliveries GROUP BY client, topic, publisher, counter HAVING count(*) > 1
+    FROM (SELECT *, concat(log, '.', shift + counter) AS id FROM $messages LATERAL VIEW inline(got) one
+        WHERE size(got) > size(array_distinct(got.client)))
+    GROUP BY client, topic, publisher, counter HAVING count(*) > 1
 """
 
 # Lines that begin below what came before, message by message; a message that had come before is doubled instead.
@@ -181,7 +176,7 @@ _REORDERED: Final = """
         ) WHERE first < newest
     ), single AS (
         SELECT client, topic, publisher, counter, concat(log, '.', `offset` + counter - first) AS id, newest
-        FROM late LATERAL VIEW explode(sequence(first, last)) AS counter WHERE counter < newest
+        FROM late LATERAL VIEW explode(sequence(first, last)) each AS counter WHERE counter < newest
     )
     SELECT 'reordered' AS kind, client, topic, publisher, counter, id,
         concat('it came after counter ', newest) AS reason
@@ -198,12 +193,14 @@ _FLAWS: Final = """
     UNION ALL SELECT 'unexplained', client, topic, publisher, counter, id,
         IF(known, 'its publisher''s record does not have it', 'its publisher has no record')
     FROM $foreign WHERE recorded AND (known OR NOT :partial)
-    UNION ALL SELECT 'unexplained', client, topic, publisher, counter, id, 'it came after the unsubscribe was answered'
-    FROM $deliveries WHERE state IN ('answered false', 'known false')
-    UNION ALL SELECT 'unexplained', client, topic, publisher, counter, id,
-        'it was acknowledged before the subscription was asked for'
-    FROM $deliveries JOIN $epochs USING (client, topic, epoch) JOIN $puts AS p USING (topic, publisher, counter)
-    WHERE p.acknowledged + :skew < asked
+    UNION ALL SELECT 'unexplained', client, topic, publisher, counter, concat(log, '.', `offset` + counter - first),
+        'it came after the unsubscribe was answered'
+    FROM $timeline LATERAL VIEW explode(sequence(first, last)) each AS counter
+    WHERE kind = 'delivery' AND state IN ('answered false', 'known false')
+    UNION ALL SELECT /*+ BROADCAST(e) */ 'unexplained', e.client, e.topic, publisher, counter,
+        concat(log, '.', shift + counter), 'it was acknowledged before the subscription was asked for'
+    FROM (SELECT * FROM $messages LATERAL VIEW inline(got) one WHERE acknowledged IS NOT NULL) AS m JOIN $epochs AS e
+        ON e.client = m.client AND e.topic = m.topic AND e.epoch = m.epoch AND acknowledged + :skew < asked
 """
 
 _COUNTS: Final = """
@@ -211,16 +208,22 @@ _COUNTS: Final = """
     (SELECT count(n) AS lines, count_if(damaged) AS damaged_lines FROM $raw),
     (SELECT count(DISTINCT client) AS clients, count_if(kind = 'open') AS sessions,
         coalesce(sum(IF(kind = 'gap' AND topic IS NULL, count, 0)), 0) AS lines_missing,
-        count_if(kind = 'loss') AS losses_told FROM $lines),
-    (SELECT count(*) AS put, count(acknowledged) AS acknowledged,
+        count_if(kind = 'loss') AS losses_told,
+        coalesce(sum(IF(kind = 'delivery', count, 0)), 0) AS delivered,
+        coalesce(sum(IF(kind = 'delivery' AND result = 'dead_letter', count, 0)), 0) AS dead_letters FROM $lines),
+    (SELECT count_if(put) AS put, count(acknowledged) AS acknowledged,
         count_if(acknowledged IS NULL AND discarded) AS discarded,
-        count_if(acknowledged IS NULL AND NOT discarded) AS in_doubt FROM $puts),
-    (SELECT count(*) AS delivered, count_if(result = 'dead_letter') AS dead_letters FROM $deliveries),
+        count_if(put AND acknowledged IS NULL AND NOT discarded) AS in_doubt FROM $messages),
     (SELECT count_if(recorded AND NOT due) AS not_due, count_if(NOT recorded) AS unrecorded_gets FROM $missing),
     (SELECT count_if(NOT recorded) AS unrecorded_puts FROM $foreign),
     (SELECT count_if(kind = 'lost') AS lost, count_if(kind = 'doubled') AS doubled,
         count_if(kind = 'reordered') AS reordered, count_if(kind = 'unexplained') AS unexplained FROM $flaws)
 """
+
+ORDER: Final = (
+    "lines", "damaged_lines", "lines_missing", "clients", "sessions", "put", "acknowledged", "discarded", "in_doubt",
+    "delivered", "dead_letters", "losses_told", "not_due", "unrecorded", *KINDS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +274,11 @@ class Audit:
         self._prefix = f"audit_{uuid4().hex}_"
         self._views: list[str] = []
         self._name("raw", _read(spark, records), keep=True)
-        # A record that was named twice, and one whose Parquet and lines are both there, counts once.
-        self._name("lines", self._sql(_LINES).dropDuplicates(["client", "session", "n"]), keep=True)
+        self._name("lines", self._once(self._sql(_LINES)))
         self._name("opens", self._sql(_OPENS))
         self._name("timeline", self._sql(_TIMELINE), keep=True)
         self._name("epochs", self._sql(_EPOCHS), keep=True)
-        self._name("deliveries", self._sql(_DELIVERIES), keep=True)
-        self._name("puts", self._sql(_PUTS), keep=True)
+        self._name("messages", self._sql(_MESSAGES), keep=True)
         self._name("taken_holes", self._sql(_TAKEN_HOLES))
         self._name("put_holes", self._sql(_PUT_HOLES))
         self._name("missing", self._sql(_MISSING), keep=True)
@@ -291,6 +292,12 @@ class Audit:
             frame = self._checkpoint(frame)
         frame.createOrReplaceTempView(self._prefix + name)
         self._views.append(self._prefix + name)
+
+    def _once(self, lines: DataFrame) -> DataFrame:
+        """Each line once: a record may have been named twice, and one in Parquet may still be there as lines."""
+        key = ["client", "session", "n"]
+        twice = lines.groupBy(*key).count().where("count > 1")
+        return lines.dropDuplicates(key) if twice.head(1) else lines
 
     def _checkpoint(self, frame: DataFrame) -> DataFrame:
         """The same, computed once; its plan ends there, else each query would plan all before it many times over.
@@ -314,10 +321,7 @@ class Audit:
     def counts(self) -> dict[str, int]:
         """How many of what; the last four are the flaws."""
         (row,) = self._sql(_COUNTS).collect()
-        found = {name: int(value) for name, value in row.asDict().items() if not name.startswith("unrecorded_")}
-        return {name: value for name, value in found.items() if name not in KINDS} | {
-            kind: found[kind] for kind in KINDS
-        }
+        return {name: int(row[name]) for name in ORDER}
 
     def close(self) -> None:
         """Forget it; what was computed for it goes when nothing refers to it any more."""
