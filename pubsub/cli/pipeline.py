@@ -71,16 +71,23 @@ def archive(
 
     It begins with what is stored, and from then on the service keeps for it what it has not archived yet.
     """
-    place = where(proxies, proxies_file, config, timeout)
+    place, settings = where(proxies, proxies_file, config, timeout), spark_settings(master, conf)
     from pubsub.spark import archive as archiving
     from pubsub.spark import pipelines
+    from pubsub.spark.storage import is_local
 
     target = pipelines.whole_path(to)
     default = pipelines.default_name("archive", target)
     pipelines.check_names(topics, name or default)
     checkpoint = pipelines.whole_path(checkpoint) if checkpoint else f"{target}/_checkpoint"
-    with session(master, conf) as spark, progress("archive") as tell, stopping() as stop:
-        name = pipelines.identify(spark, checkpoint, name, default, {"pipeline": "archive"}, target)
+    local = is_local(checkpoint) and is_local(target)
+    whose = {"pipeline": "archive"}
+    if local:
+        name = pipelines.identify(None, checkpoint, name, default, whose, target)
+        pipelines.hold(place, topics, name)
+    with session(master, settings) as spark, progress("archive") as tell, stopping() as stop:
+        if not local:
+            name = pipelines.identify(spark, checkpoint, name, default, whose, target)
         query = archiving.archive(
             spark, place, topics, target, name=name, checkpoint=checkpoint, once=once, seconds=every, records=batch
         )
@@ -110,7 +117,7 @@ def replay(
 
     Run again, it puts what the archive got since; with another --checkpoint it puts everything again.
     """
-    place = where(proxies, proxies_file, config, timeout)
+    place, settings = where(proxies, proxies_file, config, timeout), spark_settings(master, conf)
     from pubsub.protocol.names import check_topic, file_name
     from pubsub.spark import pipelines
     from pubsub.spark import replay as replaying
@@ -118,7 +125,7 @@ def replay(
     check_topic(to)
     source = pipelines.whole_path(directory)
     checkpoint = pipelines.whole_path(checkpoint) if checkpoint else f"{source}/_replay/{file_name(to)}"
-    with session(master, conf) as spark, progress("replay") as tell, stopping() as stop:
+    with session(master, settings) as spark, progress("replay") as tell, stopping() as stop:
         totals = replaying.replay(
             spark, place, source, to, topics=topics or (), checkpoint=checkpoint, tell=tell, stop=stop
         )
@@ -156,9 +163,10 @@ def rollup(
     In a directory, `closed` has those, and `open` what is not over yet, as the last run left it. A number is a time in
     seconds since 1970, milliseconds from 1e11 on, microseconds from 1e14 on; a text is a date.
     """
-    place = where(proxies, proxies_file, config, timeout)
+    place, settings = where(proxies, proxies_file, config, timeout), spark_settings(master, conf)
     from pubsub.spark import pipelines
     from pubsub.spark import rollup as rolling
+    from pubsub.spark.storage import is_local
 
     what = rolling.Rollup(window=window, by=tuple(by or ()), time=at, late=watermark)
     in_files = "/" in to
@@ -169,11 +177,17 @@ def rollup(
         _can_plot(plot)
     checkpoint = _checkpoint(checkpoint, target if in_files else "", name or default, master)
     whose = {"pipeline": "rollup", "topic": topic, "window": window, "by": list(what.by), "time": at}
-    with session(master, conf) as spark, progress("rollup") as tell, stopping() as stop:
-        name = pipelines.identify(spark, checkpoint, name, default, whose, target if in_files else "")
+    directory = target if in_files else ""
+    local = is_local(checkpoint) and is_local(directory)
+    if local:
+        name = pipelines.identify(None, checkpoint, name, default, whose, directory)
+        pipelines.hold(place, [topic], name)
+    with session(master, settings) as spark, progress("rollup") as tell, stopping() as stop:
+        if not local:
+            name = pipelines.identify(spark, checkpoint, name, default, whose, directory)
         picture = f"{name}.plot"[-64:]
         if plot and not in_files:
-            rolling.keep(place, to, picture)
+            pipelines.hold(place, [to], picture)
         start = rolling.to_directory if in_files else rolling.to_topic
         query = start(
             spark, place, topic, target, what, name=name, checkpoint=checkpoint, once=once, seconds=every, records=batch
@@ -230,7 +244,7 @@ def audit(
     _check_installed()
     from dataclasses import asdict
 
-    with session(master, conf) as spark, progress("audit"):
+    with session(master, spark_settings(master, conf)) as spark, progress("audit"):
         from pubsub.spark.audit import KINDS, Audit
 
         with closing(Audit(spark, records, drained=drained, partial=partial, skew=skew)) as found:
@@ -297,13 +311,11 @@ def _check_installed() -> None:
             )
 
 
-@contextmanager
-def session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
-    """Spark, for the time of a `with` block; what it complains of in there is one sentence.
+def spark_settings(master: str, conf: list[str] | None) -> dict[str, str]:
+    """Settings of Spark by their names.
 
     Raises:
-        ConfigurationError: there is no Java, or a setting is none.
-        PubsubError: the query failed.
+        ConfigurationError: one is none, or Spark cannot be started.
     """
     settings = {}
     for text in conf or []:
@@ -311,6 +323,20 @@ def session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
         if not sign or not key.startswith("spark."):
             raise ConfigurationError(f"--conf {text}: it is spark.NAME=VALUE")
         settings[key] = value
+    from pubsub.spark.session import check
+
+    check(master)
+    return settings
+
+
+@contextmanager
+def session(master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
+    """Spark, for the time of a `with` block; what it complains of in there is one sentence.
+
+    Raises:
+        ConfigurationError: a setting is none.
+        PubsubError: the query failed.
+    """
     from pubsub.spark.pipelines import running
 
     with running(master, settings) as spark:

@@ -18,7 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pubsub.errors import ConfigurationError
 from pubsub.protocol.names import topic_of
 from pubsub.spark.arrow import SCHEMA
-from pubsub.spark.pipelines import Place, Storage, begin, source
+from pubsub.spark.pipelines import Place, begin, source
+from pubsub.spark.storage import open_storage
 
 LOG: Final = "_spark_metadata"
 _COMPACT: Final = ".compact"
@@ -53,7 +54,7 @@ def archived_files(spark: SparkSession, directory: str) -> list[str]:
     Raises:
         ConfigurationError: it is no archive.
     """
-    log = Storage(spark, f"{directory}/{LOG}")
+    log = open_storage(spark, f"{directory}/{LOG}")
     numbers = {int(name.removesuffix(_COMPACT)): name for name in log.names() if name.removesuffix(_COMPACT).isdigit()}
     if not numbers:
         raise ConfigurationError(f"{directory} is no archive: it has no {LOG} that lists its files")
@@ -83,7 +84,7 @@ def tidy(spark: SparkSession, directory: str) -> int:
     Only what is older than the log's last entry: a later file may be of a batch that is being written now, by another
     process even, and is not in the log yet.
     """
-    storage = Storage(spark, directory)
+    storage = open_storage(spark, directory)
     found = dict(storage.files()) if storage.has(LOG) else {}
     last = max((at for file, at in found.items() if file.startswith(f"{LOG}/")), default=0)
     if not last:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -26,7 +26,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.names import check_id, check_topic
 from pubsub.spark.datasource import PubsubDataSource
+from pubsub.spark.link import Link
+from pubsub.spark.ranges import Topics
 from pubsub.spark.session import cause, start
+from pubsub.spark.storage import open_storage
 
 IDENTITY: Final = "pipeline.json"
 """In a checkpoint: whose it is."""
@@ -139,73 +142,15 @@ def _exit_code(path: str) -> int:
     return int(getattr(found, "exit_code", 1))
 
 
-class Storage:
-    """A directory wherever Spark can have one: on a disk, in HDFS or in an object store.
-
-    Args:
-        spark: the session, whose Hadoop knows the file systems.
-        path: of the directory.
-    """
-
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        self._jvm = cast(Any, spark._jvm)
-        self._paths = self._jvm.org.apache.hadoop.fs.Path
-        self.path = path
-        self._files = self._paths(path).getFileSystem(spark._jsc.hadoopConfiguration())
-
-    def has(self, name: str = "") -> bool:
-        """Whether it, or something in it, is there."""
-        return bool(self._files.exists(self._at(name)))
-
-    def names(self) -> list[str]:
-        """What is in it; nothing where it is not there."""
-        if not self.has():
-            return []
-        return sorted(status.getPath().getName() for status in self._files.listStatus(self._at("")))
-
-    def files(self) -> Iterator[tuple[str, int]]:
-        """Every file below it, by its path from there, and when it was written: milliseconds, by its system's clock."""
-        root = self._files.makeQualified(self._at("")).toString()
-        found = self._files.listFiles(self._at(""), True)
-        while found.hasNext():
-            status = found.next()
-            yield status.getPath().toString().removeprefix(f"{root}/"), int(status.getModificationTime())
-
-    def remove(self, name: str) -> None:
-        """Delete a file in it."""
-        self._files.delete(self._at(name), False)
-
-    def read(self, name: str) -> str:
-        """The text of a file in it."""
-        stream = self._files.open(self._at(name))
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def write(self, name: str, text: str) -> None:
-        """Make a file in it that is there whole or not at all."""
-        fresh = self._at(f".{name}.fresh")
-        stream = self._files.create(fresh, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-        if not self._files.rename(fresh, self._at(name)):
-            raise ConfigurationError(f"{self.path}/{name} cannot be written")
-
-    def _at(self, name: str) -> Any:
-        return self._paths(f"{self.path}/{name}" if name else self.path)
-
-
 def identify(
-    spark: SparkSession, checkpoint: str, name: str, default: str, facts: Mapping[str, Any], directory: str = ""
+    spark: SparkSession | None, checkpoint: str, name: str, default: str, facts: Mapping[str, Any], directory: str = ""
 ) -> str:
     """The name of the pipeline that a checkpoint is of; for a fresh one it is written there.
 
     So a directory may be moved, and topics added: what it is subscribed as stays.
 
     Args:
+        spark: knows other file systems than this machine's.
         name: as it was given; "": it was not.
         default: for a fresh checkpoint without a name.
         facts: what the checkpoint's state depends on.
@@ -216,7 +161,7 @@ def identify(
     """
     if directory:
         _check_target(spark, directory, checkpoint)
-    storage = Storage(spark, checkpoint)
+    storage = open_storage(spark, checkpoint)
     wanted = dict(facts)
     if not storage.has(IDENTITY):
         storage.write(IDENTITY, json.dumps(wanted | {"name": name or default}))
@@ -237,7 +182,7 @@ def _said(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value or "not given")
 
 
-def _check_target(spark: SparkSession, target: str, checkpoint: str) -> None:
+def _check_target(spark: SparkSession | None, target: str, checkpoint: str) -> None:
     """See that a directory is empty, or that of the pipeline whose checkpoint this is.
 
     Spark would skip the batches of a fresh checkpoint whose numbers the directory knows, which loses them.
@@ -245,12 +190,23 @@ def _check_target(spark: SparkSession, target: str, checkpoint: str) -> None:
     Raises:
         ConfigurationError: it is another's.
     """
-    names = Storage(spark, target).names()
+    names = open_storage(spark, target).names()
     held = [name for name in names if not name.startswith(".") and f"{target}/{name}" != checkpoint]
-    if held and not Storage(spark, checkpoint).has("metadata"):
+    if held and not open_storage(spark, checkpoint).has("metadata"):
         raise ConfigurationError(
             f"{target} is not empty and {checkpoint} is no checkpoint of it: name an empty directory, or --checkpoint"
         )
+
+
+def hold(place: Place, topics: Sequence[str], name: str) -> None:
+    """Subscribe, so that the service keeps what is stored, and what comes, while Spark still starts.
+
+    Raises:
+        Unavailable: nobody answers.
+    """
+    with Link(place.proxies, place.timeout) as link:
+        for topic in topics:
+            Topics(link, name).subscribe(topic, "earliest")
 
 
 def source(spark: SparkSession, place: Place, topics: Sequence[str], name: str, records: int) -> DataFrame:

@@ -18,7 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pubsub.errors import ConfigurationError
 from pubsub.spark.archive import archived_files, messages, topic_and_date
-from pubsub.spark.pipelines import Place, Storage, Totals
+from pubsub.spark.pipelines import Place, Totals
+from pubsub.spark.storage import Storage, open_storage
 
 ORDER: Final = ("stamp", "topic", "log", "offset")
 """Stamps rise along a topic whatever servers it was on; the records of one put have one stamp."""
@@ -99,7 +100,7 @@ def replay(
     for topic in topics:
         if topic not in held:
             raise ConfigurationError(f"{directory} has no topic {topic}; it has {', '.join(sorted(held)) or 'none'}")
-    journal = Journal(Storage(spark, checkpoint))
+    journal = Journal(open_storage(spark, checkpoint))
     journal.plan([file for file in files if not topics or topic_and_date(file)[0] in topics])
     for number, step in journal.waiting():
         if stop():

@@ -19,9 +19,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pubsub.errors import CallerError
 from pubsub.spark.arrow import SCHEMA
-from pubsub.spark.link import Link
-from pubsub.spark.pipelines import Place, Storage, begin, source
-from pubsub.spark.ranges import Topics
+from pubsub.spark.pipelines import Place, begin, source
+from pubsub.spark.storage import open_storage
 
 CALENDAR: Final = ("week", "month", "quarter", "year")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -106,7 +105,7 @@ class Rollup:
 
     def open_windows(self, spark: SparkSession, checkpoint: str) -> DataFrame | None:
         """The counts of windows that are not over, from the state of a query that has ended; None: it had no batch."""
-        if not Storage(spark, f"{checkpoint}/commits").names():
+        if not open_storage(spark, f"{checkpoint}/commits").names():
             return None
         state = spark.read.format("statestore").load(checkpoint)
         return self._result(state.select("key.*", "value.count"), F.lit(True))
@@ -166,15 +165,9 @@ def write_open(counts: DataFrame, directory: str) -> None:
 def put_open(counts: DataFrame, place: Place, to: str, query: str, checkpoint: str) -> None:
     """Put the windows that are not over to the topic; once for each state of the query."""
     spark = counts.sparkSession
-    batch = max(int(name) for name in Storage(spark, f"{checkpoint}/commits").names() if name.isdigit())
+    batch = max(int(name) for name in open_storage(spark, f"{checkpoint}/commits").names() if name.isdigit())
     options = {"topic": to, "sink": f"open-{query.replace('-', '')}", "batchId": str(batch)} | place.options
     as_messages(counts).write.format("pubsub").options(**options).mode("append").save()
-
-
-def keep(place: Place, to: str, name: str) -> None:
-    """Have the service keep what comes to a topic, for `closed_in_topic`."""
-    with Link(place.proxies, place.timeout) as link:
-        Topics(link, name).subscribe(to, "earliest")
 
 
 def closed_in_topic(spark: SparkSession, place: Place, to: str, what: Rollup, name: str) -> DataFrame:

@@ -88,6 +88,17 @@ def wrap_java(java: Path, home: Path) -> Path:
     return home
 
 
+def check(master: str) -> str:
+    """See that Spark can be started; the value for JAVA_HOME, "" where it finds a Java by itself.
+
+    Raises:
+        ConfigurationError: there is no Java, or no such kind of master.
+    """
+    if not _MASTER.fullmatch(master):
+        raise ConfigurationError(f"{master} is no master of Spark: local[*], spark://HOST:7077, k8s://…, yarn")
+    return find_java()
+
+
 def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **settings: str) -> SparkSession:
     """A Spark session of this process.
 
@@ -99,9 +110,7 @@ def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **set
     Raises:
         ConfigurationError: there is no Java, or Spark does not start with these settings.
     """
-    if not _MASTER.fullmatch(master):
-        raise ConfigurationError(f"{master} is no master of Spark: local[*], spark://HOST:7077, k8s://…, yarn")
-    home = find_java()
+    home = check(master)
     if home:
         os.environ["JAVA_HOME"] = home
     # Workers find this package and the format's module as this process does.

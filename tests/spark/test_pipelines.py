@@ -15,8 +15,12 @@ import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from pubsub.cli import main
+from pubsub.errors import Unavailable
+from pubsub.spark import pipelines
 from pubsub.spark.archive import tidy
+from pubsub.spark.link import Link
 from pubsub.spark.pipelines import failure
+from pubsub.spark.ranges import Topics
 from tests.faults.cluster import Process, until
 from tests.spark.broker import Broker
 
@@ -140,11 +144,29 @@ def test_a_directory_of_somebody_else_is_refused(
     assert said.count("\n") == 1
 
 
+def test_the_service_keeps_what_is_stored_while_spark_still_starts(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def starts(*_: object) -> None:
+        assert Topics(broker.link, "mine").plan("a", None).records == 10
+        raise KeyboardInterrupt
+
+    broker.put("a", numbers(0, 10))
+    monkeypatch.setattr(pipelines, "running", starts)
+    words = ["archive", "a", "--to", str(tmp_path / "x"), "--name", "mine", "--proxy", broker.address]
+    assert main(["pipeline", *words]) == 130
+    with Link([broker.address], 0.2) as link, pytest.raises(Unavailable, match="subscription"):
+        Topics(link, "nobodys").plan("a", None)
+
+
 def test_errors_of_java_and_of_spark_are_one_sentence(
     broker: Broker, session: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker.put("a", numbers(0, 10))
     words = ["archive", "a", "--to", "/proc/none", "--once", "--proxy", broker.address]
+    assert main(["pipeline", *words]) == 7
+    assert "/proc/none" in capsys.readouterr().err
+    words[3] = "file:///proc/none"  # Hadoop's way to the same.
     assert main(["pipeline", *words]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("pubsub: error: ")
