@@ -46,7 +46,8 @@ from pubsub.protocol.names import format_holder
 from pubsub.server import changes as c
 from pubsub.server.delivery import Answer, BatchReader, collect
 from pubsub.server.disputes import Disputes
-from pubsub.server.givenup import GivenUp, ends_unknown
+from pubsub.server.gets import Gets
+from pubsub.server.givenup import GivenUp
 from pubsub.server.legs import Leg
 from pubsub.server.links import LISTENER, Links, Origin, Outgoing
 from pubsub.server.marks import Marks
@@ -54,6 +55,8 @@ from pubsub.server.moves import Moves
 from pubsub.server.named import Named
 from pubsub.server.operations import Operations
 from pubsub.server.polls import Poll, Polls
+from pubsub.server.publishers import Publishers
+from pubsub.server.puts import Puts
 from pubsub.server.quarantine import Aside, Quarantine, Request
 from pubsub.server.report import TOPICS_MAX, TOPICS_PER_SECOND, report
 from pubsub.server.retention import Retention
@@ -63,10 +66,6 @@ from pubsub.server.wholeness import Wholeness
 
 if TYPE_CHECKING:
     from random import Random
-
-DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes handed out in one loop; who waits for more is served in the next."""
-
 
 GIVEN: Final = "given "
 """What the note begins with that says to whom a topic was given."""
@@ -124,9 +123,7 @@ class ServerCore:
     ) -> None:
         self.settings, self.stamps, self.reader = settings, stamps, reader
         self.store_id, self.incarnation, self.change = loaded.store_id, loaded.incarnation, loaded.change
-        self.topics, self.publishers = loaded.topics, loaded.publishers
-        self._publisher_numbers = {name: number for number, name in enumerate(loaded.publishers) if name}
-        self._publishers_stored = len(loaded.publishers)
+        self.topics = loaded.topics
         self._next_topic, self._next_log, self.next_skip = loaded.next_topic, loaded.next_log, loaded.next_skip
         self._random, self.started = random, now
         self.links = Links(settings, loaded.store_id, loaded.incarnation, stamps, now)
@@ -136,6 +133,7 @@ class ServerCore:
         self.wholeness = Wholeness(self.links, self._is_disputed)
         self.polls = Polls()
         self.marks = Marks(self.topics)
+        self.publishers = Publishers(loaded.publishers, self.marks)
         self.retention = Retention(settings.retention_hold_seconds, settings.history_bytes_max, now, self.topics)
         self.retention.discard(list(loaded.discarded))
         self.counters: Counter[str] = Counter()
@@ -145,9 +143,7 @@ class ServerCore:
         """Topics of which some could not be read."""
         self.disk: Callable[[], dict[str, int]] = dict
         """Gives sizes in bytes that the shell knows, for reports."""
-        self._answers: list[tuple[Origin, Status | Transfer]] = []
-        self._taken: dict[tuple[int | str, bytes, str, str], int] = {}
-        """Where in `_answers` the answer to cumulative puts stands: by link, origin, topic and publisher."""
+        self.answers: list[tuple[Origin, Status | Transfer]] = []
         self._announce: dict[str, str] = {}
         self._given: set[str] = set()
         """Topics of which it is noted to whom they were given."""
@@ -157,7 +153,7 @@ class ServerCore:
                 self.links.remember(note.removeprefix(GIVEN), str(value), self.change)
         self._count_change = True
         self._change_stored = self.change
-        self._delivered_bytes = 0
+        self.puts, self.gets = Puts(self), Gets(self)
         self.named = Named(self)
         self._reported = 0.0, b""
         self.sinks = Sinks(self, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
@@ -180,11 +176,11 @@ class ServerCore:
         elif isinstance(message, Request) and self.quarantine.turns_away(origin, message):
             return
         elif isinstance(message, Put):
-            self._put(origin, message, now)
+            self.puts.put(origin, message, now)
         elif isinstance(message, Get):
-            (self.named.acknowledge if message.name else self.get)(origin, message, now)
+            (self.named.acknowledge if message.name else self.gets.get)(origin, message, now)
         elif isinstance(message, Subscribe | Unsubscribe):
-            (self.named.subscribe if message.name else self._subscribe)(origin, message, now)
+            (self.named.subscribe if message.name else self.gets.subscribe)(origin, message, now)
         elif isinstance(message, Read):
             self.named.read(origin, message)
         elif isinstance(message, Operate):
@@ -194,7 +190,7 @@ class ServerCore:
         elif isinstance(message, Publish):
             self.sinks.publish(origin, message, now)
         elif isinstance(message, Report):
-            self._answer(origin, Outcome.SUCCESS, body=self._report(now))
+            self.answer(origin, Outcome.SUCCESS, body=self._report(now))
         elif isinstance(message, Merge) and not origin.origin:
             self.moves.merge(message, now)
         elif origin.origin or not isinstance(message, Status | Heartbeat):
@@ -204,7 +200,7 @@ class ServerCore:
         else:
             self._hear(message.stamp, now)
             if origin.callback:  # A mark: all that the proxy sent before it has been taken in.
-                self._answer(origin, Outcome.SUCCESS)
+                self.answer(origin, Outcome.SUCCESS)
 
     def _from_server(self, origin: Origin, message: Message, now: float) -> None:
         """What came to our own address, or from another server's."""
@@ -231,7 +227,7 @@ class ServerCore:
         self.links.heard(origin.link, now)
         self.counters["refused"] += 1
         if origin.callback:
-            self._answer(origin, Outcome.REFUSED, reason=_words(reason))
+            self.answer(origin, Outcome.REFUSED, reason=_words(reason))
 
     def _hear(self, stamp: int, now: float) -> None:
         if stamp and not self.stamps.hear(stamp, now):
@@ -267,71 +263,7 @@ class ServerCore:
         # What we gave away ourselves is not whole because a proxy has not heard to whom.
         return self.disputes.is_open(topic) or self.quarantine.holds(topic) or topic in self._given
 
-    # Puts
-
-    def _put(self, origin: Origin, put: Put, now: float, whole: bool = False) -> None:
-        if not 0 < put.count <= BATCH_RECORDS_MAX or put.counter + put.count > NUMBER_MAX or not put.counter:
-            self.refuse(origin, "counter or count out of range", now)
-            return
-        topic = self.topics.get(put.topic)
-        if topic is not None and topic.frozen:
-            self._answer(origin, Outcome.MOVED)
-            return
-        name = f"{put.sender}/{put.publisher}"
-        number = self._publisher_numbers.get(name)
-        last = topic.last.get(number, 0) if topic and number is not None else 0
-        log = topic.open.id if topic else ""
-        verdict = judge(last, put.counter, put.count, put.previous)
-        if verdict is Verdict.GAP and self.given_up.gap(origin, put, topic, whole):
-            return
-        if verdict is not Verdict.TAKE:
-            self.counters[verdict.value] += 1
-            outcome = Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP
-            self._answer(origin, outcome, last=last, log=log)
-            return
-        obstacle = self._obstacle(put, topic, number)
-        if obstacle:
-            self._answer(origin, Outcome.FULL, reason=obstacle, last=last, log=log)
-            return
-        try:
-            check_batch(put.body, put.count, put.checksum)
-        except DecodeError as error:
-            self.refuse(origin, error.reason, now)
-            return
-        if put.whole and not whole:
-            if not self.ask_for(origin, put):
-                self._answer(origin, Outcome.BUSY, reason="too_many_operations_wait_for_a_whole_topic")
-            return
-        topic = topic or self.create(put.topic)
-        self._append(topic, self.publisher_number(name), put, now)
-        status = Status(self.settings.id, Outcome.SUCCESS, last=put.counter + put.count - 1, log=topic.open.id)
-        if put.cumulative:
-            place = self._taken.setdefault((origin.link, origin.origin, put.topic, name), len(self._answers))
-            if place < len(self._answers):  # `last` says of the puts before, taken in this loop too, all there is.
-                self._answers[place] = origin, status
-                return
-        self._answers.append((origin, status))
-
-    def _obstacle(self, put: Put, topic: Topic | None, publisher: int | None) -> str:
-        """Which limit keeps a put from being taken, or "" for none."""
-        settings = self.settings
-        if self.full:
-            return "disk"
-        if topic is None:
-            if publisher is None and self.knows_too_many_publishers:
-                return "STORE_PUBLISHERS_MAX"
-            return "topics_max" if len(self.topics) >= settings.topics_max else ""
-        if (publisher is None or publisher not in topic.last) and len(topic.last) >= settings.publishers_max:
-            return "publishers_max"
-        if publisher is None and self.knows_too_many_publishers:
-            return "STORE_PUBLISHERS_MAX"
-        if topic.open.end + put.count > OFFSET_MAX:
-            return "OFFSET_BITS"
-        if topic.backlog_bytes + len(put.body) > settings.backlog_bytes_max:
-            self.measure(topic)
-            if topic.backlog_bytes + len(put.body) > settings.backlog_bytes_max:
-                return "backlog_bytes_max"
-        return ""
+    # Topics
 
     def measure(self, topic: Topic) -> None:
         """Find out how many bytes some subscriber has not acknowledged."""
@@ -349,62 +281,6 @@ class ServerCore:
         """Some of a topic cannot be read: it is not served beyond that, and said so; other topics are."""
         self.damaged.add(topic.name)
         self.counters["damaged reads"] += 1
-
-    def ask_for(self, origin: Origin, put: Put, otherwise: Outcome = Outcome.BUSY) -> bool:
-        """Have a put judged again once the topic is known to be whole; False where too many wait.
-
-        Args:
-            otherwise: what it is answered where the topic is not.
-        """
-
-        def then(whole: bool, now: float) -> None:
-            topic = self.topics.get(put.topic)
-            if whole:
-                self._put(origin, put, now, whole=True)
-            else:
-                number = self._publisher_numbers.get(f"{put.sender}/{put.publisher}", -1)
-                self._answer(
-                    origin,
-                    otherwise,
-                    reason="topic_is_not_known_to_be_whole",
-                    last=topic.last.get(number, 0) if topic else 0,
-                    log=topic.open.id if topic else "",
-                )
-
-        return self.wholeness.ask(put.topic, then, len(put.body))
-
-    def _append(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
-        offset, total = topic.append(publisher, put.counter, put.count, len(put.body))
-        stamp = self.stamps.next(now)
-        self.marks.rows.append(
-            c.BatchAppended(
-                topic.open.number, offset, put.count, publisher, put.counter, stamp, put.checksum, total, put.body
-            )
-        )
-        self.marks.last(topic.name, publisher)
-        self.counters["records"] += put.count
-        self.retention.appended(topic.name, len(put.body), now)
-        self.polls.appended(topic.name)
-
-    @property
-    def knows_too_many_publishers(self) -> bool:
-        """Whether no further publisher may be given a number."""
-        return len(self.publishers) > STORE_PUBLISHERS_MAX
-
-    def publisher(self, name: str) -> int | None:
-        """A publisher's number in this store; None where it has none."""
-        return self._publisher_numbers.get(name)
-
-    def publisher_number(self, name: str) -> int:
-        """A publisher's number in this store, given now if it has none."""
-        number = self._publisher_numbers.get(name)
-        if number is not None:
-            return number
-        number = len(self.publishers)
-        self.publishers.append(name)
-        self._publisher_numbers[name] = number
-        self.marks.rows.append(c.PublisherSeen(number, name))
-        return number
 
     def new_log_id(self) -> str:
         """A log ID that nobody has."""
@@ -445,181 +321,6 @@ class ServerCore:
         self.marks.topic(name)
         self.announce(name, log.id)
         return topic
-
-    # Subscriptions
-
-    def _subscribe(self, origin: Origin, request: Subscribe | Unsubscribe, now: float) -> None:
-        topic = self.topics.get(request.topic)
-        if topic is not None and topic.frozen:
-            self._answer(origin, Outcome.MOVED)
-            return
-        if not request.number:
-            self.refuse(origin, "number is 0", now)
-            return
-        obstacle = ""
-        if self.full and (isinstance(request, Subscribe) or topic is None or request.sender not in topic.entries):
-            obstacle = "disk"  # To leave is let through: it frees what was waiting.
-        elif topic is None and len(self.topics) >= self.settings.topics_max:
-            obstacle = "topics_max"
-        elif topic and request.sender not in topic.entries and len(topic.entries) >= self.settings.subscribers_max:
-            obstacle = "subscribers_max"
-        if obstacle:
-            self._answer(origin, Outcome.FULL, reason=obstacle)
-            return
-        topic = topic or self.create(request.topic)
-        since = self.stamps.reading(now) - int(self.settings.skew_seconds * MICROSECONDS)
-        outcome, entry, changed = topic.subscribe(
-            request.sender, request.number, request.opening, isinstance(request, Subscribe), max(0, since)
-        )
-        if changed:
-            self.marks.entry(topic.name, request.sender)
-            self.end_outdated_poll(topic.name, request.sender)
-        self._answer(
-            origin,
-            outcome,
-            position=entry.acknowledged,
-            number=entry.number,
-            opening=entry.opening,
-            log=topic.open.id,
-        )
-
-    def get(self, origin: Origin, get: Get, now: float, whole: bool = False) -> None:
-        """GET of a client's own subscription.
-
-        Args:
-            whole: every proxy has answered, for this very request, that no other server holds the topic.
-        """
-        topic = self.topics.get(get.topic)
-        if topic is not None and topic.frozen:
-            self._answer(origin, Outcome.MOVED)
-            return
-        if self.given_up.place(origin, get, topic, whole):
-            return
-        entry = topic.entries.get(get.sender) if topic else None
-        if topic is None or entry is None or get.number > entry.number:
-            self._answer(origin, Outcome.UNKNOWN, reason="topic" if topic is None else "subscription")
-            return
-        if _is_outdated(get, entry):
-            self._answer(origin, Outcome.SUPERSEDED, log=topic.open.id, **_newer(entry))
-            return
-        if not entry.on:
-            self._answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
-            return
-        if get.opening > entry.opening:
-            entry.opening = get.opening
-            self.marks.entry(topic.name, get.sender)
-        sound, changed = topic.acknowledge(entry, get.last)
-        if not sound:
-            self.counters["positions behind"] += 1
-            self._answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
-            return
-        if changed:
-            self.marks.acknowledged(topic.name, get.sender, now)
-        if get.records_max == 0:
-            self._answer(origin, Outcome.EMPTY, log=topic.open.id)
-            return
-        expires = now + min(get.wait_ms / 1000, self.settings.wait_seconds_max)
-        self.polls.park(Poll(origin, get, expires, whole=whole))
-
-    def deliver(self, now: float) -> None:
-        """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
-        self._delivered_bytes = 0
-        self.named.deliver()
-        for name, polls in self.polls.ready():
-            topic = self.topics.get(name)
-            joined: dict[tuple[object, ...], Answer] = {}
-            for poll in polls:
-                entry = topic.entries.get(poll.get.sender) if topic else None
-                if topic is None or entry is None or poll.get.number > entry.number or not entry.on:
-                    self._end(poll, Outcome.UNKNOWN, reason="subscription")
-                elif _is_outdated(poll.get, entry):  # A later opening was heard of while it waited.
-                    self._end(poll, Outcome.SUPERSEDED, **_newer(entry))
-                elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
-                    self.polls.look_again(name)
-                else:
-                    self._serve(poll, topic, entry, joined, now)
-
-    def _serve(
-        self, poll: Poll, topic: Topic, entry: Entry, joined: dict[tuple[object, ...], Answer], now: float
-    ) -> None:
-        """Answer a poll, if there is something to say.
-
-        Args:
-            joined: answers of this loop for the same legs, so that many who read along are served by one join.
-        """
-        get, settings = poll.get, self.settings
-        legs = topic.reading(entry, get.last if get.after is None else get.after)
-        if legs is None:
-            self._end(poll, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
-            return
-        if poll.walked is not None and poll.walked[0] is entry.legs:
-            legs = poll.walked[1]
-        records = min(get.records_max, settings.answer_records_max)
-        size = min(get.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
-        key = (legs, records, size)
-        answer = joined.get(key)
-        if answer is None:
-            try:
-                answer = joined[key] = collect(topic, legs, self.reader, self.publishers, records, size)
-            except StoreDamaged:
-                self.found_damaged(topic)
-                self._end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
-                return
-            self.marks.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
-            self.counters["damaged batches"] += len(answer.damaged)
-            self._delivered_bytes += len(answer.body)
-        if answer.rest is not None:
-            self._go_on(poll, topic, entry, legs, answer.rest, now)
-            return
-        if answer.outcome is Outcome.EMPTY and poll.expires > now:
-            return
-        unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
-        if unsure and not poll.whole:
-            self.polls.take(get.topic, get.sender)
-            if not self.given_up.ask_for_get(poll.origin, get, Outcome.BUSY):
-                self._answer(poll.origin, Outcome.BUSY, reason="too_many_operations_wait_for_a_whole_topic")
-            return
-        self.counters["delivered"] += answer.records
-        self._end(
-            poll,
-            answer.outcome,
-            message=answer.last,
-            first=answer.first,
-            records=answer.records,
-            checksum=answer.checksum,
-            log=topic.open.id,
-            body=answer.body,
-        )
-
-    def end_polls(self, topic: str, outcome: Outcome) -> None:
-        """Answer all that wait on a topic."""
-        for poll in self.polls.waiting(topic):
-            self._end(poll, outcome)
-
-    def end_outdated_poll(self, topic: str, subscriber: str) -> None:
-        """Answer a subscriber that waits under a number or an opening that is not the entry's any more."""
-        entry = self.topics[topic].entries[subscriber]
-        for poll in self.polls.waiting(topic):
-            get = poll.get
-            if get.sender == subscriber and _is_outdated(get, entry):
-                self._end(poll, Outcome.SUPERSEDED, **_newer(entry))
-
-    def _go_on(
-        self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...], now: float
-    ) -> None:
-        """There was more at the front of the legs that is left out than one loop looks at: the next one goes on.
-
-        Where that front is the entry's own it goes for good, so that it is looked at once.
-        """
-        if legs == entry.legs:
-            entry.legs = rest
-            self.marks.acknowledged(topic.name, poll.get.sender, now)
-        poll.walked = entry.legs, rest
-        self.polls.look_again(topic.name)
-
-    def _end(self, poll: Poll, outcome: Outcome, **facts: object) -> None:
-        self.polls.take(poll.get.topic, poll.get.sender)
-        self._answer(poll.origin, outcome, **facts)
 
     # Time
 
@@ -674,16 +375,16 @@ class ServerCore:
         self.operations.committed()
         self.quarantine.committed()
         self._change_stored = self.change
-        self._publishers_stored = len(self.publishers)
+        self.publishers.committed()
         if self._announce:
             self.links.announce(self._announce, self.change, now)
             self._announce = {}
         out, self.links.out = self.links.out, []
-        for origin, status in self._answers:
+        for origin, status in self.answers:
             self.links.sent(origin.link, now)
             out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, status))
-        self._answers = []
-        self._taken.clear()
+        self.answers = []
+        self.puts.sent()
         out += self.moves.outgoing(now)
         return out
 
@@ -702,48 +403,30 @@ class ServerCore:
             topic = reload(name)
             if topic is not None:
                 self.topics[name] = topic
-        for name in self.publishers[self._publishers_stored :]:
-            del self._publisher_numbers[name]
-        del self.publishers[self._publishers_stored :]
+        self.publishers.reverted()
         self.moves.reverted(now)
         self.operations.reverted()
         self.quarantine.reverted()
         self.retention.pause(now)
         retry = Status(self.settings.id, Outcome.FULL, reason="disk")
         # What else was answered speaks of logs, counters and positions that are not there any more.
-        self._answers = [
+        self.answers = [
             (origin, answer if isinstance(answer, Status) and answer.outcome is Outcome.REFUSED else retry)
-            for origin, answer in self._answers
+            for origin, answer in self.answers
         ]
 
     def reply(self, origin: Origin, message: Status | Transfer) -> None:
         """Answer another server."""
-        self._answers.append((origin, message))
+        self.answers.append((origin, message))
 
     def answer(self, origin: Origin, outcome: Outcome, **facts: object) -> None:
         """Answer a request."""
-        self._answers.append((origin, Status(self.settings.id, outcome, **facts)))  # type: ignore[arg-type]
-
-    _answer = answer
-
-
-def _is_outdated(get: Get, entry: Entry) -> bool:
-    """Whether a GET is that of an earlier subscription, or of an earlier opening of its client."""
-    return get.number < entry.number or get.opening < entry.opening
+        self.answers.append((origin, Status(self.settings.id, outcome, **facts)))  # type: ignore[arg-type]
 
 
 def _announced(topic: Topic) -> str:
     """A topic as it is announced: by its open log, and by those of which this store's copy was restored."""
     return ",".join((topic.open.id, *topic.restored[-RESTORED_MAX:]))
-
-
-def _newer(entry: Entry) -> dict[str, object]:
-    """What one is told whose GET is outdated."""
-    return {
-        "number": entry.number,
-        "opening": entry.opening,
-        "reason": "" if entry.on else "the_subscription_was_ended_elsewhere",
-    }
 
 
 def _words(text: str) -> str:

@@ -106,7 +106,7 @@ class GivenUp:
             core.counters["puts gone"] += 1
             core.answer(origin, Outcome.GONE, log=topic.open.id if topic else "")
             return True
-        return core.ask_for(origin, put, Outcome.GAP)
+        return core.puts.ask_for(origin, put, Outcome.GAP)
 
     def place(self, origin: Origin, get: Get, topic: Topic | None, whole: bool) -> bool:
         """A GET whose place may be one that is gone; whether it is, or will be, answered."""
@@ -157,7 +157,7 @@ class GivenUp:
         def then(whole: bool, now: float) -> None:
             topic = core.topics.get(get.topic)
             if whole:
-                core.get(origin, get, now, whole=True)
+                core.gets.get(origin, get, now, whole=True)
             else:
                 core.answer(origin, otherwise, reason="subscription", log=topic.open.id if topic else "")
 

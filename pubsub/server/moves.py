@@ -137,7 +137,7 @@ class Moves:
             return Outcome.BUSY, "quarantined"
         if core.full:
             return Outcome.FULL, "disk"
-        if core.knows_too_many_publishers and message.step != "commit":
+        if core.publishers.full and message.step != "commit":
             return Outcome.FULL, "STORE_PUBLISHERS_MAX"
         if topic is not None and topic.frozen:
             gift = self.giving.gifts.get(topic.name)
@@ -170,7 +170,7 @@ class Moves:
         topic.frozen = address
         core.marks.topic(name)
         core.retention.forget(name)
-        core.end_polls(name, Outcome.MOVED)
+        core.gets.end_polls(name, Outcome.MOVED)
         self.receiving.drop(name)
 
     def _thaw(self, name: str) -> None:
@@ -180,7 +180,7 @@ class Moves:
         self._core.retention.look_at(name)
 
     def _chunks(self, name: str) -> Iterator[bytes]:
-        return chunks(self._core.topics[name], self._core.reader, self._core.publishers)
+        return chunks(self._core.topics[name], self._core.reader, self._core.publishers.names)
 
     def _given(self, name: str, done: Transfer, address: str) -> None:
         core = self._core
@@ -198,7 +198,7 @@ class Moves:
     def _store(self, incoming: Incoming, piece: Piece | Staged, now: float) -> None:
         core = self._core
         if isinstance(piece, Staged):
-            key = core.publisher_number(piece.publisher), piece.batch, piece.attempt
+            key = core.publishers.number(piece.publisher), piece.batch, piece.attempt
             core.sinks.arrived(incoming.stages, key, piece.heard, piece.rows)
             return
         log = incoming.moving.logs[piece.log]
@@ -211,7 +211,7 @@ class Moves:
                     log.number,
                     batch.offset,
                     batch.count,
-                    core.publisher_number(publisher),
+                    core.publishers.number(publisher),
                     batch.counter,
                     batch.stamp,
                     batch.checksum,
@@ -255,7 +255,7 @@ class Moves:
         core.retention.forget(name)
         core.retention.look_at(name)
         for subscriber in moving.entries:
-            core.end_outdated_poll(name, subscriber)
+            core.gets.end_outdated_poll(name, subscriber)
         core.polls.appended(name)
         core.counters["topics joined"] += 1
 
@@ -266,14 +266,14 @@ class Moves:
         topic = Topic(0, incoming.topic, moving.logs[moving.open], dict(moving.logs))
         for number, counters in moving.skips.items():
             skips[number], core.next_skip = core.next_skip, core.next_skip + 1
-            topic.skips[skips[number]] = {core.publisher_number(p): counter for p, counter in counters.items()}
+            topic.skips[skips[number]] = {core.publishers.number(p): counter for p, counter in counters.items()}
 
         def renumbered(legs: tuple[Leg, ...]) -> tuple[Leg, ...]:
             return tuple(replace(leg, skip=skips.get(leg.skip, 0)) for leg in legs)
 
         topic.spine = renumbered(moving.spine)
         topic.absorbed, topic.ended = set(moving.absorbed), set(moving.ended)
-        topic.last = {core.publisher_number(p): counter for p, counter in moving.last.items()}
+        topic.last = {core.publishers.number(p): counter for p, counter in moving.last.items()}
         for name, entry in moving.entries.items():
             topic.entries[name] = Entry(
                 entry.number, entry.opening, entry.on, entry.since, entry.acknowledged, renumbered(entry.legs)

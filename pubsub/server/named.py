@@ -259,7 +259,7 @@ class Named:
         core, settings = self._core, self._core.settings
         records = min(read.records_max, settings.answer_records_max)
         size = min(read.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
-        answer = collect(topic, legs, core.reader, core.publishers, records, size)
+        answer = collect(topic, legs, core.reader, core.publishers.names, records, size)
         core.marks.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
         core.counters["damaged batches"] += len(answer.damaged)
         core.counters["read by range"] += answer.records

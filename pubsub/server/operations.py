@@ -110,7 +110,7 @@ class Operations:
         if entry.on:
             _end(entry)
             core.marks.entry(topic.name, asked.subscriber)
-            core.end_outdated_poll(topic.name, asked.subscriber)
+            core.gets.end_outdated_poll(topic.name, asked.subscriber)
             core.retention.look_at(topic.name)
             core.counters["subscriptions ended"] += 1
         core.answer(origin, Outcome.SUCCESS, number=entry.number)

@@ -154,7 +154,7 @@ class Quarantine:
     def _stop(self, name: str) -> None:
         """Have nothing go on with a topic."""
         core = self._core
-        core.end_polls(name, Outcome.UNAVAILABLE)
+        core.gets.end_polls(name, Outcome.UNAVAILABLE)
         core.retention.forget(name)
         core.moves.stop(name)
 

@@ -170,7 +170,7 @@ class Serving:
             try:
                 if not changes:
                     with self._translated():
-                        core.deliver(now)
+                        core.gets.deliver(now)
                     changes = core.changes(now)
                     if not changes:
                         return
@@ -179,7 +179,7 @@ class Serving:
                     return
                 with store.guarded():
                     store.apply(changes)
-                    core.deliver(now)
+                    core.gets.deliver(now)
                     store.apply(core.changes(now))
             except StoreFull:
                 self._became_full(now)

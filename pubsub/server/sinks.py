@@ -99,7 +99,7 @@ class Sinks:
         if published(last) > rows.batch:
             core.answer(origin, Outcome.DUPLICATE, last=last, log=log)
             return
-        stage = topic.stages.get((core.publisher(name) or 0, rows.batch, rows.attempt)) if topic else None
+        stage = topic.stages.get((core.publishers.find(name) or 0, rows.batch, rows.attempt)) if topic else None
         held = stage.rows if stage else 0
         if rows.first + rows.count <= held:
             core.answer(origin, Outcome.SUCCESS, rows=held, log=log)
@@ -117,22 +117,22 @@ class Sinks:
             core.refuse(origin, error.reason, now)
             return
         topic = topic or core.create(rows.topic)
-        held = self._keep(topic, core.publisher_number(name), rows, now)
+        held = self._keep(topic, core.publishers.number(name), rows, now)
         core.answer(origin, Outcome.SUCCESS, rows=held, log=topic.open.id)
 
     def _last(self, topic: Topic | None, name: str) -> int:
-        return topic.last.get(self._core.publisher(name) or 0, 0) if topic else 0
+        return topic.last.get(self._core.publishers.find(name) or 0, 0) if topic else 0
 
     def _obstacle(self, topic: Topic | None, name: str, size: int, *, new: bool) -> str:
         """Which limit keeps rows from being staged, or "" for none."""
         core, settings = self._core, self._core.settings
         if core.full:
             return "disk"
-        if core.publisher(name) is None and core.knows_too_many_publishers:
+        if core.publishers.find(name) is None and core.publishers.full:
             return "STORE_PUBLISHERS_MAX"
         if topic is None:
             return "topics_max" if len(core.topics) >= settings.topics_max else ""
-        if core.publisher(name) not in topic.last and len(topic.last) >= settings.publishers_max:
+        if core.publishers.find(name) not in topic.last and len(topic.last) >= settings.publishers_max:
             return "publishers_max"
         if new and len(topic.stages) >= STAGES_MAX:
             return "STAGES_MAX"
@@ -196,7 +196,7 @@ class Sinks:
         if published(last) > request.batch:
             core.answer(origin, Outcome.DUPLICATE, last=last, log=log)
             return
-        publisher = core.publisher(name) or 0
+        publisher = core.publishers.find(name) or 0
         found = [topic.stages.get((publisher, request.batch, attempt)) for attempt in wanted] if topic else []
         stages = [stage for stage, rows in zip(found, wanted.values(), strict=False) if stage and stage.rows == rows]
         if len(stages) != len(wanted):
@@ -210,7 +210,7 @@ class Sinks:
             self._ask(origin, request)
         else:
             topic = topic or core.create(request.topic)
-            last = self._append(topic, core.publisher_number(name), request.batch, stages, now)
+            last = self._append(topic, core.publishers.number(name), request.batch, stages, now)
             core.answer(origin, Outcome.SUCCESS, last=last, rows=sum(wanted.values()), log=topic.open.id)
 
     def _ask(self, origin: Origin, request: Publish) -> None:
@@ -229,11 +229,11 @@ class Sinks:
         core = self._core
         if core.full:
             return "disk"
-        if core.publisher(name) is None and core.knows_too_many_publishers:
+        if core.publishers.find(name) is None and core.publishers.full:
             return "STORE_PUBLISHERS_MAX"
         if topic is None:
             return "topics_max" if len(core.topics) >= core.settings.topics_max else ""
-        if core.publisher(name) not in topic.last and len(topic.last) >= core.settings.publishers_max:
+        if core.publishers.find(name) not in topic.last and len(topic.last) >= core.settings.publishers_max:
             return "publishers_max"
         return "OFFSET_BITS" if topic.open.end + rows > OFFSET_MAX else ""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import apsw
 
-import pubsub.server.core
+import pubsub.server.puts
 import pubsub.server.store
 from pubsub.cli import main
 from pubsub.protocol import Outcome, Status
@@ -35,7 +35,7 @@ def take_repeats(_: Path) -> None:
     def judge(last: int, counter: int, count: int, previous: int) -> Verdict:
         return Verdict.GAP if previous > last else Verdict.TAKE
 
-    _patch(pubsub.server.core, "judge", judge)
+    _patch(pubsub.server.puts, "judge", judge)
 
 
 def take_without_predecessors(_: Path) -> None:
@@ -44,7 +44,7 @@ def take_without_predecessors(_: Path) -> None:
     def judge(last: int, counter: int, count: int, previous: int) -> Verdict:
         return Verdict.DUPLICATE if counter + count - 1 <= last else Verdict.TAKE
 
-    _patch(pubsub.server.core, "judge", judge)
+    _patch(pubsub.server.puts, "judge", judge)
 
 
 def ignore_last(_: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from pubsub.limits import NUMBER_MAX, OFFSET_MAX
 from pubsub.protocol import Get, Heartbeat, Message, Outcome, Put, Report, Status, Subscribe, Whole, encode_batch
 from pubsub.protocol.messages import Merge, Periodic, Transfer, Unsubscribe
-from pubsub.server import core as core_module
+from pubsub.server import gets as gets_module
 from pubsub.server import delivery
 from pubsub.server import wholeness as wholeness_module
 from tests.server.stage import STORE, Stage, bodies, put
@@ -411,7 +411,7 @@ def test_a_later_get_takes_the_place_of_a_waiting_one(stage: Stage) -> None:
 
 
 def test_one_loop_hands_out_a_bounded_number_of_bytes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_module, "DELIVERED_BYTES_MAX", 2_000)
+    monkeypatch.setattr(gets_module, "DELIVERED_BYTES_MAX", 2_000)
     for index in range(4):  # each stands elsewhere, so no two answers are shared
         stage.subscribe(f"bob{index}", "t", 5)
         stage.put("t", index + 1, [b"x" * 1_500])

@@ -11,7 +11,7 @@ import pytest
 
 from pubsub.errors import ConfigurationError
 from pubsub.protocol import Get, Heartbeat, Outcome, Read, Status, Transfer, encode_batch
-from pubsub.server import core, named, process, receiving
+from pubsub.server import named, process, publishers, receiving
 from pubsub.server.links import LISTENER, Origin
 from pubsub.server.process import ServerProcess
 from tests.server.stage import STORE, Stage
@@ -40,7 +40,7 @@ def description(log: str = LOG) -> bytes:
 
 
 def test_publishers_of_all_topics_have_a_limit(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "STORE_PUBLISHERS_MAX", 2)
+    monkeypatch.setattr(publishers, "STORE_PUBLISHERS_MAX", 2)
     for topic, sender in (("a", "ann"), ("b", "bob")):
         assert stage.put(topic, 1, sender=sender).outcome is Outcome.SUCCESS
     for topic in ("a", "new"):

@@ -22,11 +22,13 @@ import pubsub.messenger.pending
 import pubsub.messenger.seen
 import pubsub.proxy.servers
 import pubsub.server.core
+import pubsub.server.gets
 import pubsub.server.giving
 import pubsub.server.join
 import pubsub.server.links
 import pubsub.server.moves
 import pubsub.server.named
+import pubsub.server.puts
 import pubsub.server.reader
 import pubsub.server.receiving
 import pubsub.server.retention
@@ -79,7 +81,7 @@ def _(stack: contextlib.ExitStack) -> None:
         verdict = original(last, counter, count, previous)
         return topic.Verdict.TAKE if verdict is topic.Verdict.DUPLICATE else verdict
 
-    _replace(stack, pubsub.server.core, "judge", judge)
+    _replace(stack, pubsub.server.puts, "judge", judge)
 
 
 @mutant("put chain off")
@@ -90,7 +92,7 @@ def _(stack: contextlib.ExitStack) -> None:
     def judge(last: int, counter: int, count: int, previous: int) -> topic.Verdict:
         return original(last, counter, count, min(previous, last))
 
-    _replace(stack, pubsub.server.core, "judge", judge)
+    _replace(stack, pubsub.server.puts, "judge", judge)
 
 
 @mutant("put after a power cut not marked")
@@ -207,7 +209,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("fence off")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.server.core, "_is_outdated", lambda get, entry: get.number < entry.number)
+    _replace(stack, pubsub.server.gets, "_is_outdated", lambda get, entry: get.number < entry.number)
 
 
 @mutant("intent to unsubscribe not stored first")
@@ -354,9 +356,9 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("whole always true for a marked put")
 def _(stack: contextlib.ExitStack) -> None:
-    core = pubsub.server.core.ServerCore
-    original = core._put
-    _replace(stack, core, "_put", lambda self, origin, put, now, whole=False: original(self, origin, put, now, True))
+    puts = pubsub.server.puts.Puts
+    original = puts.put
+    _replace(stack, puts, "put", lambda self, origin, put, now, whole=False: original(self, origin, put, now, True))
 
 
 @mutant("whole always true for trimming")
