@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -35,6 +34,7 @@ from pubsub.server.reader import Reader
 from pubsub.server.staged import body_of
 from pubsub.server.store import ADDED, APPLICATION_ID, FILE, FORMAT, Store
 from pubsub.server.topic import Log, Topic
+from pubsub.server.writeahead import begins_damaged, frames
 
 PROBLEMS_MAX: Final = 20
 """Problems that are named of one topic, and of the file; the others are counted."""
@@ -42,7 +42,6 @@ PROBLEMS_MAX: Final = 20
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 _BATCH: Final = "select key, count, publisher, checksum, body from batch where key >= ? and key < ?"
 _SQLITE: Final = b"SQLite format 3\0"
-_FRAME: Final = struct.Struct(">IIIIII")
 
 
 class Verdict(StrEnum):
@@ -205,6 +204,7 @@ def check(directory: Path) -> Found:
             found.verdict = Verdict.BROKEN
             return found
         whole = _check_length(found, path, header)
+        whole = _check_log(found, path) and whole
         try:
             with contextlib.closing(_open(path)) as db:
                 _check(found, path, db)
@@ -300,7 +300,6 @@ def _check(found: Found, path: Path, db: apsw.Connection) -> None:
         found.problems.add("it is a database, but not a server's store")
         found.verdict = Verdict.BROKEN
         return
-    _check_log(found, path)
     for statement in ADDED:  # A store of this format may lack these tables; only memory is written here.
         name = statement.split()[5]
         if not db.execute("select 1 from sqlite_schema where name = ?", (name,)).fetchall():
@@ -335,10 +334,10 @@ def _check_length(found: Found, path: Path, header: bytes) -> bool:
     if page_bytes < 512:
         return True  # SQLite will say so.
     logged: set[int] = set()
-    for page, size, sound in _Log(Path(f"{path}-wal")).frames():
-        if sound:
-            logged.add(page)
-            pages = size or pages
+    for frame in frames(Path(f"{path}-wal"), checked=True):
+        if frame.sound:
+            logged.add(frame.page)
+            pages = frame.pages or pages
     size = path.stat().st_size
     here = size // page_bytes
     missing = pages - here - sum(here < page <= pages for page in logged)
@@ -349,57 +348,23 @@ def _check_length(found: Found, path: Path, header: bytes) -> bool:
     return missing <= 0
 
 
-class _Log:
-    """A write-ahead log, frame by frame, as SQLite's documentation of the format has it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = path.stat().st_size if path.exists() else 0
-
-    def frames(self) -> Iterator[tuple[int, int, bool]]:
-        """(page, pages of the file if it ends a commit or 0, whether its checksum is right), of this log's life."""
-        if self.size < 32:
-            return
-        with self.path.open("rb") as file:
-            header = file.read(32)
-            magic, _, page_bytes, _, *salts, first, second = struct.unpack(">IIIIIIII", header)
-            if magic & ~1 != 0x377F0682 or not 512 <= page_bytes <= 65536:
-                return
-            words = ">" if magic & 1 else "<"
-            sums = _summed(header[:24], (0, 0), words)
-            sound = sums == (first, second)
-            while len(frame := file.read(24 + page_bytes)) == 24 + page_bytes:
-                page, commit, *own, first, second = _FRAME.unpack_from(frame)
-                if own != salts:
-                    return  # What was there before the log began anew.
-                if sound:
-                    sums = _summed(frame[24:], _summed(frame[:8], sums, words), words)
-                    sound = sums == (first, second)
-                yield page, commit, sound
-
-
-def _summed(data: bytes, sums: tuple[int, int], words: str) -> tuple[int, int]:
-    """SQLite's checksum over more data."""
-    first, second = sums
-    for one, two in struct.iter_unpack(f"{words}II", data):
-        first = first + one + second & 0xFFFFFFFF
-        second = second + two + first & 0xFFFFFFFF
-    return first, second
-
-
-def _check_log(found: Found, path: Path) -> None:
-    """See that the write-ahead log is whole: SQLite leaves out, in silence, all that follows a frame that is not."""
+def _check_log(found: Found, path: Path) -> bool:
+    """Whether the write-ahead log is whole."""
+    if begins_damaged(Path(f"{path}-wal")):
+        found.problems.add(f"{FILE}-wal is damaged where it begins: all commits in it are lost, though they were answered")
+        return False
     sound = unsound = after = 0
-    for _, commit, right in _Log(Path(f"{path}-wal")).frames():
-        sound += bool(commit and right)
-        unsound += not right
-        after += bool(commit and not right)
-    if after > 1:  # Each commit is synced before the next one is begun: a power cut leaves one at most.
+    for frame in frames(Path(f"{path}-wal"), checked=True):
+        sound += bool(frame.pages and frame.sound)
+        unsound += not frame.sound
+        after += bool(frame.pages and not frame.sound)
+    if after > 1:
         found.problems.add(
             f"{FILE}-wal is damaged: the {after:,} commits after its first {sound:,} are lost, though they were answered"
         )
     elif unsound:
         found.notes.append(f"{FILE}-wal ends in a commit that was not finished, as a power cut leaves it; none knew of it")
+    return after <= 1
 
 
 def _check_pages(found: Found, db: apsw.Connection) -> None:

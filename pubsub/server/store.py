@@ -29,6 +29,7 @@ from pubsub.server import staged
 from pubsub.server.quarantine import Aside
 from pubsub.server.reader import Reader
 from pubsub.server.topic import Entry, Log, Topic
+from pubsub.server.writeahead import begins_damaged, commits_behind
 
 FORMAT: Final = 1
 APPLICATION_ID: Final = 0x50505542
@@ -113,7 +114,12 @@ class Store:
         self._lock_file = lock_directory(directory) if vfs is None else None
         try:
             alone = () if vfs is None else (("locking_mode", "exclusive"),)
+            log = Path(f"{self.path}-wal")
+            if vfs is None and begins_damaged(log):
+                raise StoreDamaged(str(self.path), f"damaged: {log.name} cannot be read, see: pubsub server check")
             self.db = open_database(self.path, (*alone, *_PRAGMAS), vfs=vfs)
+            if vfs is None:
+                self._check_log(log)
             if self._open_format() and vfs is None:
                 self._check_length()
             if bytes_max:
@@ -170,6 +176,22 @@ class Store:
         size = self.path.stat().st_size
         if logged == copied and size < pages * page_bytes:
             raise StoreDamaged(str(self.path), f"damaged: {size} bytes are left of {pages * page_bytes}")
+
+    def _check_log(self, log: Path) -> None:
+        """See that SQLite takes all of the write-ahead log, before anything is written over the rest.
+
+        Raises:
+            StoreDamaged: it leaves out more than a commit that was not finished.
+        """
+        if not log.exists() or not log.stat().st_size:
+            return
+        self.db.pragma("user_version")  # A connection that has not read yet does not know how long the log is.
+        sound, _ = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        lost = commits_behind(log, max(0, sound))
+        if lost > 1:
+            self.keep_log()
+            reason = f"damaged: {lost:,} commits at the end of {log.name} cannot be read, see: pubsub server check"
+            raise StoreDamaged(str(self.path), reason)
 
     def _rows(self, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
         return self.db.execute(statement, bind).fetchall()

@@ -15,11 +15,11 @@ import pytest
 
 from pubsub import embedded
 from pubsub.cli import main
-from pubsub.errors import ConfigurationError, StoreInUse
+from pubsub.errors import ConfigurationError, StoreDamaged, StoreInUse
 from pubsub.protocol import Outcome
 from pubsub.server.check import Found, Verdict, check, compare
 from pubsub.server.restored import accept_copy
-from pubsub.server.store import FILE, FORMAT
+from pubsub.server.store import FILE, FORMAT, Store
 from tests.server.stage import Stage
 
 PAGE = 16_384
@@ -206,8 +206,25 @@ def test_a_flipped_bit_in_the_log_is_the_commits_that_follow_it(logged: Path) ->
     commits = frames(bytearray(log.read_bytes()))
     change(log, lambda raw: raw.__setitem__(commits[-10] + 500, raw[commits[-10] + 500] ^ 1))
     found = checked(logged)
-    assert found.verdict is Verdict.DAMAGED
+    assert found.verdict is Verdict.BROKEN
+    before = files(logged)
+    with pytest.raises(StoreDamaged, match="10 commits at the end of server.db-wal cannot be read"):
+        Store(logged)
+    assert files(logged)[log.name] == before[log.name]
     assert f"the 10 commits after its first {len(commits) - 10:,} are lost" in found.problems.said[0]
+
+
+@pytest.mark.parametrize("place", [0, 9, 17, 25, 30])
+def test_a_flipped_bit_where_the_log_begins_is_all_of_it(logged: Path, place: int) -> None:
+    log = logged / f"{FILE}-wal"
+    change(log, lambda raw: raw.__setitem__(place, raw[place] ^ 4))
+    raw = log.read_bytes()
+    found = checked(logged)
+    assert found.verdict is Verdict.BROKEN
+    assert "damaged where it begins" in found.problems.said[0]
+    with pytest.raises(StoreDamaged, match="server.db-wal cannot be read"):
+        Store(logged)
+    assert log.read_bytes() == raw
 
 
 def test_a_last_commit_that_was_torn_is_what_a_power_cut_leaves(logged: Path) -> None:
@@ -217,6 +234,7 @@ def test_a_last_commit_that_was_torn_is_what_a_power_cut_leaves(logged: Path) ->
     found = checked(logged)
     assert found.verdict is Verdict.INTACT
     assert "power cut" in found.notes[0]
+    Store(logged).close()
 
 
 # Older copies

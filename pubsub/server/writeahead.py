@@ -1,0 +1,92 @@
+"""SQLite's write-ahead log, frame by frame, as its documentation of the file format has it.
+
+SQLite leaves out, in silence, all that follows a frame whose checksum is wrong: so a power cut may leave a commit that
+was not finished. But a bit that flipped in the middle takes every later commit with it, and those were answered. Each
+commit is synced before the next one is begun; so a power cut leaves one commit at most behind the last sound frame, and
+where there are more the log is damaged.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_HEADER = struct.Struct(">IIIIIIII")
+_FRAME = struct.Struct(">IIIIII")
+
+
+class Frame(NamedTuple):
+    """One page that was written.
+
+    Attributes:
+        page: its number.
+        pages: of the whole file, where this ends a commit; else 0.
+        sound: whether its checksum, and all before it, are right; True where that was not asked.
+    """
+
+    page: int
+    pages: int
+    sound: bool
+
+
+def frames(path: Path, *, checked: bool) -> Iterator[Frame]:
+    """The frames that were written since the log began anew, in order.
+
+    Args:
+        path: of the log; where there is none, there are no frames.
+        checked: read them in full, and see whether they are sound.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return
+        magic, _, page_bytes, _, *salts, first, second = _HEADER.unpack(header)
+        if magic & ~1 != 0x377F0682 or not 512 <= page_bytes <= 65536:
+            return
+        words = ">" if magic & 1 else "<"
+        sums = _summed(header[:24], (0, 0), words)
+        sound = not checked or sums == (first, second)
+        for place in range(_HEADER.size, size - _FRAME.size - page_bytes + 1, _FRAME.size + page_bytes):
+            file.seek(place)
+            frame = file.read(_FRAME.size + page_bytes if checked else _FRAME.size)
+            page, pages, *own, first, second = _FRAME.unpack_from(frame)
+            if own != salts:
+                return  # What was there before the log began anew.
+            if checked and sound:
+                sums = _summed(frame[_FRAME.size :], _summed(frame[:8], sums, words), words)
+                sound = sums == (first, second)
+            yield Frame(page, pages, sound)
+
+
+def begins_damaged(path: Path) -> bool:
+    """Whether the log's own head is not what was written: SQLite then takes nothing of it.
+
+    A head of zeros is one that was never synced, and so is all behind it.
+    """
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size or not any(header):
+        return False
+    magic, *_, first, second = _HEADER.unpack(header)
+    return magic & ~1 != 0x377F0682 or _summed(header[:24], (0, 0), ">" if magic & 1 else "<") != (first, second)
+
+
+def commits_behind(path: Path, count: int) -> int:
+    """How many commits the log holds behind its first `count` frames."""
+    return sum(bool(frame.pages) for index, frame in enumerate(frames(path, checked=False)) if index >= count)
+
+
+def _summed(data: bytes, sums: tuple[int, int], words: str) -> tuple[int, int]:
+    """SQLite's checksum over more data."""
+    first, second = sums
+    for one, two in struct.iter_unpack(f"{words}II", data):
+        first = first + one + second & 0xFFFFFFFF
+        second = second + two + first & 0xFFFFFFFF
+    return first, second
