@@ -80,6 +80,8 @@ def draw(random: Random) -> Fate:
         _split(fate, random)
     elif focus < 0.52:
         _twins(fate, random)
+    elif focus < 0.6:
+        _ranges(fate, random)
     if "move" in fate.faults:
         fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
     for fault in ("empty", "copy", "clock", "full", "fail", "twin", "drain", "abandon", "put back"):
@@ -91,6 +93,8 @@ def draw(random: Random) -> Fate:
     if {"abandon", "put back"} & fate.faults.keys():
         fate.sinks = fate.ranges = 0
         fate.faults.pop("twin", None)
+    if fate.talkers:
+        fate.faults["kill endpoint"] = 0.5
     return fate
 
 
@@ -100,6 +104,14 @@ def _twins(fate: Fate, random: Random) -> None:
     fate.loss = min(fate.loss, 0.001)
     fate.faults = {fault: rate for fault, rate in fate.faults.items() if random.random() < 0.3}
     fate.faults["twin"] = 5.0
+
+
+def _ranges(fate: Fate, random: Random) -> None:
+    """A small run of splits of one topic that is read by ranges."""
+    fate.divided, fate.proxies, fate.servers, fate.topics, fate.ranges = True, 2, 2, 1, 2
+    fate.sinks = random.choice((0, 1))
+    fate.seconds = random.choice((3.0, 6.0))
+    fate.faults = {"churn": 0.5, "detour": 1.0}
 
 
 def _split(fate: Fate, random: Random) -> None:

@@ -242,6 +242,9 @@ class Simulation:
             node.end("killed")
             self.restart(node)
 
+    def _kill_endpoint(self) -> None:
+        self._kill_now(self.talkers[0])
+
     def _kill_in_commit(self) -> None:
         node = self._anyone()
         if node.alive:
