@@ -1,14 +1,17 @@
 """The sockets: options that the service depends on, frames copied or shared, and what cannot be sent."""
 
+import re
 import select
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import zmq
 
 from pubsub.errors import ConfigurationError
+from pubsub.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
 from pubsub.messenger import sockets
 from pubsub.messenger.sockets import (
     COPY_BYTES_MAX,
@@ -228,3 +231,24 @@ def test_a_process_is_allowed_as_many_files_as_the_machine_lets_it():
         "assert now == (s.FILES_MAX if hard == r.RLIM_INFINITY else min(hard, s.FILES_MAX)), now"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_socket_bounds_what_it_queues_and_how_large_a_frame_is(context):
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0", received_max=7)
+    dealer = open_dealer(context, endpoint)
+    for sock in (router, dealer):
+        assert sock.maxmsgsize == BODY_BYTES_MAX + HEADER_LENGTH_MAX
+        assert sock.sndhwm == sockets.HIGH_WATER_MARK
+        assert sock.getsockopt(zmq.HANDSHAKE_IVL) == sockets.HANDSHAKE_SECONDS * 1000
+        assert sock.linger == 0
+    assert (router.rcvhwm, dealer.rcvhwm) == (7, sockets.HIGH_WATER_MARK)
+    assert router.getsockopt(zmq.HEARTBEAT_TIMEOUT) == router.getsockopt(zmq.TCP_MAXRT) == sockets.SILENT_SECONDS * 1000
+    assert router.backlog == sockets.BACKLOG
+
+
+def test_no_socket_is_made_elsewhere():
+    """A socket without those options has no bounds; the benchmarks' floors are to have none."""
+    root = Path(sockets.__file__).parents[1]
+    sources = [path for path in root.rglob("*.py") if path.parent.name != "bench"]
+    makers = [path.name for path in sources if re.search(r"\b_?context\.socket\(", path.read_text())]
+    assert makers == ["sockets.py"]
