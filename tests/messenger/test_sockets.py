@@ -195,7 +195,7 @@ def test_connections_are_counted_by_what_they_turned_out_to_be(context):
     "first", [b"GET / HTTP/1.1\r\n\r\n", b"\1\0" * 50, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"]
 )
 def test_who_does_not_speak_the_protocol_of_today_is_disconnected_at_once(context, first):
-    _, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
     host, _, port = endpoint.removeprefix("tcp://").partition(":")
     with socket.create_connection((host, int(port)), 10) as stranger:
         stranger.sendall(first)
@@ -204,6 +204,7 @@ def test_who_does_not_speak_the_protocol_of_today_is_disconnected_at_once(contex
                 pass
         except ConnectionError:
             pass
+    assert not router.poll(0)
 
 
 @pytest.mark.parametrize("reads", [True, False])
