@@ -45,7 +45,7 @@ _install() {
     export PIP_DISABLE_PIP_VERSION_CHECK=1
     # The build backend comes first, pinned as well, so that building the package fetches nothing of its own.
     _pip install --quiet --constraint constraints.txt hatchling editables
-    _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,spark]'
+    _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,plot,spark]'
     if ! _has_java; then
         echo "environment: no Java 17 or later was found; installing one"
         _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[java]'
