@@ -43,6 +43,7 @@ def test_killing_any_process_at_any_moment_loses_doubles_and_misplaces_nothing(c
         rng.shuffle(roles)
         for role in roles:
             kill_and_restart(rng, rng.choice(role), subscribers)
+    until(lambda: min(taker.number("took") for taker in subscribers) > 100, "there was traffic")
     finish(cluster, TOPICS, publishers, subscribers)
     assert objections(cluster, publishers, subscribers) == []
-    assert all(process.number("done") > 50 for process in publishers)
+    assert all(process.number("done") for process in publishers)

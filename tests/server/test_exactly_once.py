@@ -6,12 +6,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pubsub.protocol import Get, Outcome, Position
 from tests.server.stage import Stage, bodies, put
+
+pytestmark = pytest.mark.timeout(600)
+"""Some ten thousand steps with a disk in them: a busy machine takes its time."""
 
 WHO = st.sampled_from(["bob", "carol"])
 TOPIC = st.sampled_from(["t", "t", "t", "u"])
