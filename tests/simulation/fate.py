@@ -7,7 +7,7 @@ from random import Random
 
 FAULTS = (
     "kill", "kill in commit", "power", "pause", "cut", "one way", "clog", "move", "full", "fail", "clock", "empty",
-    "copy", "churn", "detour", "twin", "drain", "abandon", "put back",
+    "copy", "churn", "detour", "twin", "outage", "drain", "abandon", "put back",
 )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def draw(random: Random) -> Fate:
         _ranges(fate, random)
     if "move" in fate.faults:
         fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
-    for fault in ("empty", "copy", "clock", "full", "fail", "twin", "drain", "abandon", "put back"):
+    for fault in ("empty", "copy", "clock", "full", "fail", "twin", "outage", "drain", "abandon", "put back"):
         if fault in fate.faults:
             fate.faults[fault] *= 0.3
     for fault in ("abandon", "put back"):  # They give things up, so that less can be demanded.

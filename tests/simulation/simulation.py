@@ -242,6 +242,17 @@ class Simulation:
             node.end("killed")
             self.restart(node)
 
+    def _outage(self) -> None:
+        """A server is away for seconds while proxies are started anew: what it holds must not be given away."""
+        server = self.random.choice(self.servers)
+        if not server.alive or server.restarting or len(self.servers) < 2:
+            return
+        server.end("killed")
+        server.restarting = True
+        self.world.after(2.5 + 2.0 * self.random.random(), self._start, server)
+        for proxy in self.proxies:
+            self.world.after(0.3 * self.random.random(), self._kill_now, proxy)
+
     def _kill_endpoint(self) -> None:
         self._kill_now(self.talkers[0])
 

@@ -16,6 +16,7 @@ Fault model. Nothing here is random but by the seed.
 * A disk is full for a while, or fails once. A wall clock jumps, by hours where that may not matter (clients), within
   the bound where it does (servers). A client's directory is emptied, put back to an older copy, or copied and opened
   elsewhere while the client goes on.
+* A server is away for seconds while every proxy is started anew.
 * Operators move topics and drain servers at random, give up what a dead server holds, which then comes back, and lose a
   server's store and put an older copy of it back; sometimes they leave that half done.
 
