@@ -141,6 +141,7 @@ def start(spark: SparkSession, facts: dict[str, Any]) -> StreamingQuery:
 
     Args:
         facts: proxies, subscribe, checkpoint; step, do, batch, directory; shuffle and options of source and sink.
+            Of a Spark of its own: master and conf.
     """
     spark.dataSource.register(StepDataSource)
     step = json.dumps({name: facts[name] for name in ("step", "do", "batch", "directory") if name in facts})
@@ -168,7 +169,9 @@ def main() -> None:
     from pubsub.spark.session import start as start_session
 
     facts = json.loads(sys.argv[1])
-    spark = start_session("local[2,4]", spark_driver_extraJavaOptions="-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    master = facts.get("master", "local[2,4]")
+    spark = start_session(master, facts.get("conf"), spark_driver_extraJavaOptions=options)
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     (Path(facts["directory"]) / "pids").write_text(json.dumps([jvm, os.getpid()]))
     print("running", flush=True)
