@@ -42,7 +42,7 @@ from pubsub.protocol.messages import (
     Transfer,
     Unsubscribe,
 )
-from pubsub.protocol.names import format_holder
+from pubsub.protocol.names import format_holder, parse_holder
 from pubsub.server import changes as c
 from pubsub.server.delivery import Answer, BatchReader, collect
 from pubsub.server.disputes import Disputes
@@ -145,11 +145,11 @@ class ServerCore:
         """Gives sizes in bytes that the shell knows, for reports."""
         self.answers: list[tuple[Origin, Status | Transfer]] = []
         self._announce: dict[str, str] = {}
-        self._given: set[str] = set()
-        """Topics of which it is noted to whom they were given."""
+        self._given: dict[str, str] = {}
+        """Topics of which it is noted to whom they were given, as that is announced."""
         for note, value in loaded.notes.items():
             if note.startswith(GIVEN):
-                self._given.add(note.removeprefix(GIVEN))
+                self._given[note.removeprefix(GIVEN)] = str(value)
                 self.links.remember(note.removeprefix(GIVEN), str(value), self.change)
         self._count_change = True
         self._change_stored = self.change
@@ -303,12 +303,12 @@ class ServerCore:
         self._count_change = True
         if value:
             self.marks.rows.append(c.NoteKept(GIVEN + topic.name, value))
-            self._given.add(topic.name)
+            self._given[topic.name] = value
 
     def _forget_given(self) -> None:
         """What every proxy has heard needs no memory."""
         for name in [name for name in self._given if self.links.is_known_as_given(name)]:
-            self._given.discard(name)
+            del self._given[name]
             self.marks.rows.append(c.NoteKept(GIVEN + name, None))
 
     def create(self, name: str) -> Topic:
@@ -319,6 +319,11 @@ class ServerCore:
         self.topics[name] = topic
         self.marks.rows.append(c.LogOpened(log.number, log.id, topic.number))
         self.marks.topic(name)
+        if name in self._given:
+            # A proxy that has not heard to whom it went sends on what it believes is here: that server holds it too.
+            receiver, given = parse_holder(self._given[name].partition(",")[0])
+            topic.rivals[given] = receiver
+            self.marks.rows.append(c.RivalTold(topic.number, given, receiver))
         self.announce(name, log.id)
         return topic
 

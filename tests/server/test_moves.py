@@ -347,6 +347,26 @@ def test_proxies_are_told_to_whom_a_topic_went_until_each_has_confirmed_to_know(
     assert giver.periodics()[0].topics == {}
 
 
+def test_a_topic_that_is_begun_anew_where_it_was_given_from_is_not_whole_until_the_receiver_s_is_joined(
+    pair: Pair,
+) -> None:
+    giver = pair["s2"]
+    split(pair)
+    log = giver.core.topics["t"].open.id
+    giver.confirms = False
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert put(giver, "dora", 10, 0, b"new") is Outcome.SUCCESS
+    assert giver.core.topics["t"].rivals == {log: "s1"}
+    giver.restart()
+    assert giver.core.topics["t"].rivals == {log: "s1"}
+    pair.merge("s1", "s2")
+    pair.turns(60)
+    assert pair.holders() == ["s2"]
+    assert giver.core.topics["t"].rivals == {}
+
+
 def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: Pair) -> None:
     split(pair)
     pair["s1"].fail_commit = True
