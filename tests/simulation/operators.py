@@ -40,7 +40,8 @@ class Operators:
         self.world, self.random, self.history = simulation.world, simulation.random, simulation.history
         self.backups: dict[str, tuple[dict[str, bytes], dict[str, frozenset[str]], set[str]]] = {}
         self._abandoning = False
-        self._put_back: set[str] = set()
+        self._put_back: dict[str, set[str]] = {}
+        """Servers that were put back, and what their copies held."""
 
     def _say(self, proxy: ProxyNode, message: Message) -> None:
         """Send a request to a proxy, for itself or for a server."""
@@ -240,9 +241,11 @@ class Operators:
                 # What it held then and holds now without a break is as safe as it was then.
                 safe = acknowledged if holds[topic] == held.get(topic) else frozenset()
                 self.history.give_up(topic, self.world.now, but=safe, losses=1)
-            elif self._put_back - {server.name}:  # Who took it since may have lost it in the same way.
+        # Where two were put back, none may know what came after a copy: what one took over the other lost.
+        for topics in [topics for name, topics in self._put_back.items() if name != server.name]:
+            for topic in sorted(topics | held.keys()):
                 self.history.give_up(topic, self.world.now, losses=1)
-        self._put_back.add(server.name)
+        self._put_back.setdefault(server.name, set()).update(held)
 
     def _clear_up(self) -> None:
         """What a server waits for that another one has lost with its store is given up."""
