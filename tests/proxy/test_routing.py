@@ -82,7 +82,19 @@ def test_an_unused_assignment_is_forgotten(table: RoutingTable) -> None:
     table.expire(TENTATIVE_SECONDS - 1)
     assert "t" in table.tentative
     table.expire(TENTATIVE_SECONDS)
-    assert (table.tentative, s1.assigned) == ({}, 0)
+    assert (table.tentative, s1.assigned, table.doubts) == ({}, 0, {})
+
+
+def test_who_died_with_an_assignment_may_have_made_the_topic_until_it_says_all_it_holds(table: RoutingTable) -> None:
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.assign("t", 0.0)
+    s2.liveness.heard(TENTATIVE_SECONDS)
+    table.expire(TENTATIVE_SECONDS)
+    assert table.doubts == {"t": {s1}}
+    assert table.undecided(s2, ["t"])
+    assert not table.undecided(s2, ["u"])
+    table.settle_doubts(s1)
+    assert not table.undecided(s2, ["t"])
 
 
 def test_assignments_are_bounded() -> None:

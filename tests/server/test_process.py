@@ -373,6 +373,20 @@ def test_a_server_that_is_told_long_enough_that_its_id_is_taken_gives_up(tmp_pat
     server.stop()
 
 
+def test_a_server_that_is_told_once_that_its_store_is_an_older_copy_ends_and_does_not_start_again(
+    tmp_path: Path, proxy: Proxy
+) -> None:
+    server = Running(tmp_path, proxy)
+    proxy.until(lambda message: isinstance(message, Periodic))
+    stale = Status("p1", Outcome.STALE, reason="store_is_at_change_1_but_was_at_7_before", change=7)
+    proxy.send(stale, origin=b"")
+    server.thread.join(10)
+    assert "pubsub server restored" in str(server.error)
+    server.stop()
+    with pytest.raises(ConfigurationError, match="older copy"):
+        ServerProcess(server.process.settings).start()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_process_cleanly_within_two_seconds(tmp_path: Path, proxy: Proxy, number: int) -> None:
     command = [sys.executable, "-m", "pubsub.server", "start", "--id", "s1", "--proxy", proxy.endpoint]

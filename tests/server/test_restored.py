@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pubsub.limits import OFFSET_MAX
-from pubsub.protocol import Get, Outcome, Position, Read, Subscribe
+from pubsub.protocol import Get, Outcome, Position, Read, Records, Subscribe
+from pubsub.server.delivery import collect
 from pubsub.server.restored import CHANGE_STEP, accept_copy
 from tests.server.stage import Stage
 from tests.server.test_moves import Pair, message, put, take
@@ -157,3 +158,51 @@ def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: 
     stage.core.topics["t"].rivals.clear()
     assert stage.ask(get).outcome is Outcome.LOST
     assert stage.ask(read).outcome is Outcome.SUCCESS
+
+
+def test_a_store_that_was_put_back_does_not_wait_for_what_it_lacks_itself(pair: Pair) -> None:
+    stage, lacking = pair["s1"], "c" * 16
+    put(stage, "alice", 10, 0, b"1")
+    stage.core.disputes.told("t", f"s1.{lacking}", stage.now)
+    assert stage.core.disputes.is_open("t"), "another store may have been started under this ID"
+    stage.core.disputes.settle(stage.core.topics["t"], lacking)
+    save(stage)
+    put_back(stage)
+    stage.core.disputes.told("t", f"s1.{lacking}", stage.now)
+    assert not stage.core.disputes.is_open("t")
+    stage.core.disputes.told("t", f"s2.{lacking}", stage.now)
+    assert stage.core.disputes.is_open("t")
+
+
+def test_what_the_copy_lacks_is_no_backlog(pair: Pair) -> None:
+    stage = pair["s1"]
+    stage.ask(Subscribe("bob", "t", 5, 5))
+    put(stage, "alice", 10, 0, b"1", b"2")
+    save(stage)
+    put_back(stage)
+    topic = stage.core.topics["t"]
+    assert topic.waiting(topic.entries["bob"].legs) == 2
+
+
+def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pair) -> None:
+    old, new = pair["s1"], pair["s2"]
+    old.ask(Subscribe("bob", "t", 5, 5))
+    old.now += 1.0
+    put(old, "alice", 10, 0, b"1", b"2")
+    number = old.core.topics["t"].open.number
+    save(old)
+    put(old, "alice", 12, 11, b"3")
+    pair.merge("s1", "s2")
+    pair.turns()
+    put_back(old)
+    old.now = new.now
+    # A put that was in doubt is on both sides: the spine has it once, where it stands between the others.
+    assert put(old, "alice", 12, 0, b"3") == Outcome.SUCCESS
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    assert not list(old.store.reader.batches(number, 1, 10)), "its batches are gone from the disk"
+    topic = old.core.topics["t"]
+    spine = collect(topic, topic.spine, old.core.reader, old.core.publishers.names, 100, 1 << 20)
+    assert list(Records(spine.body).bodies()) == [b"1", b"2", b"3"]
+    assert take(old, "bob") == [b"1", b"2", b"3"]

@@ -1,0 +1,38 @@
+"""Publishers by number: given once, taken back with the loop that gave them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubsub.server import publishers as module
+from pubsub.server.changes import PublisherSeen
+from pubsub.server.marks import Marks
+from pubsub.server.publishers import Publishers
+
+
+@pytest.fixture
+def known() -> Publishers:
+    return Publishers(["", "ann", "", "bob"], Marks({}))
+
+
+def test_a_name_keeps_its_number_and_a_new_one_gets_the_next(known: Publishers) -> None:
+    assert (known.find("ann"), known.find("bob"), known.find("eve"), known.find("")) == (1, 3, None, None)
+    assert [known.number(name) for name in ("bob", "eve", "eve")] == [3, 4, 4]
+    assert known._marks.rows == [PublisherSeen(4, "eve")]
+
+
+def test_who_came_with_a_loop_that_was_taken_back_is_not_known_and_leaves_no_gap(known: Publishers) -> None:
+    known.number("eve")
+    known.committed()
+    known.number("dan")
+    known.reverted()
+    assert known.names == ["", "ann", "", "bob", "eve"]
+    assert (known.find("dan"), known.find("eve")) == (None, 4)
+    assert known.number("carl") == 5
+
+
+def test_a_store_has_room_for_so_many(known: Publishers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STORE_PUBLISHERS_MAX", 4)
+    assert not known.full
+    known.number("eve")
+    assert known.full
