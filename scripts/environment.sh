@@ -43,8 +43,9 @@ _make_environment() {
 _install() {
     echo "environment: installing what constraints.txt pins"
     export PIP_DISABLE_PIP_VERSION_CHECK=1
-    # The build backend comes first, pinned as well, so that building the package fetches nothing of its own.
-    _pip install --quiet --constraint constraints.txt hatchling editables
+    # The build backends come first, pinned as well, so that building fetches nothing of its own: ours, and setuptools
+    # for PySpark, which is published as source only and needs one that makes wheels by itself.
+    _pip install --quiet --constraint constraints.txt hatchling editables setuptools
     _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,plot,spark]'
     if ! _has_java; then
         echo "environment: no Java 17 or later was found; installing one"

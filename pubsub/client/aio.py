@@ -89,9 +89,7 @@ class AsyncClient:
         boot: str | None = None,
     ) -> None:
         made = make_settings(settings, proxies, directory, power_safe, timeout)
-        self._session = Session(
-            name, made, context=context, clock=clock, random=random, boot=boot, record=recorder
-        )
+        self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
 
     @property

@@ -99,9 +99,7 @@ class Client:
         boot: str | None = None,
     ) -> None:
         made = make_settings(settings, proxies, directory, power_safe, timeout)
-        self._session = Session(
-            name, made, context=context, clock=clock, random=random, boot=boot, record=recorder
-        )
+        self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
 
     @property

@@ -327,8 +327,8 @@ class ClientCore:
     def _send_puts(self, out: list[Outgoing], now: float) -> None:
         for topic, chain in list(self.outbox.active.items()):
             for row in chain.sendable(now):
-                # Only the oldest row names what is to be avoided: a gap before it there shows that what was acknowledged
-                # is not there any more. Before the others there is a gap whenever one was lost on the way.
+                # Only the oldest row names what is to be avoided: a gap before it there shows that what was
+                # acknowledged is not there any more. Before the others there is a gap whenever one was lost on the way.
                 avoid = chain.avoid if row is chain.rows[0] else ""
                 message = Put(
                     self.settings.client, topic, row.counter, self.publisher, row.count, row.previous, row.checksum,

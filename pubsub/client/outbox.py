@@ -172,7 +172,7 @@ class Chain:
                 self._flying -= row.size
             self.finished = row.last
             done.append(row)
-        # A late answer from a log that has not all that another one acknowledged since is no reason to go there: and one
+        # A late answer from a log that lacks what another one acknowledged since is no reason to go there: a log
         # that is named as ours, and lacks the put before, is taken for an older copy of itself.
         if status.log and status.last >= self.finished:
             self.log = status.log

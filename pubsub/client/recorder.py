@@ -346,7 +346,7 @@ class Recorder:
                 done = self._sink.write(self._kept)
                 self._kept_lines -= self._kept.count(b"\n", 0, done)
                 del self._kept[:done]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a caller's sink raises must not fail the client.
             if not self.problem:
                 _log.warning("client %s: its record cannot be written, and is tried again: %s", self._name, error)
             self.problem = str(error)

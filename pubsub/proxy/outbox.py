@@ -112,7 +112,7 @@ class Outbox:
         self._to_server(link, prefix.source, status)
 
     def beat(self, server: Server, now: float, *, leaving: int = 0) -> None:
-        """A heartbeat to a server that is connected, and a mark where something is on its way; `leaving` = 1: the last."""
+        """A heartbeat to a connected server, and a mark where something is on its way; `leaving` = 1: the last."""
         assert server.link is not None
         server.liveness.sent(now)
         heartbeat = Heartbeat(self._proxy, self._stamps.last, leaving)

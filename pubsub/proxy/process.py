@@ -33,8 +33,8 @@ from pubsub.messenger.sockets import (
     allow_connections,
     open_router,
 )
-from pubsub.proxy import flight
 from pubsub.protocol.batch import Buffer
+from pubsub.proxy import flight
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.outbox import ORIGIN_MARK, Send
 from pubsub.proxy.routes import RoutesStore
@@ -52,7 +52,7 @@ LINGER_MS: Final = 200
 """How long the last messages of a proxy that stops may take."""
 
 UNREAD_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Bytes of large answers that wait for one client to read them; a further one is dropped, as it can be asked for again."""
+"""Bytes of large answers that wait for one client to read them; a further one is dropped: it can be asked for again."""
 
 UNREAD_TOTAL_MAX: Final = 256 * 1024 * 1024
 """The same of all clients; beyond it those come first who have read what they got, up to twice as much."""

@@ -129,7 +129,9 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
     yield from table.stale.values()
     for topic, servers in table.doubts.items():
         names = ", ".join(sorted(server.id for server in servers))
-        yield f"topic {topic} may be held by {names} too, not heard: it is not whole until then, or pubsub topic abandon"
+        yield (
+            f"topic {topic} may be held by {names} too, not heard: it is not whole until then, or pubsub topic abandon"
+        )
     if not table.room():
         yield f"no room for another topic: topics_max = {table.topics_max}"
     for topic, holders in table.contested.items():

@@ -8,8 +8,8 @@ forwards anything that came after.
 
 A topic that nobody holds is assigned to the live server with the fewest topics, those just assigned included; ties go
 to the smallest ID (the paper, section 3). An assignment is tentative, kept in memory, until the server announces the
-topic; it is replaced if that server dies first, and forgotten when nobody used it for a while. But what was forwarded to
-it may have made the topic there, and the announcement been lost: until that server says all it holds, nobody is told
+topic; it is replaced if that server dies first, and forgotten when nobody used it for a while. But what was forwarded
+to it may have made the topic there, and the announcement been lost: until that server says all it holds, nobody is told
 that the topic is whole.
 
 A server that gave a topic away says to whom. Its word may come before the receiver's own; so the receiver counts as a
@@ -475,7 +475,7 @@ class RoutingTable:
         return server
 
     def claim(self, topics: Iterable[str], server: Server, now: float) -> None:
-        """A server that was given topics elsewhere asks for them: of two that nobody has heard of it, the lower ID wins.
+        """A server that was given topics elsewhere asks for them: of two that nobody has heard of, the lower ID wins.
 
         Two proxies that gave a topic to two servers, where neither makes it before it is known to be the only one,
         would have both wait for each other.

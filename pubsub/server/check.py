@@ -1,8 +1,8 @@
 """What is intact of a stopped server's store, and what is not: read, never changed (DESIGN section 6).
 
 Everything that a server would read is read here: the file's length against what it says of itself, its write-ahead log
-frame by frame, SQLite's own pages, each topic's rows, each batch and its checksum. A page that cannot be read hides what
-lies on it and nothing else, so a topic is read from both ends and what lies between is named.
+frame by frame, SQLite's own pages, each topic's rows, each batch and its checksum. A page that cannot be read hides
+what lies on it and nothing else, so a topic is read from both ends and what lies between is named.
 
     intact     everything that was written is here
     damaged    a server starts on it and serves what is intact; what is not is told, topic by topic
@@ -285,7 +285,6 @@ class _Reading(Store):
     def names(self, table: str) -> list[str]:
         return [name for (name,) in self._rows(f"select name from {table}")]  # noqa: S608 - our own words
 
-
     def count(self, table: str) -> int:
         return int(self._row(f"select count(*) from {table}")[0])  # noqa: S608 - our own words
 
@@ -351,7 +350,7 @@ def _check_length(found: Found, path: Path, header: bytes) -> bool:
 def _check_log(found: Found, path: Path) -> bool:
     """Whether the write-ahead log is whole."""
     if begins_damaged(Path(f"{path}-wal")):
-        found.problems.add(f"{FILE}-wal is damaged where it begins: all commits in it are lost, though they were answered")
+        found.problems.add(f"{FILE}-wal is damaged where it begins: its commits are lost, though they were answered")
         return False
     sound = unsound = after = 0
     for frame in frames(Path(f"{path}-wal"), checked=True):
@@ -360,10 +359,10 @@ def _check_log(found: Found, path: Path) -> bool:
         after += bool(frame.pages and not frame.sound)
     if after > 1:
         found.problems.add(
-            f"{FILE}-wal is damaged: the {after:,} commits after its first {sound:,} are lost, though they were answered"
+            f"{FILE}-wal is damaged: the {after:,} commits after its first {sound:,} are lost, though answered"
         )
     elif unsound:
-        found.notes.append(f"{FILE}-wal ends in a commit that was not finished, as a power cut leaves it; none knew of it")
+        found.notes.append(f"{FILE}-wal ends in an unfinished commit, as a power cut leaves it; it was never answered")
     return after <= 1
 
 

@@ -19,11 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pubsub.clock import MICROSECONDS, Stamps
+from pubsub.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError, StoreDamaged
-from pubsub.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX, STORE_PUBLISHERS_MAX
-from pubsub.protocol.batch import check_batch
 from pubsub.protocol.codec import split_topics
 from pubsub.protocol.messages import (
     Get,
@@ -44,7 +42,7 @@ from pubsub.protocol.messages import (
 )
 from pubsub.protocol.names import format_holder, parse_holder
 from pubsub.server import changes as c
-from pubsub.server.delivery import Answer, BatchReader, collect
+from pubsub.server.delivery import BatchReader
 from pubsub.server.disputes import Disputes
 from pubsub.server.gets import Gets
 from pubsub.server.givenup import GivenUp
@@ -54,14 +52,14 @@ from pubsub.server.marks import Marks
 from pubsub.server.moves import Moves
 from pubsub.server.named import Named
 from pubsub.server.operations import Operations
-from pubsub.server.polls import Poll, Polls
+from pubsub.server.polls import Polls
 from pubsub.server.publishers import Publishers
 from pubsub.server.puts import Puts
 from pubsub.server.quarantine import Aside, Quarantine, Request
 from pubsub.server.report import TOPICS_MAX, TOPICS_PER_SECOND, report
 from pubsub.server.retention import Retention
 from pubsub.server.sinks import Sinks
-from pubsub.server.topic import Entry, Log, Topic, Verdict, judge
+from pubsub.server.topic import Log, Topic
 from pubsub.server.wholeness import Wholeness
 
 if TYPE_CHECKING:

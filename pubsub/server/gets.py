@@ -12,7 +12,7 @@ from pubsub.server.delivery import Answer, collect
 from pubsub.server.givenup import ends_unknown
 from pubsub.server.legs import Leg
 from pubsub.server.links import Origin
-from pubsub.server.polls import Poll, Polls
+from pubsub.server.polls import Poll
 from pubsub.server.topic import Entry, Topic
 
 if TYPE_CHECKING:

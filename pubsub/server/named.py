@@ -24,8 +24,8 @@ from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Get, Outcome, Read, Subscribe, Unsubscribe
 from pubsub.protocol.names import Position
 from pubsub.server import changes as c
-from pubsub.server.givenup import ends_unknown
 from pubsub.server.delivery import Answer, collect
+from pubsub.server.givenup import ends_unknown
 from pubsub.server.legs import ALWAYS, Leg
 from pubsub.server.links import Origin
 from pubsub.server.ranges import KEY, behind, plan, start_of, up_to

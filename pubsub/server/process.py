@@ -21,7 +21,17 @@ from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
-from pubsub.messenger.sockets import LARGE_BYTES, Connections, Unsent, Wakeup, allow_connections, open_dealer, open_router, receive, send
+from pubsub.messenger.sockets import (
+    LARGE_BYTES,
+    Connections,
+    Unsent,
+    Wakeup,
+    allow_connections,
+    open_dealer,
+    open_router,
+    receive,
+    send,
+)
 from pubsub.protocol.names import check_id
 from pubsub.server.changes import NoteKept
 from pubsub.server.checkpoint import Checkpointer, grow_log
@@ -110,7 +120,7 @@ class ServerProcess:
         self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
         self._closers.append(self._store.close)
         self._listener, self.address = self._listen(settings.bind)
-        self._closers.append(lambda: self._close_listener())
+        self._closers.append(lambda: self._close_listener())  # noqa: PLW0108 - `_close_listener` may be replaced
         reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
         self._serving = Serving(
             settings,

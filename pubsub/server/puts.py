@@ -110,6 +110,7 @@ class Puts:
             otherwise: what it is answered where the topic is not.
         """
         core = self._core
+
         def then(whole: bool, now: float) -> None:
             topic = core.topics.get(put.topic)
             if whole:

@@ -3,8 +3,8 @@
 Two kinds, both durable, both shown in the report, neither ever joined into anything:
 
 * *Set aside*. Operators gave this server's holding of a topic up while it was away, and the others went on without it.
-  A proxy says so when the topic is announced again. It is then no topic of this server's any more: nothing is announced,
-  the same name may be made anew beside it. Its records stay in the store, for `pubsub server export --quarantined`.
+  A proxy says so when the topic is announced again. It is then no topic of this server's: nothing is announced,
+  and the same name may be made anew beside it. Its records stay in the store, for `pubsub server export --quarantined`.
 * *Held back*. Something shows that this store is a copy from before what it promised: a client has a position beyond a
   log's end, or lacks nothing before a put that this log has a gap before. The topic stays announced, so that nobody
   makes it anew elsewhere, and every request is answered `unavailable`, until `pubsub server restored` says that this

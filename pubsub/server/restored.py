@@ -1,8 +1,8 @@
 """Going on with a store that is an older copy of itself (DESIGN section 5, *Ownership*).
 
-A store that was put back from a backup lacks the end of its logs. What was there, nobody knows: publishers may have been
-told that it is kept, subscribers may have received it. So nothing may take its place. Each open log ends here, with all
-its offsets beyond what is stored counted as lost, and another one goes on:
+A store that was put back from a backup lacks the end of its logs. What was there, nobody knows: publishers may have
+been told that it is kept, subscribers may have received it. So nothing may take its place. Each open log ends here,
+with all its offsets beyond what is stored counted as lost, and another one goes on:
 
     a position beyond the copy's end    within the lost range: its client is told of the loss, once, and goes on
     a put that follows one not here     names a log that does not reach it: gone, and the client's chain begins anew

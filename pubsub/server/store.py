@@ -22,10 +22,10 @@ import apsw
 from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
 from pubsub.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.server import changes as c
+from pubsub.server import staged
 from pubsub.server.database import lock_directory, open_database, translate
 from pubsub.server.delivery import Batch
 from pubsub.server.legs import Leg
-from pubsub.server import staged
 from pubsub.server.quarantine import Aside
 from pubsub.server.reader import Reader
 from pubsub.server.topic import Entry, Log, Topic

@@ -3,9 +3,9 @@
     one line of JSON, then bytes
 
 The first chunk describes the topic: its logs, its spine, what it absorbed. Then come the batches of each log, as they
-are stored, and what sinks have staged; then the copies of `last` that legs refer to, the last counters, the entries. What a topic holds does not
-change while it is given, so the same topic always makes the same chunks. Publishers travel by name: each store has
-its own numbers for them.
+are stored, and what sinks have staged; then the copies of `last` that legs refer to, the last
+counters, the entries. What a topic holds does not change while it is given, so the same topic always makes the same
+chunks. Publishers travel by name: each store has its own numbers for them.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
@@ -78,3 +79,26 @@ def test_exit_codes_are_documented() -> None:
     }
     codes |= {value for name, value in vars(console).items() if name.startswith("EXIT_")}
     assert [code for code in sorted(codes) if f"\n| {code} | " not in table] == []
+
+
+def tracked(*patterns: str) -> set[Path]:
+    """The files that git knows, by its own word."""
+    said = subprocess.run(["git", "ls-files", "--", *patterns], cwd=ROOT, check=True, capture_output=True, text=True)
+    return {ROOT / line for line in said.stdout.splitlines()}
+
+
+def test_linter_and_formatter_look_at_every_python_file() -> None:
+    ruff = Path(sys.executable).parent / "ruff"
+    said = subprocess.run([ruff, "check", "--show-files", "."], cwd=ROOT, check=True, capture_output=True, text=True)
+    seen = {Path(line) for line in said.stdout.splitlines()}
+    assert tracked("*.py", "*.pyi") - seen == set()
+    # Formatting takes the same files; `--exclude` and `force-exclude` of its own would show here.
+    assert "exclude" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"].get("format", {})
+
+
+def test_the_type_checker_looks_at_every_module_of_the_package() -> None:
+    # `mypy` is called as scripts/test calls it, and says how many files it has read.
+    said = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, check=False, capture_output=True, text=True)
+    count = re.search(r"(?:in|checked) (\d+) source files", said.stdout)
+    assert count is not None, said.stdout + said.stderr
+    assert int(count[1]) == len(tracked("pubsub/*.py"))

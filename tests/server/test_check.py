@@ -208,7 +208,7 @@ def test_a_flipped_bit_in_the_log_is_the_commits_that_follow_it(logged: Path) ->
     found = checked(logged)
     assert found.verdict is Verdict.BROKEN
     before = files(logged)
-    with pytest.raises(StoreDamaged, match="10 commits at the end of server.db-wal cannot be read"):
+    with pytest.raises(StoreDamaged, match=r"10 commits at the end of server\.db-wal cannot be read"):
         Store(logged)
     assert files(logged)[log.name] == before[log.name]
     assert f"the 10 commits after its first {len(commits) - 10:,} are lost" in found.problems.said[0]
@@ -222,7 +222,7 @@ def test_a_flipped_bit_where_the_log_begins_is_all_of_it(logged: Path, place: in
     found = checked(logged)
     assert found.verdict is Verdict.BROKEN
     assert "damaged where it begins" in found.problems.said[0]
-    with pytest.raises(StoreDamaged, match="server.db-wal cannot be read"):
+    with pytest.raises(StoreDamaged, match=r"server\.db-wal cannot be read"):
         Store(logged)
     assert log.read_bytes() == raw
 

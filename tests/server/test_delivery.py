@@ -46,7 +46,13 @@ class Held:
         self.shelf = Shelf()
 
     def put(
-        self, log: str, bodies: list[bytes], counter: int, publisher: int = 1, stamp: int = 100, keys: Sequence[bytes] = ()
+        self,
+        log: str,
+        bodies: list[bytes],
+        counter: int,
+        publisher: int = 1,
+        stamp: int = 100,
+        keys: Sequence[bytes] = (),
     ) -> Batch:
         body = encode_batch(bodies, keys)
         to = self.topic.logs[log]
