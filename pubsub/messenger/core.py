@@ -68,6 +68,7 @@ class Counters:
         forgotten: callback registrations taken back by `forget`.
         callback_errors: exceptions that callbacks and server loops let out.
         peers_forgotten: peers that were silent for too long.
+        redialed: connections made anew that ZeroMQ had given up for good.
     """
 
     sent: int = 0
@@ -84,6 +85,7 @@ class Counters:
     forgotten: int = 0
     callback_errors: int = 0
     peers_forgotten: int = 0
+    redialed: int = 0
 
 
 class MessengerCore:

@@ -26,7 +26,7 @@ from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.peer import Link, Peer, Request
 from pubsub.messenger.pending import Buffer
 from pubsub.messenger.seen import INSTANCE_BITS
-from pubsub.messenger.sockets import Wakeup, open_dealer, open_router, receive_frames, send_frames
+from pubsub.messenger.sockets import Redial, Wakeup, open_dealer, open_router, receive_frames, send_frames
 
 _LOG: Final = logging.getLogger(__name__)
 _SLEEP_SECONDS_MAX: Final = 60.0
@@ -89,6 +89,8 @@ class Messenger:
         self._queued_bytes = 0
         self._sockets: dict[Link, zmq.Socket[bytes]] = {}
         self._links: dict[zmq.Socket[bytes], Link] = {}
+        self._redials: dict[zmq.Socket[bytes], Redial] = {}
+        self._redial_at = _FOREVER
         self._pollset: list[tuple[Any, int]] = [(self._wakeup.fileno(), _POLLIN)]
         self._connections: dict[str, Peer] = {}
         self._connecting = Lock()
@@ -138,7 +140,7 @@ class Messenger:
         self._check_open()
         sock = open_dealer(self._context, endpoint, heartbeat_seconds=self.limits.heartbeat_seconds)
         link = self._core.connected(endpoint, server_loop, idempotent=idempotent)
-        self._adopt(link, sock)
+        self._adopt(link, sock, Redial(self._context, sock, endpoint))
         assert link.peer is not None
         return link.peer
 
@@ -151,23 +153,42 @@ class Messenger:
                 self._core.closed(peer.link)
                 del self._links[sock]
                 self._pollset.remove((sock, _POLLIN))
+                self._stop_redialing(sock)
                 sock.close(0)
 
         with self._connecting:
             self._connections = {e: p for e, p in self._connections.items() if p is not peer}
         self._enqueue(close)
 
-    def _adopt(self, link: Link, sock: zmq.Socket[bytes]) -> None:
+    def _adopt(self, link: Link, sock: zmq.Socket[bytes], redial: Redial | None = None) -> None:
         def adopt(now: float) -> None:
             self._sockets[link] = sock
             self._links[sock] = link
             self._pollset.append((sock, _POLLIN))
+            if redial is not None:
+                self._redials[redial.sock] = redial
+                self._pollset.append((redial.sock, _POLLIN))
 
         with self._gate:
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="messenger", daemon=True)
                 self._thread.start()
         self._enqueue(adopt)
+
+    def _stop_redialing(self, sock: zmq.Socket[bytes]) -> None:
+        for watch, redial in tuple(self._redials.items()):
+            if redial.watches(sock):
+                del self._redials[watch]
+                self._pollset.remove((watch, _POLLIN))
+                redial.close()
+
+    def _redial(self, now: float) -> None:
+        """Connect anew what ZeroMQ gave up, where that is due, and note when it is due next."""
+        for redial in self._redials.values():
+            if redial.due <= now:
+                redial.redial()
+                self._core.counters.redialed += 1
+        self._redial_at = min([redial.due for redial in self._redials.values()], default=_FOREVER)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -335,9 +356,14 @@ class Messenger:
                     link = self._links.get(source)
                     if link is not None:
                         self._drain(link, source)
+                    elif source in self._redials:
+                        self._redials[source].take(clock.monotonic())
+                        self._redial_at = 0.0  # `_redial` finds out when it is.
                     else:
                         self._wakeup.clear()
                 now = clock.monotonic()
+                if self._redial_at <= now:
+                    self._redial(now)
                 due = core.deadline()
                 if due is not None and due <= now:
                     core.tick(now)
@@ -366,6 +392,7 @@ class Messenger:
             self._sleeping = False
 
     def _until(self, deadline: float) -> float:
+        deadline = min(deadline, self._redial_at)
         due = self._core.deadline()
         if due is not None and due < deadline:
             deadline = due
@@ -478,6 +505,9 @@ class Messenger:
         if self._cleaned:
             return
         self._flush()
+        for redial in self._redials.values():
+            redial.close()
+        self._redials.clear()
         for sock in self._links:
             sock.close(0)
         self._links.clear()

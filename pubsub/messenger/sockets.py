@@ -7,6 +7,7 @@ routed is reported per message. Nothing lingers: reliability is end to end, neve
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import secrets
 import socket
@@ -348,6 +349,77 @@ EVENTS_MAX: Final = 1_000
 """Events of connections that are counted before messages have their turn."""
 
 _CONNECTION_EVENTS: Final = (int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_HANDSHAKE_SUCCEEDED), int(zmq.EVENT_DISCONNECTED))
+
+
+class Redial:
+    """Connects a DEALER again where ZeroMQ has given its connection up for good.
+
+    ZeroMQ tries again by itself after whatever may happen to a connection, but not after a protocol error: a port that
+    once answered with something else than ZeroMQ, or with another security mechanism, ends the connection without a
+    word, and each send finds no room from then on (libzmq, `session_base_t::engine_error`, reason `protocol_error`).
+    What a monitor sees then is a connection that ended with no retry behind it, whatever ended it.
+
+    Args:
+        context: the socket's.
+        sock: the socket.
+        endpoint: what it is connected to.
+
+    Attributes:
+        sock: to be polled for reading; `take` then looks what happened.
+        due: when `redial` is to be called, on the monotonic clock in seconds; infinity where ZeroMQ sees to it.
+    """
+
+    def __init__(self, context: zmq.Context[Any], sock: zmq.Socket[bytes], endpoint: str) -> None:
+        self._watched, self._endpoint = sock, endpoint
+        self._seconds = REDIAL_SECONDS
+        self.due = float("inf")
+        watch = f"inproc://redial-{secrets.token_hex(8)}"
+        sock.monitor(watch, _RETRIED | _ENDED | _ESTABLISHED)
+        self.sock: zmq.Socket[bytes] = context.socket(zmq.PAIR)
+        self.sock.linger = 0
+        self.sock.rcvhwm = 0  # ZeroMQ's own thread waits where there is no room.
+        self.sock.connect(watch)
+
+    def take(self, now: float) -> None:
+        """Look what happened to the connection since the last time."""
+        for _ in range(EVENTS_MAX):
+            try:
+                event = struct.unpack("=hi", self.sock.recv_multipart(zmq.NOBLOCK)[0])[0]
+            except zmq.Again:
+                return
+            if event == _ENDED:
+                self.due = now + self._seconds
+            else:
+                self.due = float("inf")
+                if event == _ESTABLISHED:
+                    self._seconds = REDIAL_SECONDS
+
+    def watches(self, sock: zmq.Socket[bytes]) -> bool:
+        """Whether it is this socket's connection."""
+        return sock is self._watched
+
+    def redial(self) -> None:
+        """Connect again; where nothing comes of that either, later once more."""
+        with contextlib.suppress(zmq.ZMQError):  # ZeroMQ may have forgotten the endpoint with its connection.
+            self._watched.disconnect(self._endpoint)
+        self._watched.connect(self._endpoint)
+        self._seconds = min(2 * self._seconds, REDIAL_SECONDS_MAX)
+        self.due = float("inf")
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._watched.disable_monitor()
+        self.sock.close(0)
+
+
+REDIAL_SECONDS: Final = 1.0
+"""A connection that ZeroMQ gave up for good is made anew after this; each time in a row after twice as long."""
+
+REDIAL_SECONDS_MAX: Final = 30.0
+
+_RETRIED: Final = int(zmq.EVENT_CONNECT_RETRIED)
+_ENDED: Final = int(zmq.EVENT_DISCONNECTED)
+_ESTABLISHED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 
 
 class Wakeup:

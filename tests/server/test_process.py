@@ -27,6 +27,7 @@ from pubsub.server import checkpoint, serving
 from pubsub.server.checkpoint import Checkpointer
 from pubsub.server.process import ServerProcess, check_settings
 from pubsub.server.store import Store
+from tests.messenger.stranger import STRANGERS, Stranger
 from tests.server.stage import Stage, bodies, put
 
 MIB = 1024 * 1024
@@ -448,3 +449,18 @@ def test_no_space_for_a_new_store_is_one_clear_error(tmp_path: Path, monkeypatch
         Store(tmp_path)
     monkeypatch.undo()
     Store(tmp_path).close()
+
+
+@pytest.mark.parametrize("name", ["no greeting", "another mechanism"])
+def test_a_server_finds_its_proxy_where_a_stranger_was(tmp_path: Path, name: str) -> None:
+    stranger, proxy = Stranger(STRANGERS[name]), Proxy()
+    proxy.sock.close(0)
+    running = Running(tmp_path, proxy, proxies=(stranger.endpoint,), heartbeat_seconds=0.2)
+    try:
+        until(lambda: stranger.connections)
+        stranger.leave()
+        proxy.sock, _ = open_router(proxy.context, stranger.endpoint)
+        assert proxy.until(lambda message: isinstance(message, Periodic), 30.0)
+    finally:
+        running.stop()
+        proxy.close()

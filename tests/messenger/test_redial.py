@@ -1,0 +1,62 @@
+"""A connection that ZeroMQ gives up for good, because what answered it was no ZeroMQ of ours, is made anew."""
+
+import time
+
+import pytest
+import zmq
+
+from pubsub.messenger import Messenger, sockets
+from pubsub.messenger.sockets import REDIAL_SECONDS, REDIAL_SECONDS_MAX, Redial, open_dealer
+from tests.messenger.stranger import STRANGERS, Stranger
+
+
+@pytest.mark.parametrize("words", STRANGERS.values(), ids=STRANGERS.keys())
+def test_who_met_a_stranger_finds_who_listens_there_later(words, until):
+    stranger = Stranger(words)
+    with Messenger() as client, Messenger() as server:
+        answers = []
+        client.send(stranger.endpoint, b"hello", lambda _, answer, __: answers.append(bytes(answer)))
+        until(lambda: stranger.connections)
+        stranger.leave()
+        server.listen(stranger.endpoint, lambda request: request.reply(request.contents))
+        assert client.wait(lambda: bool(answers), time.monotonic() + 20)
+        assert answers == [b"hello"]
+
+
+def test_a_stranger_is_asked_more_and_more_seldom(monkeypatch):
+    monkeypatch.setattr(sockets, "REDIAL_SECONDS", 0.01)
+    monkeypatch.setattr(sockets, "REDIAL_SECONDS_MAX", 0.04)
+    stranger = Stranger(STRANGERS["another mechanism"])
+    context = zmq.Context()
+    sock = open_dealer(context, stranger.endpoint)
+    redial = Redial(context, sock, stranger.endpoint)
+    waits = []
+    try:
+        for _ in range(4):
+            while redial.due == float("inf"):
+                assert redial.sock.poll(10_000)
+                redial.take(100.0)
+            waits.append(round(redial.due - 100.0, 3))
+            redial.redial()
+    finally:
+        redial.close()
+        sock.close(0)
+        context.term()
+        stranger.leave()
+    assert waits == [0.01, 0.02, 0.04, 0.04]
+
+
+def test_a_connection_that_is_cut_is_left_to_zeromq(relay_to, until):
+    with Messenger() as client, Messenger() as server:
+        relay = relay_to(server.listen("tcp://127.0.0.1:0", lambda request: request.reply(request.contents)))
+        answers = []
+        for count in range(1, 4):
+            client.send(relay.endpoint, b"x", lambda _, answer, __: answers.append(bytes(answer)))
+            assert client.wait(lambda count=count: len(answers) == count, time.monotonic() + 20)
+            relay.cut(0)
+            relay.cut(1)
+        assert client.counters.redialed == 0
+
+
+def test_the_waits_are_named():
+    assert 0 < REDIAL_SECONDS < REDIAL_SECONDS_MAX <= 60
