@@ -222,10 +222,7 @@ class AsyncClient:
                 return
             batch, chunk = found
             try:
-                for message in batch:
-                    if chunk.over:
-                        break
-                    chunk.handed += 1
+                for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
                 self._calls.end_chunk(topic, chunk)

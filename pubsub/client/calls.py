@@ -298,8 +298,7 @@ class Calls:
             if sub is None or not sub.on:
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
-            if sub.chunk is not None and sub.chunk.thread == get_ident():
-                self._close_chunk(sub)
+            self._close_chunk(sub)
             if sub.available and sub.notice is None:
                 return sub
             core.want(sub, until, started)
@@ -399,8 +398,8 @@ class Calls:
         if isinstance(taking, Loss):
             self._bury_loss(sub, taking)
         assert isinstance(taking, Taking)
-        if chunk:
-            sub.begin_chunk(taking, get_ident())
+        if chunk and taking.pieces:
+            sub.begin_chunk(taking)
         try:
             fsynced = self.session.commit(taking.change(sub.topic))
         except PubsubError:
@@ -421,28 +420,33 @@ class Calls:
         """Nothing more of a chunk is handed out: what is left of it is for the next call."""
         session = self.session
         with session.lock:
+            chunk.stop()
             sub = self.core.subscriptions[topic]
-            if not session.closed and sub.chunk is chunk:
+            # Inside a transaction of this thread nothing else can be committed: the next call gives back what is left.
+            if not session.closed and sub.chunk is chunk and session.owner != get_ident():
                 self._close_chunk(sub)
                 session.send()
             if session.recorder is not None:
                 session.recorder.handed_out(chunk)
 
     def _close_chunk(self, sub: Subscription) -> None:
-        """Another call takes, or the iteration ended. Only the thread that iterates knows what it has handed out."""
+        """The iteration ended, or another call takes: what was not handed out goes back, whoever calls."""
         chunk = sub.chunk
         if chunk is None:
             return
-        if chunk.thread == get_ident() and chunk.handed < sum([p.stop - p.start for p in chunk.pieces]):
+        chunk.stop()
+        if chunk.handed < chunk.total:
             change = sub.give_back(chunk)
             self.session.commit([change])
             sub.given_back(chunk, change)
         else:
-            sub.chunk = None
+            sub.end_chunk()
+        if self.session.recorder is not None:
+            self.session.recorder.handed_out(chunk)
         self.core.moved(sub, self.session.now, fsynced=False)
 
     def close_chunks(self) -> None:
-        """The client is about to be closed by this thread."""
+        """The client is about to be closed."""
         with self.session.entered():
             for sub in self.core.subscriptions.values():
                 self._close_chunk(sub)
@@ -599,7 +603,7 @@ class Calls:
             self.session.close(seconds)
 
     def close_here(self) -> None:
-        """What this thread has taken and not handed out is for the next start."""
+        """What was taken and not handed out is for the next start."""
         if not self.session.closed:
             self.close_chunks()
 

@@ -282,8 +282,9 @@ class Client:
     def messages(self, topic: str, timeout: float | None = None) -> Iterator[Message]:
         """Message after message, until none comes for `timeout` seconds; None: without end.
 
-        They are marked as taken some at a time; those that are not handed out when the iteration ends are for the next
-        call. A process that is killed while it iterates loses at most CHUNK_MAX of them; `process` loses none.
+        They are marked as taken some at a time; those that are not handed out when the iteration ends, or when another
+        thread takes of the topic, are for the next call. A process that is killed while it iterates loses at most
+        CHUNK_MAX of them; `process` loses none.
         Raises as `get`; without a time-out it waits on where nobody answers.
         """
         while True:
@@ -292,10 +293,7 @@ class Client:
                 return
             batch, chunk = found
             try:
-                for message in batch:
-                    if chunk.over:
-                        break
-                    chunk.handed += 1
+                for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
                 self._calls.end_chunk(topic, chunk)

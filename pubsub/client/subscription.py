@@ -16,8 +16,10 @@ counter was taken before are dropped, a second net: it counts per topic and publ
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from operator import length_hint
 from typing import Final
 from zlib import crc32
 
@@ -69,21 +71,45 @@ class Taking:
 
 
 class Chunk:
-    """Messages that are taken and are being handed out one by one, by one thread.
+    """Messages that are taken and are being handed out one by one, while other threads may want what is left of them.
+
+    The first of them counts as handed out from the start, so that an iteration gets on however many others call. For
+    each of the others there is a token, and whoever draws that has the message: the iteration, which hands it out, or
+    a call that stops the chunk, which gives it back. Drawing one is a single step of the interpreter, without a lock.
 
     Attributes:
-        handed: how many were; over: the others are not to be.
+        total: how many there are.
         recorded: its place in the client's record, where there is one.
         before, counters: position and last counters taken as they were.
     """
 
-    __slots__ = ("before", "counters", "handed", "over", "pieces", "recorded", "rest", "thread")
+    __slots__ = ("_back", "_tokens", "before", "counters", "pieces", "recorded", "rest", "total")
 
-    def __init__(self, pieces: list[Piece], before: Position | None, counters: dict[str, int], thread: int) -> None:
-        self.pieces, self.before, self.counters, self.thread = pieces, before, counters, thread
-        self.handed = self.recorded = 0
-        self.over = False
+    def __init__(self, pieces: list[Piece], before: Position | None, counters: dict[str, int]) -> None:
+        self.pieces, self.before, self.counters = pieces, before, counters
+        self.total = sum([piece.stop - piece.start for piece in pieces])
+        self.recorded = self._back = 0
+        self._tokens = iter([None] * (self.total - 1))
         self.rest: list[Piece] = []
+
+    def claims(self) -> Iterator[None]:
+        """One item for each message that may be handed out; it counts as handed out then."""
+        return chain((None,), self._tokens)
+
+    def stop(self) -> None:
+        """Hand out nothing more. The session's lock is held."""
+        for _ in self._tokens:
+            self._back += 1
+
+    @property
+    def handed(self) -> int:
+        """How many were handed out."""
+        return self.total - self._back - length_hint(self._tokens)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more of it is handed out."""
+        return not length_hint(self._tokens)
 
 
 class Subscription:
@@ -382,20 +408,20 @@ class Subscription:
 
     # Handing out one by one
 
-    def begin_chunk(self, taking: Taking, thread: int) -> Chunk:
-        """What is about to be taken will be handed out one by one, by this thread; the rest may be given back."""
+    def begin_chunk(self, taking: Taking) -> Chunk:
+        """What is about to be taken, one message at least, will be handed out one by one; the rest may go back."""
         before = {publisher: self.taken.get(publisher, 0) for publisher in taking.counters}
-        self.chunk = Chunk(taking.pieces, self.position, before, thread)
+        self.chunk = Chunk(taking.pieces, self.position, before)
         return self.chunk
 
     def end_chunk(self) -> None:
         """What was taken stays taken."""
         if self.chunk is not None:
-            self.chunk.over = True
+            self.chunk.stop()
             self.chunk = None
 
     def give_back(self, chunk: Chunk) -> Taken:
-        """What takes back all that a chunk has not handed out; `given_back` follows the commit."""
+        """What takes back all that a stopped chunk has not handed out; `given_back` follows the commit."""
         handed, position, taken = chunk.handed, chunk.before, dict(chunk.counters)
         chunk.rest = []
         for piece in chunk.pieces:

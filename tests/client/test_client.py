@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -545,6 +546,86 @@ def test_iterating_hands_out_every_message_and_gives_the_rest_back(cluster: Embe
     with cluster.client(name) as again:
         found = [message.body for message in again.messages(topic, timeout=0.2)]
         assert found == [b"%d" % number for number in range(7, 100)]
+
+
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """What a call returns on another thread."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join(30.0)
+    return found[0]
+
+
+def test_what_an_iteration_has_not_handed_out_is_for_whoever_calls(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(_names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put_many(topic, [b"%d" % number for number in range(100)])
+        create(client, "taken")
+        iterator = client.messages(topic, timeout=5.0)
+        assert [next(iterator).body for _ in range(3)] == [b"0", b"1", b"2"]
+        assert elsewhere(lambda: client.get(topic, timeout=5.0)).body == b"3"
+        assert next(iterator).body == b"4"
+        assert elsewhere(lambda: client.get_many(topic, 2, timeout=5.0)).bodies() == [b"5", b"6"]
+        assert next(iterator).body == b"7"
+        assert elsewhere(lambda: client.process(topic, record, 5.0, 2)) == 2
+        assert next(iterator).body == b"10"
+        other = client.messages(topic, timeout=5.0)
+        assert elsewhere(lambda: next(other)).body == b"11"
+        assert next(iterator).body == b"12"
+        elsewhere(client.close)
+    with cluster.client(name) as again:
+        assert [body for _, body in rows(again, "select * from taken")] == [b"8", b"9"]
+        found = [message.body for message in again.messages(topic, timeout=0.2)]
+        assert found == [b"%d" % number for number in range(13, 100)]
+
+
+def test_threads_that_iterate_get_and_process_side_by_side_take_every_message_once(client: Client, topic: str) -> None:
+    total = 3_000
+    client.subscribe(topic)
+    create(client, "taken")
+    client.put_many(topic, [b"%d" % number for number in range(total)])
+    found: list[bytes] = []
+
+    def iterate() -> None:
+        found.extend(message.body for message in client.messages(topic, timeout=1.0))
+
+    def get() -> None:
+        while (message := client.get(topic, timeout=1.0)) is not None:
+            found.append(message.body)
+
+    def get_many() -> None:
+        while batch := client.get_many(topic, 7, timeout=1.0):
+            found.extend(batch.bodies())
+
+    def process() -> None:
+        while client.process(topic, record, 1.0, 5):
+            continue
+
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(take) for take in (iterate, get, get_many, process, iterate, get)]:
+            done.result(60.0)
+    found += [body for _, body in rows(client, "select * from taken")]
+    assert sorted(found, key=int) == [b"%d" % number for number in range(total)]
+
+
+def test_an_iteration_that_ends_inside_a_transaction_leaves_it_alone(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    create(client, "taken")
+    client.put_many(topic, [b"0", b"1", b"2"])
+    iterator = client.messages(topic, timeout=5.0)
+    with client.transaction() as transaction:
+        transaction.execute("insert into taken values (?, ?)", ("before", b""))
+        with pytest.raises(CallerError):
+            next(iterator)
+    iterator = client.messages(topic, timeout=5.0)
+    assert next(iterator).body == b"0"
+    with client.transaction() as transaction:
+        transaction.execute("insert into taken values (?, ?)", ("inside", b""))
+        iterator.close()  # type: ignore[attr-defined]
+    assert [name for name, _ in rows(client, "select * from taken")] == ["before", "inside"]
+    assert bodies(client, topic, 2) == [b"1", b"2"]
 
 
 def test_what_was_taken_is_acknowledged_though_nobody_calls_any_more(client: Client, topic: str) -> None:

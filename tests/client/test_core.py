@@ -530,7 +530,7 @@ def test_an_open_chunk_is_not_acknowledged_until_it_is_handed_out() -> None:
     (get,) = rig.wants(sub)
     rig.answer(get, records(1, [1, 2]))
     taking = sub.take(2)
-    sub.begin_chunk(taking, 1)  # type: ignore[arg-type]
+    sub.begin_chunk(taking)  # type: ignore[arg-type]
     sub.took(taking)  # type: ignore[arg-type]
     rig.core.moved(sub, rig.now, fsynced=True)
     assert (sub.position, sub.safe) == ((LOG, 2), (LOG, 0))

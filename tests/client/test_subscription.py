@@ -101,7 +101,7 @@ def test_taking_in_any_portions_gives_every_record_once_in_order(
 # Chunks
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 16))
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 16))
 def test_what_a_chunk_has_not_handed_out_comes_again(runs: list[int], handed: int) -> None:
     sub = make()
     offset = 1
@@ -112,9 +112,14 @@ def test_what_a_chunk_has_not_handed_out_comes_again(runs: list[int], handed: in
     handed = min(handed, total)
     taking = sub.take(total)
     assert isinstance(taking, Taking)
-    chunk = sub.begin_chunk(taking, 1)
+    chunk = sub.begin_chunk(taking)
     sub.took(taking)
-    chunk.handed = handed
+    claims = chunk.claims()
+    for _ in range(handed):
+        next(claims)
+    assert chunk.handed == handed
+    chunk.stop()
+    assert (chunk.handed, chunk.over, list(claims)) == (handed, True, [])
     change = sub.give_back(chunk)
     sub.given_back(chunk, change)
     assert change.position == (LOG, handed)
@@ -129,7 +134,7 @@ def test_unsubscribing_ends_a_chunk() -> None:
     sub.received(batch(1, 1, 3), 0.0)
     taking = sub.take(3)
     assert isinstance(taking, Taking)
-    chunk = sub.begin_chunk(taking, 1)
+    chunk = sub.begin_chunk(taking)
     sub.took(taking)
     sub.intended(False)
     assert chunk.over
