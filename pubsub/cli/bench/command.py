@@ -67,9 +67,18 @@ def bench(
         results = run(chosen, numbers, secs, reps, against, place)
     if as_json:
         facts = {"machine": _machine(place), "secs": secs, "reps": reps, "against": against, "results": results.facts()}
-        console.print_json(facts)
+        console.print_json(facts | ({"rival": _rival()} if against else {}))
     else:
-        console.print_table(results.table(against))
+        table = results.table(against)
+        if against:
+            table.caption, table.caption_justify = _rival(), "left"
+        console.print_table(table)
+
+
+def _rival() -> str:
+    from pubsub.cli.bench.redis import SETTINGS, versions
+
+    return f"Redis: {versions()}; {SETTINGS}"
 
 
 @contextmanager

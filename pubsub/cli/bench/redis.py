@@ -1,8 +1,10 @@
 """The same work through Redis streams: a private redis-server with its append-only file, `appendfsync always`.
 
 A record is an XADD, a batch of them a pipeline, a subscriber a consumer group that reads with XREADGROUP and
-acknowledges with XACK; all through redis-py, as most Python programs use Redis. Neither the server nor the library is
-needed for anything else.
+acknowledges with XACK; all through redis-py with hiredis, which parses and packs in C, over a Unix socket. It is
+driven as fast as its users can: commands go in pipelines of PIPELINE records, the acknowledgement of what came last
+travels with the next READS reads in one round trip, and replies are taken as hiredis gives them, without redis-py's
+dictionaries. Neither the server nor the libraries are needed for anything else.
 """
 
 from __future__ import annotations
@@ -12,24 +14,37 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from pubsub.cli.bench.floors import percentile
-from pubsub.cli.bench.worker import BATCH, END, Worker
+from pubsub.cli.bench.worker import END, Worker
 from pubsub.errors import ConfigurationError
 
+PIPELINE: Final = 1_000
+"""XADDs of one round trip. 100 and 5,000 are slower."""
+
 READ: Final = 1_000
-"""Entries of one XREADGROUP: redis-py is fastest about there."""
+"""Entries of one XREADGROUP."""
+
+READS: Final = 4
+"""XREADGROUPs of one round trip, behind the XACK of the round before. 1 of 10,000 and 8 of 500 entries are slower."""
+
+SETTINGS: Final = (
+    "appendonly yes, appendfsync always, Unix socket,"
+    f" a round trip has {PIPELINE:,} XADD, or {READS} XREADGROUP of {READ:,} and the XACK of those before"
+)
+"""How Redis is driven, for whoever reads the figures."""
 
 FAN_OUT: Final = 10
 READY_SECONDS: Final = 10.0
 
 
 def check_redis() -> None:
-    """See that there is a redis-server and redis-py.
+    """See that there is a redis-server, redis-py and hiredis.
 
     Raises:
         ConfigurationError: what is missing, and how to get it.
@@ -38,15 +53,25 @@ def check_redis() -> None:
         raise ConfigurationError("--against redis: there is no redis-server on the PATH; install it, or leave this out")
     try:
         importlib.import_module("redis")
-    except ImportError:
+        importlib.import_module("hiredis")  # Without it redis-py falls back to a parser in Python, without a word.
+    except ImportError as error:
         raise ConfigurationError(
-            "--against redis: redis-py is not installed: pip install 'pirate-pubsub[bench]'"
+            f"--against redis: {error.name} is not installed: pip install 'pirate-pubsub[bench]'"
         ) from None
 
 
+def versions() -> str:
+    """What is driven, and by what."""
+    said = subprocess.run(["redis-server", "--version"], check=True, capture_output=True, text=True).stdout  # noqa: S607
+    server = next((word[2:] for word in said.split() if word.startswith("v=")), "?")
+    return f"server {server}, redis-py {version('redis')}, hiredis {version('hiredis')}"
+
+
 def connect(path: str) -> Any:
-    """A connection of redis-py to the server behind a Unix socket."""
-    return importlib.import_module("redis").Redis(unix_socket_path=path)
+    """A connection of redis-py to the server behind a Unix socket; entries of streams come as hiredis has them."""
+    redis = importlib.import_module("redis").Redis(unix_socket_path=path, protocol=2)
+    redis.set_response_callback("XREADGROUP", lambda reply, **_: reply)
+    return redis
 
 
 class Redis:
@@ -112,55 +137,85 @@ def sync_put(server: Redis, size: int, secs: float) -> dict[str, float]:
 def _add(redis: Any, stream: str, bodies: list[bytes]) -> None:
     pipeline = redis.pipeline(transaction=False)
     for body in bodies:
-        pipeline.xadd(stream, {"b": body})
+        pipeline.execute_command("XADD", stream, "*", "b", body)
     pipeline.execute()
 
 
-def _fill(server: Redis, stream: str, size: int, secs: float, records: int = BATCH) -> float:
+def _fill(server: Redis, stream: str, size: int, secs: float) -> float:
     """Put at full speed; records a second."""
-    redis, bodies = connect(server.address), [bytes(size)] * records
+    redis, bodies = connect(server.address), [bytes(size)] * PIPELINE
     begun, done = time.perf_counter(), 0
     while not done or time.perf_counter() < begun + secs:
         _add(redis, stream, bodies)
-        done += records
+        done += PIPELINE
     return done / (time.perf_counter() - begun)
 
 
-def _put(records: int) -> Callable[[Redis, int, float], dict[str, float]]:
-    return lambda server, size, secs: {"rate": _fill(server, server.stream(), size, secs, records)}
+def put(server: Redis, size: int, secs: float) -> dict[str, float]:
+    """XADD in pipelines."""
+    return {"rate": _fill(server, server.stream(), size, secs)}
 
 
 def consume(server: Redis, size: int, secs: float) -> dict[str, float]:
     """Read and acknowledge what is waiting."""
-    redis, stream = connect(server.address), server.stream()
-    redis.xgroup_create(stream, "g0", mkstream=True)
+    stream = server.stream()
+    group = Group(connect(server.address), stream, "g0")
     _fill(server, stream, size, secs)
     begun = time.perf_counter()
     records = 0
-    while (got := _take(redis, stream, "g0")[0]) > 0:
+    while (got := group.take()) > 0:
         records += got
     return {"rate": records / (time.perf_counter() - begun)}
 
 
-def _take(redis: Any, stream: str, group: str, block_ms: int | None = None) -> tuple[int, bool]:
-    """One XREADGROUP and its XACK: how many entries, and whether the last of them was END."""
-    found = redis.xreadgroup(group, "c", {stream: ">"}, count=READ, block=block_ms)
-    if not found:
-        return 0, False
-    entries = found[0][1]
-    redis.xack(stream, group, *[name for name, _ in entries])
-    return len(entries), entries[-1][1][b"b"] == END
+class Group:
+    """A consumer group of a stream, made here.
+
+    Attributes:
+        ended: whether the last entry that came was END.
+    """
+
+    def __init__(self, redis: Any, stream: str, name: str) -> None:
+        self._redis, self._stream, self._name = redis, stream, name
+        self._taken: list[bytes] = []
+        self.ended = False
+        redis.xgroup_create(stream, name, mkstream=True)
+
+    def take(self, block_ms: int | None = None) -> int:
+        """Acknowledge what came last and read what is there, in one round trip; how many entries.
+
+        Args:
+            block_ms: how long to wait for one, where there is none.
+        """
+        pipeline = self._redis.pipeline(transaction=False)
+        if self._taken:
+            pipeline.execute_command("XACK", self._stream, self._name, *self._taken)
+        blocking = [] if block_ms is None else ["BLOCK", block_ms]
+        for number in range(READS):
+            wait = [] if number else blocking
+            pipeline.execute_command(
+                "XREADGROUP", "GROUP", self._name, "c", "COUNT", READ, *wait, "STREAMS", self._stream, ">"
+            )
+        self._taken = []
+        for found in pipeline.execute()[-READS:]:
+            if found:
+                entries = found[0][1]
+                self._taken += [entry[0] for entry in entries]
+                self.ended = entries[-1][1][1] == END
+        if self.ended:
+            self._redis.xack(self._stream, self._name, *self._taken)
+        return len(self._taken)
 
 
 def produce_worker(say: Callable[[Any], None], address: str, stream: str, size: int, secs: float) -> Any:
     """Put at full speed, then END."""
-    redis, bodies = connect(address), [bytes(size)] * BATCH
+    redis, bodies = connect(address), [bytes(size)] * PIPELINE
     redis.ping()
     say("ready")
     begun, records = time.monotonic(), 0
     while time.monotonic() < begun + secs:
         _add(redis, stream, bodies)
-        records += BATCH
+        records += PIPELINE
     redis.xadd(stream, {"b": END})
     return {"begun": begun, "records": records}
 
@@ -168,16 +223,13 @@ def produce_worker(say: Callable[[Any], None], address: str, stream: str, size: 
 def consume_worker(say: Callable[[Any], None], address: str, stream: str, groups: int = 1) -> Any:
     """Take all up to END, as one or several groups."""
     redis = connect(address)
-    waiting = [f"g{n}" for n in range(groups)]
-    for group in waiting:
-        redis.xgroup_create(stream, group, mkstream=True)
+    waiting = [Group(redis, stream, f"g{n}") for n in range(groups)]
     say("ready")
     begun, records = time.monotonic(), 0
     while waiting:
         for group in tuple(waiting):
-            got, ended = _take(redis, stream, group, 1_000)
-            records += got
-            if ended:
+            records += group.take(1_000)
+            if group.ended:
                 waiting.remove(group)
     return {"begun": begun, "ended": time.monotonic(), "records": records}
 
@@ -211,13 +263,13 @@ def fan_out(server: Redis, size: int, secs: float) -> dict[str, float]:
 
 RIVALS: Final[dict[str, Callable[[Redis, int, float], dict[str, float]]]] = {
     "sync-put": sync_put,
-    "put-1": _put(100),
-    "put-100": _put(100),
-    "put-1000": _put(1_000),
-    "publisher": _put(1_000),
+    "put-1": put,
+    "put-100": put,
+    "put-1000": put,
+    "publisher": put,
     "consume": consume,
     "iterate": consume,
     "end-to-end": end_to_end,
     "fan-out": fan_out,
 }
-"""By the name of our measure. Of one record a message, pipelined, there is no more than a pipeline of a hundred."""
+"""By the name of our measure. Records that are put without waiting for each are a pipeline, however we batch ours."""
