@@ -1,6 +1,10 @@
 """Run the simulator: seeds until something is found, or until the time or the number of runs is used up.
 
     scripts/simulate [--seed N] [--runs N] [--minutes M] [--mutants] [--log]
+    scripts/simulate --overnight [OPERATIONS] [--seed N]
+
+`--overnight` runs until so many operations (30 million) were done on the very commit, keeps what was done in
+`build/simulation`, goes on from there when it is started again, and prints the tables of docs/reliability.md.
 
 The seed is the only input of a run; it is printed first, with the command that repeats it. `tests/simulation` says what
 is simulated and what is checked.
@@ -14,10 +18,12 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BATCH = 10
@@ -33,11 +39,23 @@ def simulate_batch(first: int, count: int) -> list[tuple[int, list[str], int, di
     """Run some seeds; for each what was found, operations, counters and seconds."""
     from tests.simulation.simulation import simulate
 
-    out = []
+    out: list[tuple[int, list[str], int, dict[str, int], float]] = []
     for seed in range(first, first + count):
-        result = simulate(seed)
+        try:
+            result = simulate(seed)
+        except Exception as error:  # noqa: BLE001 - the code that was run has a defect, which is a finding.
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            out.append((seed, [said], 0, {}, 0.0))
+            continue
         out.append((seed, result.violations, result.operations, result.counters, result.seconds))
     return out
+
+
+def _undisturbed() -> None:
+    """A worker finishes its batch: who interrupts the run interrupts only what gives out batches."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def try_mutant(title: str, first: int, runs: int, seconds: float) -> tuple[str, int, int, str]:
@@ -106,6 +124,49 @@ def explore(first: int, runs: int | None, minutes: float | None, workers: int) -
     return found
 
 
+def overnight(first: int | None, operations: int, workers: int, kept: Path) -> int:
+    """Run seeds until so many operations were done on this commit; how many had something to object to."""
+    from tests.simulation.nightly import Night, commit_of
+
+    night = Night(*commit_of(ROOT), kept)
+    start = first if first is not None else night.next_seed
+    start = int.from_bytes(os.urandom(4), "big") if start is None else start
+    part = night.begin(start)
+    stop: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: stop.append(received))
+    print(f"commit {night.commit[:12]}{' and changes' * night.dirty}, seeds from {start}", flush=True)
+    began, said = time.monotonic() - part.wall, time.monotonic()
+    upcoming = start
+    with ProcessPoolExecutor(workers, initializer=_undisturbed) as pool:
+        waiting: set[Future[Any]] = set()
+        while waiting or not stop:
+            while len(waiting) < workers * 2 and not stop:
+                if night.operations + len(waiting) * BATCH * part.operations // max(part.seeds, 1) >= operations:
+                    break
+                waiting.add(pool.submit(simulate_batch, upcoming, BATCH))
+                upcoming += BATCH
+            if not waiting:
+                break
+            ready, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
+            for future in ready:
+                for result in future.result():
+                    part.add(*result)
+                    if result[1]:
+                        print(f"seed {result[0]}: {'; '.join(result[1][:3])}", flush=True)
+            part.wall = time.monotonic() - began
+            night.save()
+            if time.monotonic() - said > 60:
+                said = time.monotonic()
+                print(f"{part.seeds} seeds, {night.operations:,} operations in {part.wall:.0f} s", flush=True)
+    print(f"\n{night.tables()}")
+    if night.operations < operations:
+        print(f"\nended early; to go on: scripts/simulate --overnight {operations} --seed {upcoming}")
+    for name in night.missing():
+        print(f"never came about: {name}")
+    return len(night.found()) + len(night.missing())
+
+
 def mutants(first: int, runs: int, workers: int, only: str, minutes: float) -> int:
     """Break each rule, for at most so many runs and minutes of a core each; how many breakages were not caught."""
     from tests.simulation.mutants import MUTANTS
@@ -133,11 +194,18 @@ def main() -> int:
     parser.add_argument("--runs", type=int, help="how many seeds")
     parser.add_argument("--minutes", type=float, help="for how long; with --mutants: of a core for each")
     parser.add_argument("--mutants", nargs="?", const="", help="break one rule after the other (those with this text)")
+    parser.add_argument(
+        "--overnight", type=int, nargs="?", const=30_000_000, metavar="OPERATIONS",
+        help="run until so many operations were done on this commit (30 million), and print the tables for the docs",
+    )  # fmt: skip
+    parser.add_argument("--kept", type=Path, default=ROOT / "build" / "simulation", help="where --overnight keeps it")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--log", action="store_true", help="say everything that happens")
     given = parser.parse_args()
     if given.mutants is not None:
         return int(mutants(given.seed or 0, given.runs or 3000, given.workers, given.mutants, given.minutes or 5.0) > 0)
+    if given.overnight is not None:
+        return int(overnight(given.seed, given.overnight, given.workers, given.kept) > 0)
     if given.seed is not None and given.runs is None and given.minutes is None:
         from tests.simulation.simulation import simulate
 

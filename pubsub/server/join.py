@@ -113,7 +113,7 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
     for log in other.logs.values():
         if log.id not in known:
             topic.logs[log.id] = log
-    topic.absorbed |= other.absorbed | other.logs.keys()
+    topic.absorbed |= (other.absorbed | other.logs.keys()) - topic.logs.keys()
     drop_unused_skips(topic)
     return [number for number in skips.made if number in topic.skips], skips.next
 

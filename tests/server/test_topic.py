@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pubsub.limits import NUMBER_MAX
 from pubsub.protocol import Outcome
+from pubsub.server.join import absorb
 from pubsub.server.legs import Leg
 from pubsub.server.topic import Log, Topic, Verdict, judge
 
@@ -121,3 +122,14 @@ def test_waiting_counts_what_legs_hold(topic: Topic) -> None:
     topic.append(1, 1, 4, 10)
     assert topic.waiting((Leg(A, 3), Leg(B, 1, 9))) == 2
     assert topic.waiting((Leg(A, 9),)) == 0
+
+
+def test_a_log_that_is_joined_is_held_and_becomes_absorbed_when_it_is_used_up() -> None:
+    topic = Topic(1, "t", Log(1, A), {}, spine=(Leg(A, 1),))
+    topic.logs[A] = topic.open
+    other = Topic(2, "t", Log(2, B, 1, 3), {}, spine=(Leg(B, 1),))
+    other.logs[B] = other.open
+    absorb(topic, other, 1)
+    assert (set(topic.logs), topic.absorbed) == ({A, B}, set())
+    assert topic.trim(other.open, 3)
+    assert (set(topic.logs), topic.absorbed) == ({A}, {B})

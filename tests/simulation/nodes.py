@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from pubsub.proxy.routes import RoutesStore
 from pubsub.server.links import LISTENER
 from pubsub.server.serving import Serving
 from pubsub.server.store import Store
+from tests.simulation import memory
 from tests.simulation.disk import NAME, Disk, Killed
 from tests.simulation.world import Host, Process, World
 
@@ -67,7 +69,9 @@ class ServerNode(Process):
         )
         self.serving: Serving
         self.kill_at_step = ""
-        self.served: list[dict[str, Any]] = []
+        self.found: list[str] = []
+        """What was otherwise in memory than in the store."""
+        self._turning = False
 
     def begin(self) -> None:
         host = self.host
@@ -167,6 +171,20 @@ class ServerNode(Process):
 
     def ended(self) -> None:
         self.kill_at_step = ""
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        self._turning = True
+        super()._guarded(call)
+        self._turning = False
+
+    def end(self, how: str) -> None:
+        self.compare()
+        super().end(how)
+
+    def compare(self) -> None:
+        """See that the store has what is in memory, as it must between two turns."""
+        if self.alive and not self._turning:
+            self.found += memory.check(self)
 
     def expected(self, error: BaseException) -> bool:
         return isinstance(error, StorageError)

@@ -529,6 +529,10 @@ class Simulation:
             application.collect()
             application.settle_letters()
             self._check_left(application)
+        for server in self.servers:
+            server.compare()
+            for line in server.found:
+                self.history.violate(line)
         if len(self.servers) == 1:
             for twin in self.twins:
                 twin.judge()

@@ -1,0 +1,203 @@
+"""A server's memory against its store: what a new process would load from the disk is what this one has in memory.
+
+The comparison walks both cores, attribute by attribute, and knows no field by itself: whatever a core comes to have is
+compared, unless it is named here as one that is in memory only, with the reason why that is so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from pubsub.server.serving import Serving
+from pubsub.server.store import Store
+from tests.simulation.disk import NAME, Disk, disks
+
+if TYPE_CHECKING:
+    from tests.simulation.nodes import ServerNode
+
+SHOWN_MAX: Final = 3
+
+MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
+    "ServerCore": {
+        "settings": "given, not stored",
+        "stamps": "the clock: goes on while the process runs, and never below what is stored",
+        "reader": "a cache over the store itself",
+        "incarnation": "each start has a higher one",
+        "started": "a time of this process",
+        "_random": "chance",
+        "wholeness": "questions that are open; who asked asks again",
+        "polls": "GETs that wait; clients repeat them",
+        "marks": "what is not committed yet",
+        "counters": "counted since the start",
+        "full": "found out again at the next commit",
+        "damaged": "found out again at the next read",
+        "disk": "a function",
+        "answers": "not sent yet; clients repeat what they asked",
+        "_announce": "everything is announced after a start",
+        "_count_change": "the first commit after a start counts",
+        "puts": "what of this loop is not sent yet",
+        "gets": "what of this loop is handed out",
+        "named": "ranges that are asked for; clients repeat it",
+        "_reported": "the last report, and when it was made",
+        "moves": "transfers begin again with an offer; what of them is stored is compared by `_stored_for_moves`",
+        "_next_topic": "at least what the store says: see `_at_least`",
+        "_next_log": "at least what the store says: see `_at_least`",
+        "next_skip": "at least what the store says: see `_at_least`",
+    },
+    "Topic": {
+        "waiting_bytes": "measured when it matters; an upper bound",
+        "measured_total": "goes with waiting_bytes",
+        "skips": "loaded where a leg refers to them, which is compared by `_skips`; others go at the next look",
+    },
+    "Quarantine": {"_stored": "what to go back to when a commit fails"},
+    "Publishers": {"_marks": "what is not committed yet", "_stored": "what to go back to when a commit fails"},
+    "Operations": {"_actions": "functions", "_draining_stored": "what to go back to when a commit fails"},
+    "Retention": {
+        "_at": "every topic is looked at after a start",
+        "_due": "the same as a heap",
+        "_allowed": "asked for again",
+        "_over": "found again",
+        "_bare": "found again",
+        "_generation": "of this process's questions",
+        "_new_batches": "of this loop",
+        "_new_bytes": "of this loop",
+        "_paused_until": "a time of this process",
+        "_discarded": "compared by `_stored_for_moves`",
+    },
+    "Sinks": {
+        "_dropped": "compared by `_stored_for_moves`",
+        "_look_at": "a time of this process",
+        "_next_stage": "at least what the store says: see `_at_least`",
+        "_next_piece": "at least what the store says: see `_at_least`",
+    },
+    "Links": {
+        "_incarnation": "each start has a higher one",
+        "_settings": "given, not stored",
+        "_stamps": "the clock",
+        "links": "connections",
+        "answered_once": "of this process",
+        "out": "not sent yet",
+        "reconnect": "connections",
+    },
+}
+"""Attributes that a new process does not have alike, by class, and why that does no harm."""
+
+
+def differences(memory: Any, loaded: Any, only: dict[str, dict[str, str]], path: str = "") -> Iterator[str]:
+    """Where two values differ: attributes of objects of this project, items of containers, anything else by `==`.
+
+    Args:
+        only: attributes that are not compared, by the name of their class.
+    """
+    yield from _differences(memory, loaded, only, path, set())
+
+
+def _differences(memory: Any, loaded: Any, only: dict[str, dict[str, str]], path: str, seen: set[int]) -> Iterator[str]:
+    if type(memory) is not type(loaded):
+        yield f"{path} is {memory!r:.120} in memory and {loaded!r:.120} in the store"
+    elif type(memory).__module__.startswith("pubsub.") and not callable(memory):
+        if id(memory) in seen:
+            return
+        seen.add(id(memory))
+        left_out = only.get(type(memory).__name__, {})
+        for name in _attributes(memory):
+            if name not in left_out:
+                yield from _differences(
+                    getattr(memory, name), getattr(loaded, name), only, f"{path}.{name}" if path else name, seen
+                )
+    elif isinstance(memory, dict):
+        for key in sorted(memory.keys() | loaded.keys(), key=repr):
+            if key not in loaded:
+                yield f"{path}[{key!r}] = {memory[key]!r:.120} is in memory only"
+            elif key not in memory:
+                yield f"{path}[{key!r}] = {loaded[key]!r:.120} is in the store only"
+            else:
+                yield from _differences(memory[key], loaded[key], only, f"{path}[{key!r}]", seen)
+    elif isinstance(memory, list | tuple | deque):
+        if len(memory) != len(loaded):
+            yield f"{path} is {memory!r:.200} in memory and {loaded!r:.200} in the store"
+        else:
+            for index, (one, other) in enumerate(zip(memory, loaded, strict=True)):
+                yield from _differences(one, other, only, f"{path}[{index}]", seen)
+    elif memory != loaded:
+        yield f"{path} is {memory!r:.120} in memory and {loaded!r:.120} in the store"
+
+
+def _attributes(value: Any) -> list[str]:
+    if is_dataclass(value):
+        return [field.name for field in fields(value)]
+    if hasattr(value, "__dict__"):
+        return sorted(vars(value))
+    return [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+
+
+def check(node: ServerNode) -> list[str]:
+    """What a running server has otherwise in memory than a new process would load from its disk, in a few lines.
+
+    To be called between two turns. Acknowledgements that wait for a commit to ride on are left out.
+    """
+    known, path = disks(), f"/{node.name}+"
+    disk = known.disks[f"{node.name}+"] = Disk()
+    copy = node.host.disk.copy()
+    disk.restore({path + name.removeprefix(f"/{node.name}"): data for name, data in copy.items()})
+    try:
+        store = Store(Path(path), vfs=NAME)
+        host = node.host
+        fresh = Serving(node.settings, store, node.serving.reserve, Random(0), host.monotonic(), host.wall()).core
+        core = node.core
+        fresh.links.address = core.links.address
+        waiting = {f"topics[{topic!r}].entries[{who!r}]." for topic, who in core.marks._acknowledged}
+        found = [
+            line for line in differences(core, fresh, MEMORY_ONLY) if not any(line.startswith(one) for one in waiting)
+        ]
+        found += _at_least(core, fresh)
+        found += _stored_for_moves(core, store)
+        found += _skips(core, store)
+        store.close()
+    finally:
+        del known.disks[f"{node.name}+"]
+    return [f"{node.name}: {line}" for line in found[:SHOWN_MAX]]
+
+
+def _at_least(core: Any, fresh: Any) -> Iterator[str]:
+    """A number that is in use is never given out again."""
+    for one, other, names in (
+        (core, fresh, ("_next_topic", "_next_log", "next_skip")),
+        (core.sinks, fresh.sinks, ("_next_stage", "_next_piece")),
+    ):
+        for name in names:
+            if getattr(one, name) < getattr(other, name):
+                yield f"{name} is {getattr(one, name)} in memory, and {getattr(other, name) - 1} is used in the store"
+
+
+def _stored_for_moves(core: Any, store: Store) -> Iterator[str]:
+    """What is stored and nobody's is being received, or will be deleted; and nothing else is."""
+    incoming = core.moves.receiving.incoming.values()
+    arriving = {number for one in incoming for number in one.opened}
+    for number in store.discarded():
+        if number not in arriving and number not in core.retention._discarded:
+            yield f"log number {number} is nobody's, and will not be deleted before the next start"
+    staged = {stage.number for one in incoming for stage in one.stages.values()}
+    staged |= {number for number, _ in core.sinks._dropped}
+    for number, _ in store.dropped_stages():
+        if number not in staged:
+            yield f"stage {number} is nobody's, and will not be deleted before the next start"
+
+
+def _skips(core: Any, store: Store) -> Iterator[str]:
+    """Copies of last counters: each that a leg refers to is in the store, as it is in memory."""
+    stored: dict[int, dict[int, int]] = {}
+    for number, publisher, counter in store.db.execute("select id, publisher, counter from skip"):
+        stored.setdefault(number, {})[publisher] = counter
+    for topic in core.topics.values():
+        for number, counters in topic.skips.items():
+            if counters != stored.get(number):
+                yield f"{topic.name}: copy {number} of last counters is {counters} in memory and {stored.get(number)}"
+        legs = [*topic.spine, *(leg for entry in topic.entries.values() for leg in entry.legs)]
+        for number in {leg.skip for leg in legs} - topic.skips.keys() - {0}:
+            yield f"{topic.name}: a leg refers to copy {number} of last counters, which is not there"

@@ -1,0 +1,73 @@
+"""The comparison of a server's memory with its store: it finds what is different, whatever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.simulation.fate import Fate
+from tests.simulation.memory import MEMORY_ONLY, check
+from tests.simulation.nodes import ServerNode
+from tests.simulation.simulation import Simulation, small
+
+
+@pytest.fixture(scope="module")
+def server() -> ServerNode:
+    """A server that has served for a few seconds."""
+    simulation = Simulation(1, Fate(servers=1, proxies=1, topics=1, seconds=3.0, sinks=1))
+    with small(Random(0)):
+        for node in simulation.nodes:
+            node.start()
+        simulation.world.run(3.0)
+    return simulation.servers[0]
+
+
+def topic_of(server: ServerNode) -> Any:
+    return server.core.topics["t1"]
+
+
+TAMPERINGS: dict[str, Callable[[ServerNode], object]] = {
+    "last": lambda server: topic_of(server).last.update({1: 5}),
+    "entries": lambda server: topic_of(server).entries.popitem(),
+    "spine": lambda server: setattr(topic_of(server), "spine", topic_of(server).spine * 2),
+    "rivals": lambda server: topic_of(server).rivals.update({"0" * 16: "s9"}),
+    "frozen": lambda server: setattr(topic_of(server), "frozen", "tcp://s9:3"),
+    "absorbed": lambda server: topic_of(server).absorbed.add("0" * 16),
+    "end": lambda server: setattr(topic_of(server).open, "end", topic_of(server).open.end + 1),
+    "names": lambda server: server.core.publishers.names.append("another"),
+    "held": lambda server: server.core.quarantine.held.update({"t1": "why"}),
+    "draining": lambda server: setattr(server.core.links, "draining", True),
+    "_given": lambda server: server.core._given.update({"t2": "s2.0,,"}),
+    "copy": lambda server: topic_of(server).skips.update({9: {1: 1}}),
+    "topics": lambda server: server.core.topics.clear(),
+}
+
+
+def test_what_is_alike_is_found_alike(server: ServerNode) -> None:
+    with small(Random(0)):
+        assert not check(server)
+
+
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_a_difference_is_found(what: str) -> None:
+    fresh = Simulation(1, Fate(servers=1, proxies=1, topics=1, seconds=2.0))
+    with small(Random(0)):
+        for node in fresh.nodes:
+            node.start()
+        fresh.world.run(2.0)
+        node = fresh.servers[0]
+        TAMPERINGS[what](node)
+        assert any(what in line for line in check(node))
+
+
+def test_nothing_is_left_out_that_is_not_there(server: ServerNode) -> None:
+    core = server.core
+    objects = [core, topic_of(server), core.quarantine, core.publishers, core.operations]
+    objects += [core.retention, core.sinks, core.links]
+    assert {type(one).__name__ for one in objects} == MEMORY_ONLY.keys()
+    for one in objects:
+        for name in MEMORY_ONLY[type(one).__name__]:
+            assert hasattr(one, name)

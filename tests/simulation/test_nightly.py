@@ -1,0 +1,60 @@
+"""Long runs: what was done of a commit is kept, goes on, and is told with what never came about."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.simulation.nightly import SITUATIONS, Night
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_SECONDS = 60.0
+
+
+def run(directory: Path, *, dirty: bool = False) -> Night:
+    night = Night("c" * 40, dirty, directory)
+    part = night.begin(100 if night.next_seed is None else night.next_seed)
+    for seed in range(part.first + part.seeds, part.first + part.seeds + 3):
+        part.add(seed, ["lost"] if seed == 101 else [], 1_000, {next(iter(SITUATIONS)): 1, "fault: kill": 2}, 0.5)
+    night.save()
+    return night
+
+
+def test_a_run_goes_on_where_the_last_one_of_its_commit_ended(tmp_path: Path) -> None:
+    run(tmp_path)
+    night = run(tmp_path)
+    assert (night.operations, night.next_seed, night.found()) == (6_000, 106, {101: ["lost"]})
+    assert "| 100 to 105 | 6 | 6,000 | 120,000 | 1 |" in night.tables()
+    assert "Seed 101: lost" in night.tables()
+    assert set(night.missing()) == set(SITUATIONS) - {next(iter(SITUATIONS)), "fault: kill"}
+
+
+def test_another_range_is_a_row_of_its_own(tmp_path: Path) -> None:
+    run(tmp_path)
+    night = Night("c" * 40, False, tmp_path)
+    night.begin(5_000).add(5_000, [], 10, {}, 0.1)
+    assert [part.first for part in night.ranges] == [100, 5_000]
+    assert "| in all | 4 | 3,010 |" in night.tables()
+
+
+def test_what_is_not_committed_is_kept_by_nobody_and_said(tmp_path: Path) -> None:
+    night = run(tmp_path, dirty=True)
+    assert not list(tmp_path.iterdir())
+    assert "with changes that are not committed" in night.tables()
+
+
+def test_a_run_that_is_ended_tells_what_it_did(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "simulate.py"), "--overnight", "9000000", "--seed", "77"]
+    command += ["--workers", "1", "--kept", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith("seeds from 77\n")
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        process.send_signal(signal.SIGTERM)
+        out = process.stdout.read()
+        assert process.wait(deadline - time.monotonic()) in {0, 1}
+    assert "| seeds | how many | operations |" in out
+    assert "to go on: scripts/simulate --overnight 9000000 --seed " in out
