@@ -86,6 +86,7 @@ class Loaded:
         aside: topics that were set aside.
         next_stage, next_piece: the first free numbers of what sinks stage.
         dropped: number and pieces of stages that are nobody's.
+        unused_skips: numbers of copies of `last` that no leg refers to.
     """
 
     store_id: str
@@ -102,6 +103,7 @@ class Loaded:
     next_stage: int = 1
     next_piece: int = 1
     dropped: tuple[tuple[int, int], ...] = ()
+    unused_skips: tuple[int, ...] = ()
 
 
 class ServerCore:
@@ -134,6 +136,7 @@ class ServerCore:
         self.publishers = Publishers(loaded.publishers, self.marks)
         self.retention = Retention(settings.retention_hold_seconds, settings.history_bytes_max, now, self.topics)
         self.retention.discard(list(loaded.discarded))
+        self.retention.discard_skips(loaded.unused_skips)
         self.counters: Counter[str] = Counter()
         self.full = False
         """Whether the disk is full: puts and subscriptions are answered so."""

@@ -162,6 +162,7 @@ class Gets:
             self._go_on(poll, topic, entry, legs, answer.rest, now)
             return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
+            poll.whole = False  # That was so in this loop; what is found lost later is asked about anew.
             return
         unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
         if unsure and not poll.whole:

@@ -187,6 +187,7 @@ class Moves:
         topic = core.topics.pop(name)
         core.marks.gone(name)
         core.marks.rows.append(c.TopicGiven(topic.number, f"{done.sender} {address}"))
+        core.marks.rows += [c.SkipDropped(number) for number in topic.skips]
         core.retention.discard([log.number for log in topic.logs.values()])
         core.sinks.discard(topic.stages.values())
         core.announce_given(topic, done)
@@ -231,8 +232,10 @@ class Moves:
         rows += [c.LogReplaced(topic.number, log) for log in sorted(behind)]
         core.retention.discard([topic.logs[log].number for log in sorted(behind & topic.logs.keys())])
         known = (topic.absorbed | topic.logs.keys()) - behind
+        stored = set(topic.skips)
         made, core.next_skip = absorb(topic, other, core.next_skip)
         rows += [c.SkipStored(number, dict(topic.skips[number])) for number in made]
+        rows += [c.SkipDropped(number) for number in sorted(stored - topic.skips.keys())]
         for log in other.logs.values():
             if log.id in known:
                 core.retention.discard([log.number])

@@ -53,7 +53,8 @@ class Named:
 
     def __init__(self, core: ServerCore) -> None:
         self._core = core
-        self._reads: deque[tuple[Origin, Read]] = deque()
+        self._reads: deque[tuple[Origin, Read, bool]] = deque()
+        """With each, whether all proxies have answered for it that the topic is whole."""
         self._waiting: Counter[tuple[int | str, bytes]] = Counter()
         """How many of them are whose: by link and origin."""
 
@@ -164,6 +165,9 @@ class Named:
         if topic.frozen:
             self._core.answer(origin, Outcome.MOVED)
             return None
+        if self._core.quarantine.holds(name):
+            self._core.answer(origin, Outcome.UNAVAILABLE, reason="quarantined_here")
+            return None
         entry = topic.entries.get(KEY + subscription) if subscription else None
         if subscription and (entry is None or not entry.on):
             self._core.answer(origin, Outcome.UNKNOWN, reason="subscription", log=topic.open.id)
@@ -185,7 +189,7 @@ class Named:
         elif not whole and self._ends_unknown(read):
             self._ask_for_read(origin, read)
         else:
-            self._reads.append((origin, read))
+            self._reads.append((origin, read, whole))
             self._waiting[whose] += 1
 
     def _ends_unknown(self, read: Read) -> bool:
@@ -221,20 +225,23 @@ class Named:
         """Answer the reads that wait, up to a limit for one loop, after this loop's changes are in the store."""
         handed_out = 0
         while self._reads and handed_out < READ_BYTES_MAX:
-            origin, read = self._reads.popleft()
+            origin, read, whole = self._reads.popleft()
             whose = origin.link, origin.origin
             self._waiting[whose] -= 1
             if not self._waiting[whose]:
                 del self._waiting[whose]
-            handed_out += self._serve(origin, read)
+            handed_out += self._serve(origin, read, whole)
 
-    def _serve(self, origin: Origin, read: Read) -> int:
+    def _serve(self, origin: Origin, read: Read, whole: bool) -> int:
         """Answer a READ; how many bytes were handed out."""
         core = self._core
         found = self._find(origin, read.topic, read.name)
         if found is None:
             return 0
         topic, entry = found
+        if not whole and self._ends_unknown(read):  # A join has brought a restored copy's log since it came.
+            self._ask_for_read(origin, read)
+            return 0
         legs = topic.spine if entry is None else entry.legs
         start = start_of(legs) if entry is None else entry.acknowledged
         rest = behind(topic, legs, start, read.after)

@@ -66,6 +66,7 @@ class Retention:
         self._bare: dict[str, int] = {}
         """By log: the offset below which they have."""
         self._discarded: deque[int] = deque()
+        self._skips: deque[int] = deque()
         self._generation: dict[str, int] = {}
         self._new_batches = self._new_bytes = 0
         self._paused_until = float("-inf")
@@ -91,6 +92,10 @@ class Retention:
         """Delete the batches of logs that are nobody's, by their numbers."""
         self._discarded.extend(logs)
 
+    def discard_skips(self, numbers: Iterable[int]) -> None:
+        """Delete copies of `last` that no leg refers to, by their numbers."""
+        self._skips.extend(numbers)
+
     def pause(self, now: float) -> None:
         """Nothing could be deleted just now: not to be tried again at once."""
         self._paused_until = now + PAUSE_SECONDS
@@ -104,7 +109,7 @@ class Retention:
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
-        if self._allowed or self._discarded or self._over:
+        if self._allowed or self._discarded or self._over or self._skips:
             return self._paused_until
         return max(self._due[0][0], self._paused_until) if self._due else float("inf")
 
@@ -126,6 +131,8 @@ class Retention:
                 except StoreDamaged:  # It keeps what it holds.
                     core.found_damaged(topic)
         out: list[Change] = self._discard(core) if self._discarded else []
+        if self._skips:  # One may have a row for each publisher.
+            out.append(SkipDropped(self._skips.popleft()))
         if self._allowed:
             out += self._trim(core, now)
         if self._over:
@@ -188,7 +195,9 @@ class Retention:
     def _limit(self, reader: BatchReader, topic: Topic, cuts: dict[str, int]) -> None:
         """Find what lies beyond the limit of what is consumed and stays."""
         for log_id, cut in cuts.items():
-            log = topic.logs[log_id]
+            log = topic.logs.get(log_id)
+            if log is None:  # Another question was answered first, and the log is used up.
+                continue
             bare = max(log.low, self._bare.get(log_id, 0))
             upto = _beyond(reader, log, cut, self._history)
             if upto > bare:
@@ -244,11 +253,11 @@ class Retention:
                 self._push(name, now + LOOK_SECONDS)
         return out
 
-    @staticmethod
-    def _trimmed(core: ServerCore, topic: Topic, log: Log, low: int) -> list[Change]:
+    def _trimmed(self, core: ServerCore, topic: Topic, log: Log, low: int) -> list[Change]:
         out: list[Change] = [LogTrimmed(log.number, low, log.end, log.total)]
         if topic.trim(log, low):
             out.append(LogUsedUp(log.number))
+            self._bare.pop(log.id, None)
         out += [SkipDropped(skip) for skip in drop_unused_skips(topic)] if topic.skips else []
         core.marks.topic(topic.name)
         return out

@@ -98,11 +98,12 @@ class Serving:
         with self._translated():
             incarnation, change = store.start(int(wall * 1000), settings.id)
             next_topic, next_log, next_skip = store.next_numbers()
+            topics = {topic.name: topic for topic in store.topics()}
             loaded = Loaded(
                 store.store_id,
                 incarnation,
                 change,
-                {topic.name: topic for topic in store.topics()},
+                topics,
                 store.publishers(),
                 next_topic,
                 next_log,
@@ -112,6 +113,7 @@ class Serving:
                 store.aside(),
                 *store.next_staged(),
                 tuple(store.dropped_stages()),
+                tuple(store.unused_skips(topics.values())),
             )
         stamps = Stamps(wall, now, store.stamp())
         self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)

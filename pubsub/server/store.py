@@ -305,6 +305,21 @@ class Store:
         for number in {leg.skip for leg in legs} - {0}:
             topic.skips[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))
 
+    def unused_skips(self, topics: Iterable[Topic]) -> list[int]:
+        """Numbers of the copies of `last` that no leg refers to.
+
+        Args:
+            topics: all that the store holds; those that were set aside refer to copies too.
+        """
+        used = {number for topic in (*topics, *self.topics(aside=True)) for number in topic.skips}
+        found, unused = 0, []
+        # One look for each copy: to have them all read would cost a row for each publisher.
+        while (row := self._row("select id from skip where id > ? order by id limit 1", (found,))) is not None:
+            found = row[0]
+            if found not in used:
+                unused.append(found)
+        return unused
+
     def discarded(self) -> list[int]:
         """Numbers of logs that are nobody's and have batches yet."""
         return [

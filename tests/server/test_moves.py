@@ -9,7 +9,20 @@ from zlib import crc32
 
 import pytest
 
-from pubsub.protocol import Get, Merge, Outcome, Put, Records, Subscribe, Transfer, Unsubscribe, encode_batch
+from pubsub.protocol import (
+    Get,
+    Merge,
+    Outcome,
+    Put,
+    Records,
+    Status,
+    Subscribe,
+    Transfer,
+    Unsubscribe,
+    encode_batch,
+)
+from pubsub.protocol.codec import join_topics
+from pubsub.protocol.messages import Read, Whole
 from pubsub.server.links import LISTENER, Origin, Outgoing
 from tests.server.stage import STORE, Stage
 
@@ -396,3 +409,115 @@ def test_who_asks_a_giver_for_what_it_just_gave_is_not_told_that_it_is_gone(pair
     assert giver.ask(late).outcome is Outcome.GAP
     giver.restart()
     assert giver.ask(get).outcome is Outcome.UNKNOWN
+
+
+# What a merge stores of what either side had taken
+
+
+def watermarks(stage: Stage) -> set[int]:
+    """Numbers of the copies of `last` that the store holds."""
+    return {number for (number,) in stage.store.db.execute("select distinct id from skip")}
+
+
+def in_use(stage: Stage) -> set[int]:
+    """Numbers of those that some leg refers to."""
+    topics = stage.core.topics.values()
+    legs = [leg for topic in topics for one in (topic.spine, *(e.legs for e in topic.entries.values())) for leg in one]
+    return {leg.skip for leg in legs} - {0}
+
+
+def overlap(pair: Pair) -> None:
+    """Both hold the topic, and both have taken alice's first record; s1 alone her second, s2 alone carl's."""
+    for name, subscriber in (("s1", "bob"), ("s2", "eve")):
+        pair[name].ask(Subscribe(subscriber, "t", 5, 5))
+        pair[name].now += 1.0
+        assert put(pair[name], "alice", 10, 0, b"a1") == "success"
+    assert put(pair["s1"], "alice", 11, 10, b"a2") == "success"
+    assert put(pair["s2"], "carl", 20, 0, b"c1") == "success"
+
+
+def test_copies_of_last_that_no_leg_refers_to_are_not_kept(pair: Pair) -> None:
+    split(pair)
+    for round_ in range(5):
+        for giver, receiver in (("s2", "s1"), ("s1", "s2")):
+            pair.merge(giver, receiver)
+            pair.turns()
+            assert pair.holders() == [receiver]
+            assert put(pair[receiver], "alice", 100 + round_ * 2 + (giver == "s1"), 0, b"x") == "success"
+            assert watermarks(pair[receiver]) == in_use(pair[receiver])
+            assert watermarks(pair[giver]) == set()
+    assert len(take(pair["s2"], "bob")) == len(take(pair["s2"], "eve")) == 4 + 10
+
+
+def test_a_store_that_kept_them_is_rid_of_them_at_its_next_start(pair: Pair) -> None:
+    overlap(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    used = in_use(pair["s1"])
+    assert used
+    for number in (90, 91, 93):
+        pair["s1"].store.db.executemany("insert into skip values (?,?,?)", [(number, 1, 5), (number, 2, 6)])
+    pair["s1"].restart()
+    pair.turns(10)
+    assert watermarks(pair["s1"]) == in_use(pair["s1"]) == used
+    assert take(pair["s1"], "bob") == [b"a1", b"a2", b"c1"]
+
+
+def test_a_receiver_started_again_knows_what_each_side_had_taken(pair: Pair) -> None:
+    overlap(pair)
+    named = Subscribe("spark", "t", 7, 7, name="job", start="earliest")
+    assert pair["s1"].ask(named).outcome is Outcome.SUCCESS
+    pair.merge("s2", "s1")
+    pair.turns()
+    pair["s1"].restart()
+    pair.turns(3)
+    assert take(pair["s1"], "bob") == [b"a1", b"a2", b"c1"]
+    assert take(pair["s1"], "eve") == [b"a1", b"c1", b"a2"]
+    assert read(pair["s1"], "job") == [b"a1", b"a2", b"c1"]  # It has no second net: no client drops what came before.
+
+
+def read(stage: Stage, name: str) -> list[bytes]:
+    """Everything that a named subscription holds."""
+    out: list[bytes] = []
+    after = None
+    ask = Read("spark", "t", None, name=name, records_max=100)
+    while (status := stage.ask(replace(ask, after=after))).outcome is Outcome.SUCCESS:
+        out += Records(bytes(status.body)).bodies()
+        after = status.message
+    assert status.outcome is Outcome.EMPTY
+    return out
+
+
+def answers(stage: Stage, asked: list[Outgoing], others: str) -> None:
+    """Every proxy's answer to this question."""
+    for out in asked:
+        assert isinstance(out.message, Whole)
+        body = join_topics(dict.fromkeys(out.message.topics or {}, others))
+        stage.say(Status("p", Outcome.SUCCESS, body=body), proxy=int(out.link), origin=b"", callback=out.source)
+
+
+def question(stage: Stage) -> list[Outgoing]:
+    """What one loop asks all proxies."""
+    asked = [out for out in stage.loop() if isinstance(out.message, Whole)]
+    assert len(asked) == 2
+    return asked
+
+
+def test_a_log_that_is_used_up_while_another_question_about_it_is_open(pair: Pair) -> None:
+    split(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    s1 = pair["s1"]
+    for who in ("bob", "eve"):
+        s1.unsubscribe(who, "t", 6)
+    s1.whole = None
+    s1.now += 70.0
+    first = question(s1)
+    s1.core.retention.look_at("t")
+    second = question(s1)
+    answers(s1, first, "")
+    while len(s1.core.topics["t"].logs) > 1:
+        s1.loop()
+    answers(s1, second, "s9.00000000000000ee")
+    s1.loop()
+    assert put(s1, "alice", 50, 0, b"later") == "success"

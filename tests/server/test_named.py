@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pubsub.limits import OFFSET_MAX
 from pubsub.protocol import (
     Get,
     Outcome,
@@ -24,6 +25,7 @@ from pubsub.protocol import (
 from pubsub.protocol.messages import Whole
 from pubsub.server import delivery
 from pubsub.server import named as named_module
+from pubsub.server.topic import Log
 from tests.server.stage import Stage, bodies, put
 from tests.server.test_moves import Pair, split
 
@@ -368,6 +370,28 @@ def test_a_topic_that_is_on_its_way_is_moved(stage: Stage) -> None:
     assert stage.answered(waiting).outcome is Outcome.MOVED
     assert make(stage).outcome is Outcome.MOVED
     assert acknowledge(stage, None).outcome is Outcome.MOVED
+
+
+def test_a_topic_that_is_held_back_while_a_read_waits_is_not_read(stage: Stage) -> None:
+    make(stage)
+    stage.put("t", 1)
+    waiting = stage.say(Read("worker", "t", None, name="archive", records_max=9))
+    stage.core.quarantine.hold_back(stage.core.topics["t"], "says the test")
+    stage.loop()
+    assert stage.answered(waiting).outcome is Outcome.UNAVAILABLE
+
+
+def test_a_read_that_waited_while_a_restored_copy_was_joined_asks_whether_the_topic_is_whole(stage: Stage) -> None:
+    make(stage)
+    log = stage.put("t", 1).log
+    stage.whole = False
+    waiting = stage.say(Read("worker", "t", (log, 1), name="archive", records_max=9))
+    topic = stage.core.topics["t"]
+    topic.ended.add(log)  # As a join brings it.
+    topic.go_on_in(Log(99, "00000000000000aa"), OFFSET_MAX)
+    for _ in range(3):
+        stage.loop()
+    assert stage.answered(waiting).outcome is Outcome.BUSY
 
 
 def test_a_subscription_that_finds_the_disk_full_is_not_made(stage: Stage) -> None:
