@@ -582,15 +582,18 @@ class Calls:
         session, core = self.session, self.core
         with session.entered():
             for topic in [] if keep else [t for t, chain in core.outbox.chains.items() if chain.rows]:
-                changes, rows = core.outbox.discard(topic)
-                self.store.commit(changes, fsync=True)
+                discarding, rows = core.outbox.discard(topic)
+                self.store.commit(discarding, fsync=True)
                 core.outbox.removed()
                 core.outbox.discarded(topic)
                 if session.recorder is not None:
                     session.recorder.discarded(rows)
             store = secrets.token_hex(8)
             wanted = [sub for sub in core.subscriptions.values() if sub.on]
-            session.commit([Renewed(store), *core.outbox.renewal(), *[sub.intend(True) for sub in wanted]])
+            # Finished rows that are still in the store leave it with this commit: the next start would take them for
+            # unfinished ones, and send them again under the new name.
+            changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True) for sub in wanted]]
+            session.commit(changes, fsync=True)
             core.renewed(store, wanted)
             if session.recorder is not None:
                 session.recorder.renewed()

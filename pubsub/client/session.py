@@ -270,7 +270,7 @@ class Session:
         core.tick(now)
         if core.due:
             due, core.due = core.due, []
-            self.commit([change for one in due for change in one.changes])
+            self.commit([change for one in due for change in one.changes], fsync=True)
             for one in due:
                 one.then()
         if core.outbox.is_untidy:

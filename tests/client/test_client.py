@@ -798,6 +798,24 @@ def test_a_copied_directory_is_found_out_and_renew_mends_it(cluster: Embedded, t
         assert bodies(copy, topic, 1) == [b"three"]
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_was_finished_before_a_renewal_is_not_put_again_under_the_new_name(
+    cluster: Embedded, client: Client, topic: str, keep: bool
+) -> None:
+    client.subscribe(topic)
+    name = f"client{next(_names)}"
+    putting = cluster.client(name)
+    for number in range(3):  # Finished rows leave the store many at a time.
+        putting.put(topic, b"%d" % number)
+    assert putting._session.core.outbox.finished_rows
+    putting.renew(keep=keep)
+    kill(putting)
+    with cluster.client(name) as again:
+        again.flush()
+        again.put(topic, b"3")
+    assert bodies(client, topic, 4) == [b"%d" % number for number in range(4)]
+
+
 def test_a_copy_whose_numbers_fell_behind_is_found_out_by_its_put(
     cluster: Embedded, topic: str, tmp_path: Path
 ) -> None:
