@@ -190,7 +190,10 @@ class InDoubt(Unavailable):
 
 
 class DataLoss(PubsubError):
-    """Records that this subscriber was to receive cannot be handed out any more. Raised once; the next call goes on."""
+    """Records that this subscriber was to receive cannot be handed out any more.
+
+    Raised once, and the next call goes on; once more after a start, where the process ended before that next call.
+    """
 
     exit_code = 11
 

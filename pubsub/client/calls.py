@@ -299,7 +299,8 @@ class Calls:
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
             self._close_chunk(sub)
-            if sub.available and sub.notice is None:
+            session.forget_told([sub])
+            if sub.available and not sub.has_news:
                 return sub
             core.want(sub, until, started)
             try:
@@ -312,7 +313,7 @@ class Calls:
         ready: Subscription = sub
 
         def done() -> bool:
-            return ready.available or ready.failure is not None or ready.notice is not None or not ready.on
+            return ready.available or ready.failure is not None or ready.has_news or not ready.on
 
         try:
             while True:
@@ -336,9 +337,8 @@ class Calls:
 
     def _found(self, sub: Subscription, started: float, until: float) -> Subscription | None:
         """What a call that waited from `started` to `until` has to say."""
-        if sub.notice is not None:
-            notice, sub.notice = sub.notice, None
-            raise notice
+        if sub.has_news:
+            self._tell(sub)
         if sub.available:
             return sub
         if sub.failure is not None:
@@ -350,6 +350,11 @@ class Calls:
         if self.session.now >= until > started and (not sub.settled or sub.unheard_since(started)):
             raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble)
         return None
+
+    def _tell(self, sub: Subscription) -> None:
+        with self.session.entered():
+            if sub.has_news:  # No other thread was told of it meanwhile.
+                raise sub.tell()
 
     # Taking
 
@@ -456,10 +461,10 @@ class Calls:
         self.session.commit(changes)
         if self.session.recorder is not None:
             self.session.recorder.lost(sub.topic, loss)
-        sub.buried(loss)
+        sub.buried(loss, error)
         self.core.moved(sub, self.session.now, fsynced=True)
         self.session.send()
-        raise error
+        raise sub.tell()
 
     # Processing
 

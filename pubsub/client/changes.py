@@ -94,7 +94,7 @@ class Tried:
 
 @dataclass(slots=True)
 class Buried:
-    """A message, or a range that is lost, goes to the dead letters.
+    """A message, or a range that is lost, goes to the dead letters. Of a range the user is still to be told.
 
     Attributes:
         first, last: positions as text, `log.offset`.
@@ -114,13 +114,23 @@ class Buried:
 
 
 @dataclass(slots=True)
+class Told:
+    """The user was told of the oldest losses on a topic, so many of them."""
+
+    topic: str
+    count: int
+
+
+@dataclass(slots=True)
 class Renewed:
     """The state directory becomes another publisher: a new store ID, and every chain begins anew."""
 
     store: str
 
 
-Change = RowAdded | RowsRemoved | RowUnchained | ChainMoved | Intended | Confirmed | Taken | Tried | Buried | Renewed
+Change = (
+    RowAdded | RowsRemoved | RowUnchained | ChainMoved | Intended | Confirmed | Taken | Tried | Buried | Told | Renewed
+)
 
 FSYNC: Final = (Intended, Confirmed, Buried, Renewed, RowUnchained)
 """Changes whose commit is fsynced whatever the client's settings are."""

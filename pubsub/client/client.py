@@ -263,7 +263,8 @@ class Client:
         Raises:
             NotSubscribed: to this topic.
             Unavailable: nobody answered in time.
-            DataLoss: messages are lost; said once, and the next call goes on behind them.
+            DataLoss: messages are lost; said once, and the next call goes on behind them. A process that ended before
+                that call is told again after its start.
             Superseded: this client was opened elsewhere later.
             StateCopied: this state is an older copy of itself; see `renew`.
             StorageError: the disk refused to mark it; it was not taken.

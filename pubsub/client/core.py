@@ -119,6 +119,11 @@ class ClientCore:
             sub.position = sub.safe = sub.acknowledged = position  # Opening the store fsynced it.
             sub.tried, sub.attempts = tried, attempts
 
+    def load_losses(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
+        """What the user was not told of before, as `Store.untold` gives it."""
+        for topic, first, last, reason in rows:
+            self.subscription(topic).losses.append(DataLoss(topic, first, last, reason))
+
     def subscription(self, topic: str) -> Subscription:
         """A topic's subscription; a new one, off, where there is none."""
         found = self.subscriptions.get(topic)
@@ -300,7 +305,7 @@ class ClientCore:
                 sub.intended(True)
             else:
                 sub.confirmed(found)
-            sub.notice = error
+            sub.losses.append(error)
 
         self.due.append(Due([sub.lost_place() if found is None else found, letter], committed))
 

@@ -171,6 +171,7 @@ class Session:
         )
         core.outbox.load(store.chains(), store.rows())
         core.load_subscriptions(store.subscriptions())
+        core.load_losses(store.untold())
         return core
 
     def _record(self, sink: RecordSink, boot: str, *, owned: bool) -> None:
@@ -376,6 +377,17 @@ class Session:
         with self.entered():
             self.check_disk()
 
+    def forget_told(self, subs: Sequence[Subscription], *, fsync: bool = False) -> None:
+        """Make durable of which losses the user was told; there is a commit where `fsync` asks for it too.
+
+        Raises:
+            StorageError: it could not be.
+        """
+        if fsync or any(sub.told for sub in subs):
+            self.commit([change for sub in subs for change in sub.forget_told()], fsync=fsync)
+            for sub in subs:
+                sub.forgot_told()
+
     # Puts
 
     def put_rows(self, topic: str, batches: Sequence[Sequence[bytes]], until: float) -> list[Row]:
@@ -450,7 +462,7 @@ class Session:
         flying: list[Subscription] = []
         with self.entered():
             try:
-                self.commit((), fsync=True)
+                self.forget_told(list(self.core.subscriptions.values()), fsync=True)
                 flying = self.core.acknowledge(self.now)
                 self.send()
             except StorageError as error:

@@ -44,6 +44,8 @@ _TABLES: Final = (
     " last text not null, publisher text not null, counter integer not null, stamp integer not null, body blob,"
     " error text not null, attempts integer not null, at real not null)",
 )
+_UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
+"""Dead letters of losses that the user is still to be told of. An older store gets it when it is opened."""
 
 
 @contextmanager
@@ -136,6 +138,7 @@ class Store:
                 self.db.execute(f"pragma user_version = {FORMAT}")
                 fresh = {"store": secrets.token_hex(8), "milliseconds": 0, "cuts": 0, "boot": "", "clean": 1, "sync": 0}
                 self.db.executemany("insert into pubsub_state values (?, ?)", list(fresh.items()))
+            self.db.execute(_UNTOLD)
             # The host lost power, as far as we can know, where the last owner neither closed nor ran in this boot.
             if not self.state("clean") and (not self._boot or self.state("boot") != self._boot):
                 self._put_state("cuts", self.state("cuts") + 1)
@@ -313,6 +316,15 @@ class Store:
         """The last counter taken of each publisher of a topic."""
         return dict(self.db.execute("select publisher, counter from pubsub_taken where topic = ?", (topic,)))
 
+    def untold(self) -> list[tuple[str, str, str, str]]:
+        """Topic, first and last position and reason of each loss that the user was not told of, oldest first."""
+        return list(
+            self.db.execute(
+                "select topic, first, last, error from pubsub_dead_letters join pubsub_untold using (id, topic)"
+                " order by id"
+            )
+        )
+
     def dead_letters(self, topic: str | None) -> list[tuple[Any, ...]]:
         """The dead letters of one topic or of all, oldest first, in the order of `Buried`'s fields."""
         return list(
@@ -414,6 +426,15 @@ def _bury(db: apsw.Connection, letter: c.Buried) -> None:
             letter.at,
         ),
     )
+    if letter.body is None:
+        db.execute("insert into pubsub_untold values (last_insert_rowid(), ?)", (letter.topic,))
+
+
+def _tell(db: apsw.Connection, told: c.Told) -> None:
+    db.execute(
+        "delete from pubsub_untold where id in (select id from pubsub_untold where topic = ? order by id limit ?)",
+        (told.topic, told.count),
+    )
 
 
 def _renew(db: apsw.Connection, change: c.Renewed) -> None:
@@ -432,5 +453,6 @@ _APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
     c.Taken: _take,
     c.Tried: _try,
     c.Buried: _bury,
+    c.Told: _tell,
     c.Renewed: _renew,
 }

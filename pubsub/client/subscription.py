@@ -23,7 +23,7 @@ from operator import length_hint
 from typing import Final
 from zlib import crc32
 
-from pubsub.client.changes import Buried, Change, Confirmed, Intended, Taken
+from pubsub.client.changes import Buried, Change, Confirmed, Intended, Taken, Told
 from pubsub.client.message import Piece
 from pubsub.client.tries import Tries
 from pubsub.errors import DataLoss, PubsubError
@@ -127,7 +127,8 @@ class Subscription:
         position, safe, after: see above; None before the service has said where the subscription stands.
         log: the log that answered last; avoid: one whose holder does not know this subscription.
         attempts: how often a handler has seen the message at `tried`.
-        failure: what every call raises until the user does something about it; notice: what the next one raises.
+        failure: what every call raises until the user does something about it.
+        losses: what the user is to be told, a call each; told: of how many he was, which the next call makes durable.
         insists: the user called just now, so a higher number elsewhere is gone above.
         until: the latest deadline of the calls that wait for messages; waiting: how many do.
         settle_until: the intent is asked for until then, whoever waits.
@@ -147,7 +148,8 @@ class Subscription:
         self.attempts = 0
         self.counted_ahead = False
         self.failure: PubsubError | None = None
-        self.notice: PubsubError | None = None
+        self.losses: deque[DataLoss] = deque()
+        self.told = 0
         self.insists = False
         self.until = self.settle_until = float("-inf")
         self.waiting = 0
@@ -401,10 +403,37 @@ class Subscription:
         letter = Buried(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
         return [Taken(self.topic, loss.last, {}), letter], error
 
-    def buried(self, loss: Loss) -> None:
+    def buried(self, loss: Loss, error: DataLoss) -> None:
         """The commit of `bury` succeeded."""
         self._items.popleft()
         self.position = loss.last
+        self.losses.append(error)
+
+    # Losses
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the next call is to tell of a loss."""
+        return self.told < len(self.losses)
+
+    def tell(self) -> DataLoss:
+        """The oldest loss that the user is to be told of; he is told with it."""
+        self.told += 1
+        return self.losses[self.told - 1]
+
+    def forget_told(self) -> list[Change]:
+        """What makes it durable that the user was told; `forgot_told` follows the commit.
+
+        It is done by the call after the one that raised, or at the end: so a process that dies on the way to its user
+        tells him once more after its start.
+        """
+        return [Told(self.topic, self.told)] if self.told else []
+
+    def forgot_told(self) -> None:
+        """The commit of `forget_told` succeeded."""
+        while self.told:
+            self.losses.popleft()
+            self.told -= 1
 
     # Handing out one by one
 

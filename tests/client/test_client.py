@@ -22,6 +22,7 @@ from pubsub.embedded import Embedded
 from pubsub.errors import (
     CallerError,
     ConfigurationError,
+    DataLoss,
     InDoubt,
     InvalidName,
     NotSubscribed,
@@ -33,6 +34,7 @@ from pubsub.errors import (
     Unavailable,
 )
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.protocol import Outcome, Status
 
 _names = count(1)
 
@@ -796,6 +798,31 @@ def test_a_copied_directory_is_found_out_and_renew_mends_it(cluster: Embedded, t
         copy.subscribe(topic)
         copy.put(topic, b"three")
         assert bodies(copy, topic, 1) == [b"three"]
+
+
+def test_a_loss_is_told_after_a_kill_until_the_application_has_gone_on(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(_names)}"
+    client = cluster.client(name)
+    client.subscribe(topic)
+    session = client._session
+    with session.lock:  # What the answer does that says so.
+        session.core._place_lost(session.core.subscriptions[topic], Status("s1", Outcome.GONE))
+        session.turn()
+    kill(client)
+    for _ in range(2):  # It was not told, or died of what it was told.
+        client = cluster.client(name)
+        with pytest.raises(DataLoss, match="given up"):
+            client.get(topic, timeout=5.0)
+        kill(client)
+    with cluster.client(name) as again:
+        with pytest.raises(DataLoss):
+            again.get_many(topic, timeout=5.0)
+        again.put(topic, b"x")
+        assert bodies(again, topic, 1) == [b"x"]
+        kill(again)
+    with cluster.client(name) as again:
+        assert again.get(topic, timeout=0.0) is None
+        assert [letter.body for letter in again.dead_letters(topic)] == [None]
 
 
 @pytest.mark.parametrize("keep", [True, False])

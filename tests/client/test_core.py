@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rig import LOG, OTHER, Rig, batch, records, settled, status
 
-from pubsub.client.changes import Buried, Confirmed, Intended, RowUnchained
+from pubsub.client.changes import Buried, Confirmed, Intended, RowUnchained, Told
 from pubsub.client.core import SYNC_SECONDS
 from pubsub.client.outbox import DONE
 from pubsub.client.subscription import ACKNOWLEDGE_SECONDS
@@ -402,7 +402,7 @@ def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> N
     assert intended == Intended("t", True)
     assert isinstance(buried, Buried)
     assert buried.first == f"{LOG}.5"
-    assert isinstance(sub.notice, DataLoss)
+    assert isinstance(sub.tell(), DataLoss)
     assert isinstance(again.message, Subscribe)
     rig.answer(again, settled(again.message, (OTHER, 0)))
     assert sub.position == (OTHER, 0)
@@ -416,7 +416,21 @@ def test_a_place_that_is_gone_is_buried_and_goes_on_where_the_subscription_is_kn
     (again,) = rig.answer(get, status(Outcome.GONE, position=(OTHER, 3), log=OTHER))
     assert isinstance(again.message, Get)
     assert (again.message.last, again.message.number, again.message.log) == ((OTHER, 3), number, OTHER)
-    assert isinstance(sub.notice, DataLoss)
+    assert isinstance(sub.tell(), DataLoss)
+
+
+def test_losses_that_nobody_was_told_of_are_told_one_after_the_other() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    for offset in (3, 7):
+        (get,) = rig.answer(get, status(Outcome.GONE, position=(OTHER, offset), log=OTHER))
+    assert sub.has_news
+    assert [sub.tell().first for _ in range(2)] == [f"{LOG}.0", f"{OTHER}.3"]
+    assert not sub.has_news
+    assert sub.forget_told() == [Told("t", 2)]
+    sub.forgot_told()
+    assert (sub.forget_told(), sub.has_news) == ([], False)
 
 
 def test_an_operator_that_ended_the_subscription_is_named_as_the_reason() -> None:
@@ -441,7 +455,8 @@ def test_a_loss_stands_in_the_stream_between_what_was_before_and_what_comes_afte
     changes, error = sub.bury(loss, 1.0)  # type: ignore[arg-type]
     assert (error.first, error.last) == (f"{LOG}.2", f"{LOG}.4")
     assert len(changes) == 2
-    sub.buried(loss)  # type: ignore[arg-type]
+    sub.buried(loss, error)  # type: ignore[arg-type]
+    assert sub.tell() is error
     assert sub.position == (LOG, 4)
     assert [piece.last for piece in getattr(rig.take(sub, 10), "pieces")] == [(LOG, 5)]  # noqa: B009
 

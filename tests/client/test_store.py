@@ -226,6 +226,30 @@ def test_the_application_keeps_its_own_tables_beside_ours(path: Path) -> None:
     store.close()
 
 
+def test_losses_are_kept_until_the_user_was_told_of_them(path: Path) -> None:
+    store = Store(path)
+    for number, topic in enumerate(["a", "b", "a", "a"]):
+        store.commit([c.Buried(topic, f"{LOG}.{number}", f"{LOG}.9", "", 0, 0, None, "gone", 0, 4.0)])
+    store.commit([c.Buried("a", f"{LOG}.1", f"{LOG}.1", "p", 1, 2, b"x", "why", 3, 4.0)])  # A handler's, not a loss.
+    store.commit([c.Told("a", 2)])
+    store.close()
+    store = Store(path)
+    assert store.untold() == [("b", f"{LOG}.1", f"{LOG}.9", "gone"), ("a", f"{LOG}.3", f"{LOG}.9", "gone")]
+    assert len(store.dead_letters(None)) == 5
+    store.close()
+
+
+def test_a_store_of_before_losses_were_kept_is_opened(path: Path) -> None:
+    store = Store(path)
+    store.db.execute("drop table pubsub_untold")
+    store.close()
+    store = Store(path)
+    assert store.untold() == []
+    store.commit([c.Buried("a", f"{LOG}.1", f"{LOG}.9", "", 0, 0, None, "gone", 0, 4.0)])
+    assert len(store.untold()) == 1
+    store.close()
+
+
 def test_dead_letters_are_kept_in_order(path: Path) -> None:
     store = Store(path)
     for number, topic in enumerate(["a", "b", "a"]):

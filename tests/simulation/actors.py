@@ -304,7 +304,7 @@ class Application:
             if not self.life:
                 self.history.violate(f"{self.name}: {error}")
             self._renew()
-        elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic):
+        elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
             # Its subscription is made anew, and this is where it begins.
             self.history.reading(self.name, error.topic, by_get=self.by_get).confirmed = None
         elif isinstance(error, DataLoss | Refused):

@@ -8,7 +8,8 @@
     6   what was put long before a subscription does not reach it, and who unsubscribed is left alone
     7   nothing arrives that nobody put, or on another topic; a sink's batch is published once, all of it
     8   the puts of a transaction, and its rows, happen all or not at all; what a handler puts, exactly with its message
-    9   what operators gave up is told to each subscriber once, and nothing else is ever lost
+    9   what operators gave up is told to each subscriber, once, and once more to a process that was started since;
+        nothing else is ever lost
 
 The checks know nothing of logs' joins, counters or positions; only 5 takes message IDs apart.
 """
@@ -91,6 +92,7 @@ class History:
         self.given_up: dict[str, list[tuple[float, Collection[str]]]] = {}
         self.losses: dict[str, int] = {}
         self.told: Counter[tuple[str, str]] = Counter()
+        self._told: dict[tuple[str, str, str], int] = {}
 
     def violate(self, text: str) -> None:
         if len(self.violations) < 20:
@@ -122,8 +124,12 @@ class History:
         spans.append((until, but))
         self.losses[topic] = self.losses.get(topic, 0) + losses
 
-    def tell(self, client: str, topic: str) -> bool:
-        """A reader is told that something is lost; whether that may be."""
+    def tell(self, client: str, topic: str, place: str, life: int) -> bool:
+        """A reader is told in one of its processes that something is lost; whether that may be."""
+        before = self._told.get((client, topic, place))
+        self._told[client, topic, place] = life
+        if before is not None and before != life:
+            return True  # The earlier process may have ended on the way to its user.
         self.told[client, topic] += 1
         return self.told[client, topic] <= self.losses.get(topic, 0)
 

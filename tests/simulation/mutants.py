@@ -464,6 +464,11 @@ def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, subscription, "taken", property(lambda self: Forgetful()))
 
 
+@mutant("losses that were not told are forgotten")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, pubsub.client.store.Store, "untold", lambda self: [])
+
+
 # Messenger
 
 
