@@ -6,12 +6,13 @@ person's patience takes a script's as well.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pubsub.errors import PubsubError
+from pubsub.errors import PubsubError, StorageError
 
 if TYPE_CHECKING:
     import typer
@@ -23,12 +24,20 @@ EXIT_BAD_INPUT = 2
 EXIT_NO_MESSAGE = 3
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141
 
 
 CLEAN_UP_SECONDS = 1.0
 """How long a command may take to end after an interrupt."""
 
 _interrupts: list[int] = []
+
+
+def end_silently_when_interrupted() -> None:
+    """Has Ctrl-C end this process at once, without a traceback: while modules are loaded, and when all is done."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def end_when_interrupted() -> None:
@@ -50,47 +59,139 @@ def end_when_interrupted() -> None:
     signal.signal(signal.SIGINT, interrupt)
 
 
+class ReaderGone(PubsubError):
+    """Whoever read our standard output has closed it: the command ends without a word."""
+
+    exit_code = EXIT_READER_GONE
+
+
+class _Output(io.FileIO):
+    """Standard output whose failure is told from any other file's, and from a socket's."""
+
+    def write(self, contents: Any) -> int:
+        try:
+            return super().write(contents) or 0
+        except BrokenPipeError:
+            raise ReaderGone from None
+        except OSError as error:
+            raise StorageError("standard output", error.strerror or str(error)) from None
+
+
+class _Errors(io.FileIO):
+    """Standard error that never fails: what nobody can read is dropped."""
+
+    def write(self, contents: Any) -> int:
+        try:
+            return super().write(contents) or 0
+        except OSError:
+            return len(contents)
+
+
+def take_streams() -> None:
+    """Has the standard streams of this process, which is ours, be there and fail in known ways.
+
+    One that was closed before the start is opened so that its use fails as that of a closed one does, instead of
+    being None to Python, and so that no file of ours gets its number: input is not readable, output not writable.
+    What is written to errors then goes nowhere.
+    """
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            found = os.open(os.devnull, mode)  # The lowest number that is free, which is this one.
+            os.set_inheritable(found, True)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays open
+    lines = os.isatty(1)
+    encoding, errors = getattr(sys.stdout, "encoding", "utf-8"), getattr(sys.stdout, "errors", "strict")
+    output = _Output(1, "wb", closefd=False)
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(output), encoding, errors, line_buffering=lines)
+    encoding = getattr(sys.stderr, "encoding", "utf-8")
+    told = _Errors(2, "wb", closefd=False)
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(told), encoding, "backslashreplace", line_buffering=True)
+
+
 def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code; an error is one line on stderr, never a traceback.
 
     Args:
         app: the commands.
         name: what the user typed to get here ("pubsub", "python -m server").
-        argv: the arguments; None: those of this process. None at all ask for help.
+        argv: the arguments; None: those of this process, which is then ours, with its streams. None at all ask for
+            help.
     """
+    if argv is None:
+        take_streams()
+    code = _run(app, name, argv)
+    try:
+        sys.stdout.flush()
+    except (PubsubError, BrokenPipeError) as error:
+        code = _failed(error) if code == EXIT_OK else code
+        # What is still buffered must not fail again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if argv is None:
+        end_silently_when_interrupted()
+    return code
+
+
+def _run(app: typer.Typer, name: str, argv: Sequence[str] | None) -> int:
     import typer
 
     from pubsub.parameters import prepared
 
-    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
+        if argv is None:
+            end_when_interrupted()
+        arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
         code = prepared(app).main(args=arguments, prog_name=name, standalone_mode=False)
-        sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
     except typer.TyperException as error:
         return _usage(error, name)
-    except PubsubError as error:
-        complain(str(error))
-        return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone; what is still buffered must not raise again when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_ERROR
-    except Exception as error:
-        if _interrupts:
-            return EXIT_INTERRUPTED
-        # The last resort: a person gets a line, and with PUBSUB_TRACEBACK=1 the place.
-        if os.environ.get("PUBSUB_TRACEBACK"):
-            raise
-        complain(f"internal error: {type(error).__name__}: {error}; PUBSUB_TRACEBACK=1 shows where")
-        return EXIT_INTERNAL
+    except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one line.
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    """Says what an error has to say; its exit code."""
+    if isinstance(error, ReaderGone | BrokenPipeError):
+        return EXIT_READER_GONE
+    if isinstance(error, PubsubError):
+        complain(str(error))
+        return error.exit_code
+    if _interrupts:
+        return EXIT_INTERRUPTED
+    # The last resort: a person gets a line, and with PUBSUB_TRACEBACK=1 the place.
+    if os.environ.get("PUBSUB_TRACEBACK"):
+        raise error
+    complain(f"internal error: {type(error).__name__}: {error}; PUBSUB_TRACEBACK=1 shows where")
+    return EXIT_INTERNAL
 
 
 def complain(text: str) -> None:
     """Writes one line "pubsub: error: …" to stderr, whatever line breaks `text` holds."""
-    sys.stderr.write("pubsub: error: " + " ".join(text.split()) + "\n")
+    _tell("error: " + text)
+
+
+def note(text: str) -> None:
+    """Writes one line "pubsub: …" to stderr."""
+    _tell(text)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write("pubsub: " + " ".join(text.split()) + "\n")
+
+
+def announce(line: str) -> None:
+    """Writes the line by which a process in the foreground is ready says so; it goes on where nobody can read that."""
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except (PubsubError, OSError) as error:
+        import logging
+
+        logging.getLogger("pubsub").info("%s; who waits for that line on standard output: %s", line, error)
 
 
 def keep_log(role: str, name: str) -> None:

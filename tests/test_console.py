@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -108,8 +110,56 @@ def test_a_reader_that_goes_away_is_no_error_of_ours() -> None:
         [sys.executable, "-m", "pubsub", "config", "show", "--json"], stdout=writer, stderr=subprocess.PIPE, check=False
     )
     os.close(writer)
-    assert done.returncode == 1
+    assert done.returncode == 141
     assert done.stderr == b""
+
+
+COMMANDS = (
+    ["--help"],
+    ["--version"],
+    ["config", "show"],
+    ["config", "show", "--json"],
+    ["client", "get", "--help"],
+)
+
+
+def pubsub(*arguments: str, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "pubsub", *arguments]
+    return subprocess.run(command, timeout=60, check=False, **{"stderr": subprocess.PIPE, **streams})
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_whatever_a_command_says_a_full_disk_is_one_line_and_exit_code_7(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = pubsub(*arguments, stdout=full)
+    assert done.stderr == b"pubsub: error: standard output: No space left on device\n"
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_whatever_a_command_says_a_reader_that_is_gone_ends_it_silently(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = pubsub(*arguments, stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_closed_standard_output_is_one_line(arguments: list[str]) -> None:
+    done = pubsub(*arguments, preexec_fn=lambda: os.close(1))
+    assert done.stderr == b"pubsub: error: standard output: Bad file descriptor\n"
+    assert done.returncode == 7
+
+
+def test_a_closed_standard_error_changes_nothing() -> None:
+    done = pubsub("config", "show", "--json", stdout=subprocess.PIPE, stderr=None, preexec_fn=lambda: os.close(2))
+    assert done.returncode == 0
+    assert json.loads(done.stdout)
+    done = pubsub("bogus", stdout=subprocess.PIPE, stderr=None, preexec_fn=lambda: os.close(2))
+    assert (done.returncode, done.stdout) == (2, b"")
+    with Path("/dev/full").open("wb") as full:
+        assert pubsub("bogus", stdout=subprocess.PIPE, stderr=full).returncode == 2
 
 
 def test_what_a_command_did_as_a_sentence_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:

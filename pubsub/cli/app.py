@@ -72,9 +72,8 @@ def pubsub(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The entry point: runs `pubsub ARGV…` and returns its exit code (docs/commands.md lists them)."""
+    """Runs `pubsub ARGV…` and returns its exit code (docs/commands.md lists them)."""
     if argv is None:
         # This process is ours: fewer collections while modules are loaded, and while a server works.
         gc.set_threshold(GARBAGE_THRESHOLD)
-        console.end_when_interrupted()
     return console.run(app, "pubsub", argv)

@@ -6,6 +6,7 @@ What is durable when (DESIGN section 4):
     transaction         one commit with the caller's rows, fsynced before any of its puts is sent
     process             effect, puts and position in one commit; where it puts, fsynced before those are sent
     get, get_many       the position is committed before they return
+    hand_on             what the caller does with messages comes first, then the position is committed
     subscribe, …        the intent is fsynced before the first transmission, the answer before the call returns
     acknowledgements    cover only positions that an fsync has covered, at most SYNC_SECONDS after they were taken
 """
@@ -16,6 +17,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any, Final
 
@@ -371,6 +373,43 @@ class Calls:
                 batch = self._take(sub, most)
             if batch:
                 return batch
+
+    def hand_on(
+        self, topic: str, most: int, sink: Callable[[Batch, Transaction], object], timeout: float | None, *, fsync: bool
+    ) -> Flow[int]:
+        """Hand up to `most` messages to `sink` together; how many they were.
+
+        They are taken when it has returned, in one commit with the rows that it writes, fsynced or not. Where it
+        raises, none of it happened, and the same messages are there for the next call.
+        """
+        until = self.until(timeout)
+        while True:
+            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            if sub is None:
+                return 0
+            with self.session.entered():
+                if taken := self._hand_on(sub, most, sink, fsync=fsync):
+                    return taken
+
+    def _hand_on(
+        self, sub: Subscription, most: int, sink: Callable[[Batch, Transaction], object], *, fsync: bool
+    ) -> int:
+        session = self.session
+        self._close_chunk(sub)
+        taking = sub.take(most)
+        if isinstance(taking, Loss):
+            self._bury_loss(sub, taking)
+        assert isinstance(taking, Taking)
+        batch = Batch(sub.topic, taking.pieces)
+        with session.transacting(partial(taking.change, sub.topic), fsync=fsync) as transaction:
+            if batch:
+                sink(batch, transaction)
+        self._took(sub, taking, fsynced=fsync or session.settings.power_safe)
+        if session.recorder is not None:
+            session.recorder.delivered(sub.topic, taking.pieces, handler=False)
+            session.recorder.flush()
+        session.send()
+        return len(batch)
 
     def get_chunk(self, topic: str, timeout: float | None) -> Flow[tuple[Batch, Chunk] | None]:
         """Take messages to hand out one by one; None where nothing came. `end_chunk` must follow."""

@@ -23,8 +23,9 @@ from pubsub.errors import CallerError
 from pubsub.options import takes_settings
 
 if TYPE_CHECKING:
-    from pubsub.client import Client
+    from pubsub.client import Batch, Client, Transaction
     from pubsub.client.message import Message
+    from pubsub.client.writing import FileTarget, StreamTarget
 
 
 class ClientGroup(TyperGroup):
@@ -41,6 +42,12 @@ app = typer.Typer(
 
 QUESTION_SECONDS: Final = 0.25
 """Patience of a get with --wait 0: the service must be asked at least once."""
+
+BATCH: Final = 100
+"""Messages that get writes to a stream before it takes them: so many may come again."""
+
+FILE_BATCH: Final = 10_000
+"""Messages that get writes into a file before it takes them; into a file none comes again."""
 
 Settings = Loaded[ClientSettings]
 _LETTER: Final = ("topic", "first", "last", "publisher", "counter", "stamp", "error", "attempts", "at")
@@ -98,26 +105,50 @@ def get(
     wait: Annotated[
         float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Patience with a topic that is empty.")
     ] = 1.0,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write there, not to stdout.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write there, not to stdout; complete or not at all.")
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help=f"Messages to write and then take together [{BATCH}; into a file {FILE_BATCH:,}]."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Take messages of TOPIC; exit code 3 where there is none.
 
-    A message is taken when it is read from the service: a command that is killed before it wrote it has lost it.
+    What is written is taken, in this order: a command that is killed, or whose output fails, writes the last batch
+    again. So each message is written at least once. With --out FILE exactly once: FILE appears, or is replaced, when
+    all is in it; what a killed command had taken is completed by the next get.
     A single message is written as it is. Of several, each that does not end a line gets an end of line. With --json
     each is one line: id, topic, publisher, counter, stamp, and body, or body_base64 where the body is not UTF-8.
     """
-    with _target(out) as stream, _opened(ctx, loaded) as opened:
-        taken = 0
-        deadline = time.monotonic() + max(wait, QUESTION_SECONDS)
-        while taken < count:
-            batch = opened.get_many(topic, count - taken, timeout=max(0.0, deadline - time.monotonic()))
-            if not batch:
-                break
-            for message in batch:
-                stream.write(_written(message, as_json, alone=count == 1))
-            stream.flush()
-            taken += len(batch)
+    from pubsub.client.writing import finish_interrupted
+
+    with _opened(ctx, loaded) as opened:
+        done = finish_interrupted(opened)
+        for path in done:
+            console.note(f"{path} is complete now: an earlier get was killed before that")
+        if out is not None and out.resolve() in done:
+            return
+        with _target(out, opened) as target:
+            most = batch or (FILE_BATCH if target.fsync else BATCH)
+
+            def write(messages: Batch, transaction: Transaction) -> None:
+                written = [_written(message, as_json, alone=count == 1) for message in messages]
+                target.write(b"".join(written), transaction)
+
+            taken = 0
+            deadline = time.monotonic() + max(wait, QUESTION_SECONDS)
+            while taken < count:
+                patience = max(0.0, deadline - time.monotonic())
+                found = opened._run(
+                    opened._calls.hand_on(topic, min(most, count - taken), write, patience, fsync=target.fsync)
+                )
+                if not found:
+                    break
+                taken += found
     if not taken:
         console.complain(f"{topic} has no message for {ctx.obj} within {wait:g} s")
         raise typer.Exit(console.EXIT_NO_MESSAGE)
@@ -143,7 +174,7 @@ def put(
         facts = {"client": ctx.obj, "topic": topic, "put": done, "seconds": round(seconds, 3)}
         console.report(as_json, facts, f"put {done:,} messages to {topic} in {seconds:.2f} s")
         return
-    with _source(path) as stream:
+    with _source(path) as stream, _readable(path):
         body = stream.read()
     with _opened(ctx, loaded) as opened:
         ticket = opened.put(topic, body)
@@ -237,25 +268,35 @@ def _source(path: Path) -> Iterator[IO[bytes]]:
     if str(path) == "-":
         yield sys.stdin.buffer
         return
-    try:
+    with _readable(path):
         stream = path.open("rb")
-    except OSError as error:
-        raise CallerError(f"{path}: {error.strerror}") from None
     with stream:
         yield stream
 
 
 @contextmanager
-def _target(path: Path | None) -> Iterator[IO[bytes]]:
-    if path is None or str(path) == "-":
-        yield sys.stdout.buffer
-        return
+def _readable(path: Path) -> Iterator[None]:
     try:
-        stream = path.open("wb")
+        yield
     except OSError as error:
-        raise CallerError(f"{path}: {error.strerror}") from None
-    with stream:
-        yield stream
+        name = "standard input" if str(path) == "-" else str(path)
+        raise CallerError(f"{name}: {error.strerror}") from None
+
+
+def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
+    with _readable(path):
+        yield from stream
+
+
+@contextmanager
+def _target(path: Path | None, opened: Client) -> Iterator[StreamTarget | FileTarget]:
+    from pubsub.client.writing import StreamTarget, file_target
+
+    if path is None or str(path) == "-":
+        yield StreamTarget(sys.stdout.buffer)
+        return
+    with file_target(path, opened) as target:
+        yield target
 
 
 def _written(message: Message, as_json: bool, *, alone: bool) -> bytes:
@@ -284,7 +325,7 @@ def _put_lines(opened: Client, topic: str, stream: IO[bytes], path: Path) -> tup
     started = time.monotonic()
     done = 0
     with _progress(path) as advance, opened.publisher(topic) as publisher:
-        for line in stream:
+        for line in _lines(stream, path):
             publisher.put(line[:-1] if line.endswith(b"\n") else line)
             done += 1
             advance(len(line))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 from math import ceil
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ import zmq.backend
 
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ProxySettings
+from pubsub.console import announce
 from pubsub.errors import ConfigurationError, PubsubError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
@@ -415,9 +415,7 @@ def run_proxy(settings: ProxySettings) -> None:
     process.start()
     before = {number: signal.signal(number, lambda *_: process.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        line = f"proxy {settings.id} ready: clients {process.bind}, servers {process.servers}"
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        announce(f"proxy {settings.id} ready: clients {process.bind}, servers {process.servers}")
         process.run()
     finally:
         for number, handler in before.items():

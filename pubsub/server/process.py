@@ -19,6 +19,7 @@ import zmq
 
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
+from pubsub.console import announce
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
@@ -388,7 +389,7 @@ def run_server(settings: ServerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     try:
-        print(f"server {settings.id} ready: {process.address}", flush=True)  # noqa: T201 - it is what it is for
+        announce(f"server {settings.id} ready: {process.address}")
         process.run()
     finally:
         process.close()

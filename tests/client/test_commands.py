@@ -9,40 +9,17 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pubsub.cli import main
 from pubsub.client import Client, Message, Transaction
-from pubsub.config import ClientSettings, ProxySettings, ServerSettings
-from pubsub.proxy.process import ProxyProcess
-from pubsub.server.process import ServerProcess
+from pubsub.config import ClientSettings
 
 Run = Callable[..., int]
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A proxy and a server on threads; the proxy's address."""
-    directory = tmp_path_factory.mktemp("service")
-    proxy = ProxyProcess(
-        ProxySettings(id="p1", bind="tcp://127.0.0.1:0", directory=directory / "p1", startup_wait_seconds=0)
-    )
-    proxy.start()
-    server = ServerProcess(ServerSettings(id="s1", proxies=(proxy.servers or proxy.bind,), directory=directory / "s1"))
-    server.start()
-    threads = [threading.Thread(target=process.run) for process in (proxy, server)]
-    for thread in threads:
-        thread.start()
-    yield proxy.bind
-    for process, thread in zip((server, proxy), reversed(threads), strict=True):
-        process.stop()
-        thread.join()
-        process.close()
 
 
 @pytest.fixture

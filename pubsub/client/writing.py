@@ -1,0 +1,201 @@
+"""Where `get` of the command line writes messages: before their position is committed, so that none is lost unwritten.
+
+To a stream (a pipe, a terminal, a device) each message is written at least once: a batch is written and flushed, then
+its position is committed, and a process that is killed in between writes that batch again.
+
+Into a file each message is written exactly once. A part file beside it grows by a batch, is fsynced, and one commit
+then holds both the position and how long the part file is. When nothing more is to come it gets the file's name. A
+process that is killed leaves the part file and that row behind; the next `get` of the client cuts off what was not
+committed and gives it its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from pubsub.errors import CallerError, PubsubError, StorageError
+
+if TYPE_CHECKING:
+    from pubsub.client import Client
+    from pubsub.client.transaction import Transaction
+
+_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_TABLE: Final = (
+    "create table if not exists pubsub_files"
+    " (path text primary key, part text not null, size integer not null) without rowid"
+)
+
+
+@contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says of a file into one line.
+
+    Raises:
+        StorageError: the disk is full or fails.
+        CallerError: the file cannot be used, for any other reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _failure(path, error) from None
+
+
+def _failure(path: Path, error: OSError) -> PubsubError:
+    reason = error.strerror or str(error)
+    return StorageError(str(path), reason) if error.errno in _DISK else CallerError(f"{path}: {reason}")
+
+
+class StreamTarget:
+    """Writes to what is open already, or cannot be renamed: standard output, a pipe, a device.
+
+    Args:
+        stream: where.
+        path: its name in complaints; None: it complains by itself.
+    """
+
+    fsync = False
+
+    def __init__(self, stream: IO[bytes], path: Path | None = None) -> None:
+        self._stream, self._path = stream, path
+
+    def write(self, contents: bytes, transaction: Transaction) -> None:
+        """Write and flush; the commit follows."""
+        try:
+            self._stream.write(contents)
+            self._stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if self._path is None:
+                raise
+            raise _failure(self._path, error) from None
+
+
+class FileTarget:
+    """Writes into a part file beside `path`, which becomes `path` at the end.
+
+    Args:
+        path: a regular file, or none yet; its directory exists.
+        client: the client's ID, in the part file's name.
+    """
+
+    fsync = True
+
+    def __init__(self, path: Path, client: str) -> None:
+        self.path = path
+        self.part = path.with_name(f"{path.name}.{client}.part")
+        self._stream: IO[bytes] | None = None
+        self._size = 0
+
+    def write(self, contents: bytes, transaction: Transaction) -> None:
+        """Append and fsync, and have the commit that follows say how long the part file is.
+
+        Where a commit fails nothing may be written any more: what is behind the committed length is cut off.
+        """
+        with file_errors(self.part):
+            if self._stream is None:
+                self._stream = self.part.open("wb", buffering=0)
+                _fsync_directory(self.part.parent)
+            rest = memoryview(contents)
+            while rest:
+                rest = rest[self._stream.write(rest) :]
+            os.fsync(self._stream.fileno())
+        self._size += len(contents)
+        transaction.execute(_TABLE)
+        row = str(self.path), str(self.part), self._size
+        transaction.execute("insert or replace into pubsub_files values (?, ?, ?)", row)
+
+    def finish(self, client: Client) -> None:
+        """Give the part file its name where a batch of it was committed, which the store knows; else remove it."""
+        if self._stream is None:
+            return
+        self._stream.close()
+        if self.path not in finish_interrupted(client):
+            with suppress(OSError):
+                self.part.unlink()
+
+
+@contextmanager
+def file_target(path: Path, client: Client) -> Iterator[StreamTarget | FileTarget]:
+    """Somewhere to write to by a file's name; the file appears, or is replaced, when the block has ended.
+
+    Raises:
+        CallerError, StorageError: it cannot be written.
+    """
+    # The file that a symbolic link names is replaced, and not the link.
+    path = Path(os.path.realpath(path))
+    with file_errors(path):
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            path.parent.stat()
+            mode = stat.S_IFREG
+    if stat.S_ISDIR(mode) or not path.parent.is_dir():
+        raise CallerError(f"{path}: {os.strerror(errno.EISDIR if stat.S_ISDIR(mode) else errno.ENOTDIR)}")
+    if not stat.S_ISREG(mode):
+        with file_errors(path):
+            stream = path.open("wb", buffering=0)
+        with stream:
+            yield StreamTarget(stream, path)
+        return
+    target = FileTarget(path, client.name)
+    try:
+        yield target
+    finally:
+        target.finish(client)
+
+
+def finish_interrupted(client: Client) -> list[Path]:
+    """Complete the files of which a `get` of this client has committed a part.
+
+    Returns:
+        Which files those are; each is complete now.
+
+    Raises:
+        CallerError, StorageError: one cannot be completed; it is tried again the next time.
+    """
+    session = client._session
+    with session.entered():
+        db = session.store.db
+        if not db.execute("select 1 from sqlite_master where name = 'pubsub_files'").get:
+            return []
+        found = list(db.execute("select path, part, size from pubsub_files"))
+    done = []
+    for path, part, size in found:
+        if _rename(Path(path), Path(part), size):
+            done.append(Path(path))
+        with client.transaction() as transaction:
+            transaction.execute("delete from pubsub_files where path = ?", (path,))
+    return done
+
+
+def _rename(path: Path, part: Path, size: int) -> bool:
+    """Give a part file its name; False where it has it already, and only its row was left."""
+    with file_errors(part):
+        path.parent.stat()  # A directory that is away says nothing about what is in it.
+        try:
+            stream = part.open("r+b")
+        except FileNotFoundError:
+            return False
+        with stream:
+            stream.truncate(size)
+            with suppress(FileNotFoundError):
+                os.fchmod(stream.fileno(), stat.S_IMODE(path.stat().st_mode))
+            os.fsync(stream.fileno())
+        part.replace(path)
+        _fsync_directory(path.parent)
+    return True
+
+
+def _fsync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
