@@ -1,0 +1,278 @@
+"""Make one mistake of one line after the other, and see whether the tests or the simulator object.
+
+    scripts/mutate [--list] [--only TEXT] [--reserve] [--no-simulate | --simulate MINUTES] [--seed N]
+
+`tests/mutation/mutants.toml` lists the mistakes. Each is made in a copy of the tree, never in the tree itself. Then,
+until something objects, come the test file of the changed module, the tests of its folder, the tests of all folders
+without those that start processes to kill or Spark, and some minutes of simulation. What objects counts only where it
+object to the tree without the mistake; that is looked at each time, so an unsteady test catches nothing.
+
+The table on standard output is Markdown. The exit code is 0 where everything was caught, 1 where something was not, and
+2 where a mistake does not fit the code any more: its old text has to stand in its file exactly once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MUTANTS = ROOT / "tests" / "mutation" / "mutants.toml"
+FOLDERS = ("messenger", "protocol", "proxy", "server", "client")
+TESTS_SECONDS_MAX = 900.0
+"""Of one run of pytest; a mistake by which the tests take longer than that is caught."""
+
+SEED = 70_000_000
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::\S+)?)", re.MULTILINE)
+OBJECTION = re.compile(r"^seed (\d+): \d+ found")
+
+
+class Unfit(Exception):
+    """A mistake does not fit the code: its old text is not there exactly once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One mistake.
+
+    Attributes:
+        file: what is changed, from the root of the repository.
+        old, new: the text that stands there once, and what is written instead.
+        wrong: what goes wrong by it.
+        reserve: it stands in for one that turned out to change nothing.
+        equivalent: why this one changes nothing; "" where it does.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    wrong: str
+    reserve: bool = False
+    equivalent: str = ""
+
+
+def load(path: Path = MUTANTS) -> list[Mutant]:
+    """Every mistake that is listed, in order."""
+    with path.open("rb") as file:
+        return [Mutant(**row) for row in tomllib.load(file)["mutant"]]
+
+
+def applied(mutant: Mutant, source: str) -> str:
+    """The source with the mistake in it.
+
+    Raises:
+        Unfit: the old text does not stand there exactly once.
+    """
+    times = source.count(mutant.old)
+    if times != 1:
+        raise Unfit(f"{mutant.name}: its old text stands {times} times in {mutant.file}")
+    return source.replace(mutant.old, mutant.new)
+
+
+class Tree:
+    """A copy of the tracked files of the repository, as they stand in the working tree.
+
+    Args:
+        place: where it is made.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._written = time.time()
+        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for name in filter(None, names.split("\0")):
+            source, target = ROOT / name, place / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_symlink():
+                target.symlink_to(source.readlink())
+            elif source.is_file():
+                shutil.copy2(source, target)
+        self.environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONHASHSEED": "0"}
+
+    @contextmanager
+    def mistaken(self, mutant: Mutant) -> Iterator[None]:
+        """The tree has the mistake in it meanwhile.
+
+        Raises:
+            Unfit: it does not fit.
+        """
+        path = self.place / mutant.file
+        source = path.read_text()
+        self._write(path, applied(mutant, source))
+        try:
+            yield
+        finally:
+            self._write(path, source)
+
+    def _write(self, path: Path, source: str) -> None:
+        path.write_text(source)
+        self._written += 1.0  # Compiled files are told apart by the second, and by a size that may be the same.
+        os.utime(path, (self._written, self._written))
+
+    def run(self, command: Sequence[str], seconds: float, until: re.Pattern[str] | None = None) -> tuple[int, str]:
+        """Run a Python program in it; its exit code, -1 where it took too long, and what it said.
+
+        Args:
+            until: ended as soon as a line of its output matches.
+        """
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=self.place,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        previous = signal.signal(signal.SIGALRM, lambda *_: os.killpg(process.pid, signal.SIGKILL))
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        said: list[str] = []
+        try:
+            for line in process.stdout:
+                said.append(line)
+                if until is not None and until.match(line):
+                    said += [next(process.stdout, "")]  # What was found stands in the line behind it.
+                    break
+        finally:
+            took_too_long = not signal.getitimer(signal.ITIMER_REAL)[0]
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+            process.stdout.close()
+        return (-1 if took_too_long else code), "".join(said)
+
+
+class Trial:
+    """What objects to a mistake.
+
+    Args:
+        tree: the copy that it is made in.
+        minutes: of simulation for each; 0: none.
+        seed: the first of it.
+    """
+
+    def __init__(self, tree: Tree, minutes: float, seed: int) -> None:
+        self._tree, self._minutes, self._seed = tree, minutes, seed
+        self._unsteady: set[str] = set()
+        """Tests and seeds that object to the tree as it is."""
+
+    def caught_by(self, mutant: Mutant) -> str:
+        """What catches the mistake, in a few words; "" for nothing.
+
+        Raises:
+            Unfit: it does not fit.
+        """
+        for title, paths in self._suites(mutant):
+            failed = self._tests(mutant, paths)
+            if failed:
+                return f"{title}: `{failed}`"
+        return self._simulation(mutant) if self._minutes else ""
+
+    def _suites(self, mutant: Mutant) -> list[tuple[str, list[str]]]:
+        """The tests to run, nearest first."""
+        _, folder, module = Path(mutant.file).with_suffix("").parts
+        own = Path("tests", folder, f"test_{module}.py")
+        suites = [("its module's tests", [str(own)])] if (self._tree.place / own).exists() else []
+        suites.append(("its folder's tests", [f"tests/{folder}"]))
+        suites.append(("other tests", [f"tests/{other}" for other in FOLDERS if other != folder]))
+        return suites
+
+    def _tests(self, mutant: Mutant, paths: Sequence[str]) -> str:
+        """The first test that objects, or ""."""
+        while True:
+            left_out = [option for test in sorted(self._unsteady) for option in ("--deselect", test)]
+            options = ["-x", "-rfE", "--tb=no", "-m", "not faults and not spark", "-p", "no:cacheprovider"]
+            with self._tree.mistaken(mutant):
+                code, said = self._tree.run(["-m", "pytest", *options, *left_out, *paths], TESTS_SECONDS_MAX)
+            if code in {0, 5}:
+                return ""
+            found = FAILED.search(said)
+            if found is None:
+                return "the run does not end" if code == -1 else f"pytest ends with {code}"
+            test = found[1]
+            if self._tree.run(["-m", "pytest", "--tb=no", test], TESTS_SECONDS_MAX)[0] == 0:
+                return test.removeprefix("tests/")
+            self._unsteady.add(test)
+            print(f"{test} fails without a mistake too: it is left out", file=sys.stderr, flush=True)
+
+    def _simulation(self, mutant: Mutant) -> str:
+        """The first seed that finds something, and what; or ""."""
+        seed, end = self._seed, time.monotonic() + 60 * self._minutes
+        while (left := end - time.monotonic()) > 1:
+            command = ["scripts/simulate.py", "--seed", str(seed), "--minutes", f"{left / 60:.4f}", "--workers", "1"]
+            with self._tree.mistaken(mutant):
+                code, said = self._tree.run(command, left + 120, OBJECTION)
+            last = said.rstrip().splitlines()[-1].strip() if said.strip() else ""
+            found = [match for line in said.splitlines() if (match := OBJECTION.match(line))]
+            if not found:
+                return f"simulation stumbles: {last[:100]}" if code else ""
+            seed = int(found[0][1])
+            if self._tree.run(["scripts/simulate.py", "--seed", str(seed)], 600)[0] == 0:
+                return f"simulation, seed {seed} (of {seed - self._seed + 1}): {last[:100]}"
+            print(f"seed {seed} finds something without a mistake too: it is left out", file=sys.stderr, flush=True)
+            seed += 1
+        return ""
+
+
+def check(mutants: Sequence[Mutant]) -> list[str]:
+    """What does not fit the code any more, of all mistakes that are listed."""
+    wrong = []
+    for mutant in mutants:
+        try:
+            applied(mutant, (ROOT / mutant.file).read_text())
+        except (Unfit, OSError) as error:
+            wrong.append(str(error))
+    return wrong
+
+
+def main() -> int:
+    """Parse the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="say which there are and what is wrong by each, and end")
+    parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in their name or file")
+    parser.add_argument("--reserve", action="store_true", help="those in reserve too")
+    parser.add_argument("--simulate", type=float, default=10.0, metavar="MINUTES", help="of simulation (default: 10)")
+    parser.add_argument("--no-simulate", action="store_true", help="the tests only")
+    parser.add_argument("--seed", type=int, default=SEED, help="the first of the simulation (default: %(default)s)")
+    given = parser.parse_args()
+    mutants = [one for one in load() if given.only in one.name or given.only in one.file]
+    mutants = [one for one in mutants if not one.equivalent and (given.reserve or given.only or not one.reserve)]
+    if given.list:
+        for one in mutants:
+            print(f"{one.name}\n    {one.file}\n    {one.wrong}")
+        return 0
+    unfit = check(mutants)
+    if unfit:
+        print(*unfit, sep="\n", file=sys.stderr)
+        return 2
+    missed = 0
+    print("| mistake | file | caught by |\n|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory(prefix="mutate-") as place:
+        trial = Trial(Tree(Path(place)), 0.0 if given.no_simulate else given.simulate, given.seed)
+        for one in mutants:
+            caught = trial.caught_by(one)
+            missed += not caught
+            file = one.file.removeprefix("pubsub/")
+            print(f"| {one.name} | `{file}` | {caught or '**nothing**'} |", flush=True)
+    print(f"\n{len(mutants) - missed} of {len(mutants)} were caught", flush=True)
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
