@@ -201,7 +201,8 @@ class Giving:
                 gift.unacknowledged.popleft()
                 gift.acknowledged += 1
             gift.behind = message.chunk < gift.acknowledged
-            gift.hungry, gift.retry_at = True, now + gift.wait
+            if not gift.behind:  # Nothing that could be sent would help one that is: `tick` begins anew.
+                gift.hungry, gift.retry_at = True, now + gift.wait
 
     def refused(self, topic: str, transfer: str, status: Status, now: float) -> None:
         """The receiver's answer where it is not the next step.

@@ -42,6 +42,8 @@ class Pair:
         self.crash: tuple[str, str] | None = None
         """(server, step): it is killed when it is about to send that step."""
         self.steps: list[str] = []
+        self.given: list[Transfer] = []
+        """What givers sent, lost or not."""
 
     def __getitem__(self, name: str) -> Stage:
         return self.stages[name]
@@ -57,6 +59,8 @@ class Pair:
             return
         step = out.message.step if isinstance(out.message, Transfer) else "refusal"
         self.steps.append(step)
+        if isinstance(out.link, str) and isinstance(out.message, Transfer):
+            self.given.append(out.message)
         if self.crash == (name, step):
             self.crash = None
             stage.restart()
@@ -218,6 +222,25 @@ def test_a_step_that_is_lost_is_repeated(pair: Pair, step: str) -> None:
     pair.turns(40)
     assert pair.holders() == ["s1"]
     assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
+
+
+def test_a_late_commit_does_not_join_what_has_only_begun_to_arrive(pair: Pair) -> None:
+    """The receiver is started anew, and an offer, a chunk and a commit of before come late."""
+    split(pair)
+    receiver = pair["s1"]
+    pair.lose = {"commit"}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    receiver.restart()
+    for step, chunk in ("offer", 0), ("chunk", 0), ("commit", max(sent.chunk for sent in pair.given)):
+        late = next(sent for sent in pair.given if (sent.step, sent.chunk) == (step, chunk))
+        receiver.core.handle(Origin(LISTENER, b"s2", 0), late, receiver.now)
+    receiver.loop()
+    assert receiver.core.counters["topics joined"] == 0
+    pair.lose = set()
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert take(receiver, "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
 
 
 def test_a_topic_moves_to_a_server_that_does_not_hold_it(pair: Pair) -> None:
