@@ -1,11 +1,11 @@
 """Make one mistake of one line after the other, and see whether the tests or the simulator object.
 
-    scripts/mutate [--list] [--only TEXT] [--reserve] [--no-simulate | --simulate MINUTES] [--seed N]
+    scripts/mutate [--list] [--only TEXT] [--group GROUP] [--no-simulate | --simulate MINUTES] [--seed N]
 
 `tests/mutation/mutants.toml` lists the mistakes. Each is made in a copy of the tree, never in the tree itself. Then,
 until something objects, come the test file of the changed module, the tests of its folder, the tests of all folders
 without those that start processes to kill or Spark, and some minutes of simulation. What objects counts only where it
-object to the tree without the mistake; that is looked at each time, so an unsteady test catches nothing.
+does not object to the tree without the mistake; that is looked at each time, so an unsteady test catches nothing.
 
 The table on standard output is Markdown. The exit code is 0 where everything was caught, 1 where something was not, and
 2 where a mistake does not fit the code any more: its old text has to stand in its file exactly once.
@@ -35,7 +35,7 @@ TESTS_SECONDS_MAX = 900.0
 """Of one run of pytest; a mistake by which the tests take longer than that is caught."""
 
 SEED = 70_000_000
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::\S+)?)", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::.+?)?)(?: - .*)?$", re.MULTILINE)
 OBJECTION = re.compile(r"^seed (\d+): \d+ found")
 
 
@@ -51,7 +51,7 @@ class Mutant:
         file: what is changed, from the root of the repository.
         old, new: the text that stands there once, and what is written instead.
         wrong: what goes wrong by it.
-        reserve: it stands in for one that turned out to change nothing.
+        group: "chosen"; "reserve", which stand in for those that turned out to change nothing; or "earlier".
         equivalent: why this one changes nothing; "" where it does.
     """
 
@@ -60,7 +60,7 @@ class Mutant:
     old: str
     new: str
     wrong: str
-    reserve: bool = False
+    group: str = "chosen"
     equivalent: str = ""
 
 
@@ -246,13 +246,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="say which there are and what is wrong by each, and end")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in their name or file")
-    parser.add_argument("--reserve", action="store_true", help="those in reserve too")
+    parser.add_argument("--group", default="chosen", help="those of this group: chosen, reserve, earlier, all")
     parser.add_argument("--simulate", type=float, default=10.0, metavar="MINUTES", help="of simulation (default: 10)")
     parser.add_argument("--no-simulate", action="store_true", help="the tests only")
     parser.add_argument("--seed", type=int, default=SEED, help="the first of the simulation (default: %(default)s)")
     given = parser.parse_args()
-    mutants = [one for one in load() if given.only in one.name or given.only in one.file]
-    mutants = [one for one in mutants if not one.equivalent and (given.reserve or given.only or not one.reserve)]
+    mutants = [one for one in load() if not one.equivalent and (given.only in one.name or given.only in one.file)]
+    mutants = [one for one in mutants if given.group in {one.group, "all"} or given.only]
     if given.list:
         for one in mutants:
             print(f"{one.name}\n    {one.file}\n    {one.wrong}")

@@ -131,6 +131,18 @@ def test_a_put_to_a_log_that_was_given_up_begins_the_chain_anew_durably() -> Non
     assert (again.message.previous, again.message.log) == (0, "")
 
 
+def test_a_late_word_that_the_log_is_gone_leaves_the_chain_that_was_begun_anew() -> None:
+    rig = Rig()
+    first, second = rig.put(1, 1)
+    to_first, to_second = rig.turn()
+    again, _ = rig.answer(to_first, status(Outcome.GONE, log=OTHER))
+    rig.answer(again, status(Outcome.SUCCESS, last=first.last, log=OTHER))
+    rig.committed.clear()
+    rig.answer(to_second, status(Outcome.GONE, log=OTHER))
+    assert (second.previous, rig.committed) == (first.last, []), "it would be taken where the first one is not"
+    assert rig.core.outbox.chain("t").log == OTHER
+
+
 def test_a_refused_put_is_said_and_kept() -> None:
     rig = Rig()
     (row,) = rig.put(1)
@@ -305,6 +317,20 @@ def test_an_answer_from_before_an_unsubscription_is_not_used() -> None:
     assert not sub.available
     rig.answer(out, settled(out.message, None))
     assert not sub.available
+
+
+def test_an_answer_to_a_get_does_not_confirm_an_unsubscription_that_was_not_sent_yet() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    rig.committed.clear()
+    sub.intended(False)
+    rig.core.settle(sub, rig.now + 30.0)
+    (out,) = rig.answer(get, records(1, [1]))  # It had come before: a turn takes what is here, then it sends.
+    assert isinstance(out.message, Unsubscribe)
+    assert (sub.settled, rig.committed) == (False, [])
+    rig.answer(out, settled(out.message, None))
+    assert sub.settled
 
 
 def test_unsubscribing_forgets_what_was_prefetched() -> None:

@@ -23,7 +23,7 @@ from pubsub.protocol import (
 )
 from pubsub.proxy.outbox import Send
 from pubsub.proxy.routing import TENTATIVE_SECONDS, Remembered, StoreRow
-from tests.proxy.stage import Stage, log_id
+from tests.proxy.stage import PROXIES, Stage, log_id
 
 REMEMBERED = Remembered([StoreRow(log_id("s1"), "s1", 1, 1, "tcp://s1")], [("t", log_id("s1"), log_id("x"))])
 
@@ -365,6 +365,19 @@ def test_whole_is_not_answered_while_another_server_may_be_making_the_topic() ->
     assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
     stage.announce("s1", {"t": "one"}, change=2)
     assert split_topics(stage.whole("s2", "t").body) == {"t": f"s1.{log_id('one')}"}
+
+
+def test_a_server_that_says_the_same_again_is_no_holder_any_more_of_what_was_only_said_to_be_given_to_it() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "t"})
+    stage.announce("s2", {"x": "x"})
+    word = f"s2.{log_id('t')},{log_id('s2')},3"
+    stage.from_server(b"s1", b"", Periodic("s1", log_id("s1"), 1, 2, "tcp://s1", PROXIES, 0, topics={"t": word}))
+    stage.said()
+    stage.announce("s2", {"x": "x"}, change=2)
+    assert split_topics(stage.whole("s1", "t").body) == {"t": f"s2.{log_id('t')}"}, "that was said before the join"
+    stage.announce("s2", {"x": "x"}, change=4)  # It has given it on since.
+    assert split_topics(stage.whole("s1", "t").body) == {"t": ""}
 
 
 def test_whole_is_not_answered_while_the_table_has_no_room_for_all_topics() -> None:

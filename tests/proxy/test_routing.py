@@ -97,6 +97,21 @@ def test_who_died_with_an_assignment_may_have_made_the_topic_until_it_says_all_i
     assert not table.undecided(s2, ["t"])
 
 
+def test_of_two_that_died_with_the_same_assignment_each_stays_in_doubt_until_it_says_all_it_holds(
+    table: RoutingTable,
+) -> None:
+    s1, s2, s3 = (server(table, name) for name in ("s1", "s2", "s3"))
+    for dead in (s1, s2):
+        assert table.assign("t", 0.0) is dead
+        dead.liveness.forget()
+    table.expire(TENTATIVE_SECONDS)
+    assert table.undecided(s1, ["t"]), "s2 may have made it too"
+    table.settle_doubts(s1)
+    assert table.undecided(s3, ["t"])
+    table.settle_doubts(s2)
+    assert not table.undecided(s3, ["t"])
+
+
 def test_assignments_are_bounded() -> None:
     table = RoutingTable(topics_max=TENTATIVE_MAX * 2)
     server(table, "s1")
