@@ -1,0 +1,62 @@
+"""What the documents and docstrings point to is there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CITED = re.compile(r"(docs/[a-z_]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
+SECTION = re.compile(r"\*([^*]+)\*")
+
+
+def files(*patterns: str) -> list[Path]:
+    said = subprocess.run(["git", "ls-files", "--", *patterns], cwd=ROOT, check=True, capture_output=True, text=True)
+    return [ROOT / line for line in said.stdout.splitlines()]
+
+
+def headings(page: Path) -> set[str]:
+    return {line.lstrip("#").strip() for line in page.read_text().splitlines() if re.match(r"#+ ", line)}
+
+
+def anchors(page: Path) -> set[str]:
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(page)}
+
+
+def test_every_link_of_a_document_leads_somewhere() -> None:
+    lost = []
+    for page in files("*.md"):
+        for target in LINK.findall(page.read_text()):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            found = page.parent / name if name else page
+            if not found.exists() or (anchor and anchor not in anchors(found)):
+                lost.append(f"{page.relative_to(ROOT)}: {target}")
+    assert lost == []
+
+
+def test_every_section_that_is_cited_exists() -> None:
+    cited = lost = 0
+    problems = []
+    for file in files("pubsub/*.py", "tests/*.py", "scripts/*", "*.md"):
+        if file.suffix == ".png" or file == Path(__file__):
+            continue
+        # A citation may go on in the next line of a docstring or of a comment.
+        text = re.sub(r"\s*\n\s*(?:# )?", " ", file.read_text())
+        for page, sections in CITED.findall(text):
+            for section in SECTION.findall(sections):
+                cited += 1
+                if not (ROOT / page).is_file() or section not in headings(ROOT / page):
+                    lost += 1
+                    problems.append(f"{file.relative_to(ROOT)}: {page}, *{section}*")
+    assert problems == []
+    assert cited > 40
+
+
+def test_nothing_is_cited_that_is_not_in_the_repository() -> None:
+    pattern = re.compile(r"\bDESIGN\b|\bthe paper\b|Messenger document")
+    said = [f for f in files("pubsub/*.py", "tests/*.py", "scripts/*.py", "*.md") if f != Path(__file__)]
+    assert [str(file.relative_to(ROOT)) for file in said if pattern.search(file.read_text())] == []
