@@ -1,8 +1,8 @@
 """Clocks as arguments: cores are told what time it is, and stamps never run backwards.
 
-A stamp is what orders records between servers in a join (DESIGN section 5): the wall clock, read once when the process
-starts and then advanced by the monotonic clock, always above every stamp given out before and above the highest one
-heard of from others. A wall clock that jumps while the process runs therefore changes nothing.
+A stamp is what orders records between servers in a join (docs/architecture.md, *Topics and logs*): the wall clock, read
+once when the process starts and then advanced by the monotonic clock, always above every stamp given out before and
+above the highest one heard of from others. A wall clock that jumps while the process runs therefore changes nothing.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class CallerError(PubsubError):
 
 
 class InvalidName(CallerError):
-    """A topic, client ID or server ID that the protocol does not allow (DESIGN section 4)."""
+    """A topic, client ID or server ID that the protocol does not allow (docs/architecture.md, *The protocol*)."""
 
     def __init__(self, kind: str, value: object, rule: str) -> None:
         self.kind, self.value, self.rule = kind, value, rule

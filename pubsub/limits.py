@@ -1,4 +1,4 @@
-"""Every named limit of the protocol, in one place (DESIGN section 7).
+"""Every named limit of the protocol, in one place (docs/architecture.md, *Limits*).
 
 What a peer can make us hold is bounded here, and each bound is checked before anything is allocated. Limits that an
 operator may want to change (backlog, windows, time-outs) are settings, in `pubsub.config`; these are the protocol's.

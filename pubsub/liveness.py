@@ -1,4 +1,4 @@
-"""Heartbeat bookkeeping, both ways (Paranoid Pirate; DESIGN section 4).
+"""Heartbeat bookkeeping, both ways (Paranoid Pirate; docs/architecture.md, *Ownership*).
 
 Whoever was not heard for `liveness` intervals counts as dead. Any traffic counts as a sign of life; a heartbeat is
 sent only where nothing else went out for an interval, so a busy link carries none.

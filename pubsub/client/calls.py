@@ -1,6 +1,6 @@
 """What an application can ask of a client, each call written once as a flow (see `waiting`).
 
-What is durable when (DESIGN section 4):
+What is durable when (docs/architecture.md, *Put: the chain* and *Subscribe and get*):
 
     put                 its outbox row is committed before it is sent; fsynced too where the client is power_safe
     transaction         one commit with the caller's rows, fsynced before any of its puts is sent

@@ -1,7 +1,7 @@
 """What the client makes durable, as values: the core says what changes, the store applies it in one transaction.
 
 `FSYNC` names those that must be on the disk, not only in the kernel, before anything that follows from them is sent
-(DESIGN section 4). All others survive the process; an fsync that comes later covers them.
+(docs/architecture.md, *Put: the chain*). All others survive the process; an fsync that comes later covers them.
 """
 
 from __future__ import annotations

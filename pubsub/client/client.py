@@ -334,7 +334,9 @@ class Client:
     # The client
 
     def export(self, directory: Path | str) -> Path:
-        """Write the state as the paper's tree, `client_{id}/{topic}/last_get_id|last_put_counter`; its directory.
+        """Write the state as files, `client_{id}/{topic}/last_get_id|last_put_counter`; the directory of the client.
+
+        The layout is that of Pires et al., section 5.1.
 
         Raises:
             StorageError: it is there already, or cannot be written.

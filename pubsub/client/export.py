@@ -1,4 +1,4 @@
-"""A client's state as the paper's tree of directories (section 5.1).
+"""A client's state as the tree of directories of Pires et al., section 5.1.
 
 client_{id}/{topic}/last_get_id        the ID of the last message taken, or -1
 client_{id}/{topic}/last_put_counter   the counter of the last message put and not discarded

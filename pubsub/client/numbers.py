@@ -1,4 +1,4 @@
-"""The client's one allocator of 63-bit numbers (DESIGN section 4, *Numbers*).
+"""The client's one allocator of 63-bit numbers (docs/architecture.md, *Numbers*).
 
 A number is 41 bits of milliseconds since 2020 and 22 bits of a count. The milliseconds are durable before the first
 number under them is given out, and the next ones are always above the stored ones, so no number is ever given out

@@ -1,4 +1,4 @@
-"""Puts on their way: the chain of one publisher's batches on each topic (DESIGN section 4, *Put: the chain*).
+"""Puts on their way: the chain of one publisher's batches on each topic (docs/architecture.md, *Put: the chain*).
 
 A batch gets its counter and `previous`, the counter before it that was not discarded, in the commit of its outbox row;
 so the rows of a topic are a chain, and what a log holds of a publisher is always a prefix of it. Batches are sent in

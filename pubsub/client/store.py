@@ -1,4 +1,4 @@
-"""The client's durable state: one SQLite file, one process at a time (DESIGN section 6).
+"""The client's durable state: one SQLite file, one process at a time (docs/architecture.md, *Stores*).
 
 WAL with `synchronous=NORMAL`: a commit survives the process, and after a power cut what is found is an earlier, sound
 state. A commit that must survive a power cut too is made under FULL, which covers every commit before it. The lock of

@@ -1,4 +1,4 @@
-"""What one client knows of its subscription to one topic (DESIGN section 4, *Subscribe and get*).
+"""What one client knows of its subscription to one topic (docs/architecture.md, *Subscribe and get*).
 
 The intent, on or off, is durable before anything is sent; while it is not settled, every call asks again first. Each
 transmission has a number of its own, and only the answer to the last one counts. Once it is settled there are three

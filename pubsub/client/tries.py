@@ -1,7 +1,7 @@
 """Which proxy is asked next, and how long it is given.
 
 Three tries at a proxy, then the next one, around and around; the patience of a try doubles with each round
-(DESIGN section 4, *Answers*). It starts at the proxy that worked last.
+(docs/architecture.md, *Answers*). It starts at the proxy that worked last.
 """
 
 from __future__ import annotations

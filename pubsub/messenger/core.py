@@ -1,6 +1,6 @@
 """The Messenger without its sockets: what each message does to the state, and what must be sent and called for it.
 
-Every message is one of these, told by its two callback IDs (Messenger document, *Message format*):
+Every message is one of these, told by its two callback IDs (docs/messenger.md, *The wire*):
 
     destination   source   it is                  taken by                           it stops being sent when
     ours          -        an answer              the callback of its request        acknowledged (ordinary loops)

@@ -1,6 +1,6 @@
 """The Messenger's payload: `message_id-source_callback-dest_callback-contents`.
 
-Three decimal numbers in ASCII, each followed by a hyphen, then anything (Messenger document, *Message format*). The
+Three decimal numbers in ASCII, each followed by a hyphen, then anything (docs/messenger.md, *The wire*). The
 contents may go on in further ZeroMQ frames, so that a large body is never copied into the payload.
 """
 

@@ -1,4 +1,4 @@
-"""Every limit and time of a Messenger, named in one place (DESIGN section 7)."""
+"""Every limit and time of a Messenger, named in one place (docs/architecture.md, *Limits*)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which messages of a peer were seen before (Messenger document, *Tracking seen messages efficiently*).
+"""Which messages of a peer were seen before (docs/messenger.md, *Message IDs*).
 
 A message ID is a number of 63 bits: which Messenger sent it (31 random bits, fresh for each), then how many it sent to
 this peer before (32 bits). So the IDs of one Messenger are dense, a million of them cost one range, and a Messenger

@@ -5,7 +5,7 @@
 
 All little-endian. An end is counted from the start of the records' bytes, so record k is data[end[k-1]:end[k]]; keys
 likewise, and one of no bytes is none. A flag that is not known refuses the batch. Its CRC-32 rides in the message's
-header (DESIGN section 4).
+header (docs/architecture.md, *Batches*).
 """
 
 from __future__ import annotations

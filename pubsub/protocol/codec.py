@@ -1,4 +1,4 @@
-"""Messages as bytes: one table from name to codec (DESIGN section 4; the paper's section 3.1).
+"""Messages as bytes: one table from name to codec (docs/architecture.md, *The protocol*; Pires et al., section 3.1).
 
     NAME positional fields name=value … !v=1 CRLF CRLF body
 

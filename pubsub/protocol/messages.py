@@ -1,9 +1,9 @@
-"""The service's messages: one dataclass each (DESIGN section 4; the paper's section 3.1).
+"""The service's messages: one dataclass each (docs/architecture.md, *The protocol*; Pires et al., section 3.1).
 
-The positional fields are the paper's, in its order; the others are ours and travel as `name=value`. A field that has
-its default value is not sent. Times within messages are milliseconds where the name ends in `_ms` and microseconds
-since 1970 where it is a stamp. Every class is a plain record: what may stand in it is checked by the codec, on the way
-in and on the way out.
+The positional fields are those of Pires et al., in their order; the others are ours and travel as `name=value`. A field
+that has its default value is not sent. Times within messages are milliseconds where the name ends in `_ms` and
+microseconds since 1970 where it is a stamp. Every class is a plain record: what may stand in it is checked by the
+codec, on the way in and on the way out.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def check_id(kind: str, text: str) -> str:
         text: the ID.
 
     Raises:
-        InvalidName: it is not 1-64 of A-Z a-z 0-9 . _ -, or it is . or .. (DESIGN section 4).
+        InvalidName: it is not 1-64 of A-Z a-z 0-9 . _ -, or it is . or .. (docs/architecture.md, *The protocol*).
     """
     if not isinstance(text, str) or not is_id(text):
         raise InvalidName(kind, text, f"1-{NAME_LENGTH_MAX} of A-Z a-z 0-9 . _ - and not . or ..")
@@ -57,7 +57,7 @@ def check_topic(text: str) -> str:
     """The topic itself.
 
     Raises:
-        InvalidName: it is not 1-80 printable ASCII characters without space (DESIGN section 4).
+        InvalidName: it is not 1-80 printable ASCII characters without space (docs/architecture.md, *The protocol*).
     """
     if not isinstance(text, str) or not is_topic(text):
         raise InvalidName("topic", text, f"1-{TOPIC_LENGTH_MAX} printable ASCII characters without space")

@@ -1,4 +1,4 @@
-"""Which announcements are believed (DESIGN section 5).
+"""Which announcements are believed (docs/architecture.md, *Ownership*).
 
 Announcements are ordered by (store, incarnation of the server, change number): the highest counts and lower ones are
 dropped. One rule stands before that: two processes must never be taken for one. A newcomer under an ID or a store

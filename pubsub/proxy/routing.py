@@ -7,7 +7,7 @@ another), and notes every change of what it remembers in `changes`, which the sh
 forwards anything that came after.
 
 A topic that nobody holds is assigned to the live server with the fewest topics, those just assigned included; ties go
-to the smallest ID (the paper, section 3). An assignment is tentative, kept in memory, until the server announces the
+to the smallest ID (Pires et al., section 3). An assignment is tentative, kept in memory, until the server announces the
 topic; it is replaced if that server dies first, and forgotten when nobody used it for a while. But what was forwarded
 to it may have made the topic there, and the announcement been lost: until that server says all it holds, nobody is told
 that the topic is whole.

@@ -1,4 +1,6 @@
-"""The proxy's conversation with its servers: announcements, heartbeats, is a topic whole (DESIGN section 5).
+"""The proxy's conversation with its servers: announcements, heartbeats, is a topic whole.
+
+The rules are those of docs/architecture.md, *Ownership*.
 
 Whatever comes from a server is a sign of life; its answers are passed on to the client that the origin frame names; and
 what has an empty origin is meant for the proxy. Only a link that announced itself, and was believed, counts as a
@@ -349,7 +351,7 @@ class Servers:
     def _merge(self, now: float) -> None:
         """Ask every live holder of a contested topic but the one with the lowest ID to give it to that one.
 
-        Servers do nothing where it is out of date, and several proxies may ask at once (the paper, section 3.1.6).
+        Servers do nothing where it is out of date, and several proxies may ask at once (Pires et al., section 3.1.6).
         """
         self._merged = now
         live = (

@@ -1,4 +1,4 @@
-"""What is intact of a stopped server's store, and what is not: read, never changed (DESIGN section 6).
+"""What is intact of a stopped server's store, and what is not: read, never changed (docs/architecture.md, *Stores*).
 
 Everything that a server would read is read here: the file's length against what it says of itself, its write-ahead log
 frame by frame, SQLite's own pages, each topic's rows, each batch and its checksum. A page that cannot be read hides

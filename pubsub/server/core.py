@@ -1,4 +1,6 @@
-"""The server: what it does with each message, without a socket, a file or a clock (DESIGN sections 3 to 5).
+"""The server: what it does with each message, without a socket, a file or a clock.
+
+The rules are those of docs/architecture.md, *Cores and shells*.
 
 The shell feeds it a batch of messages, takes the changes and has them applied, lets it hand out, commits once, and only
 then sends what it answered. So an answer never leaves before what it says is durable, and everything that arrived

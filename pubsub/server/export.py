@@ -1,4 +1,4 @@
-"""A stopped server's store as a tree of files, and back (the paper, section 5.1).
+"""A stopped server's store as a tree of files, and back (Pires et al., section 5.1).
 
     server_{server_id}/{topic}/subscribers
                                publishers

@@ -1,4 +1,6 @@
-"""What is left of a holder that was given up: those who had history there go on here (DESIGN section 5, *Giving up*).
+"""What is left of a holder that was given up: those who had history there go on here.
+
+The rules are those of docs/architecture.md, *Giving up*.
 
 `pubsub topic abandon` names the lost holder's logs dead. This server is told, by the command and again by each proxy:
 

@@ -1,4 +1,4 @@
-"""Giving a topic to another server: offer, freeze, chunks, commit, delete (DESIGN section 5, *Merge*).
+"""Giving a topic to another server: offer, freeze, chunks, commit, delete (docs/architecture.md, *Merge*).
 
 A table, state by what arrives:
 

@@ -1,4 +1,6 @@
-"""The join: two servers that came to hold one topic become one, without a loss or a duplicate (DESIGN section 5).
+"""The join: two servers that came to hold one topic become one, without a loss or a duplicate.
+
+The rules are those of docs/architecture.md, *Join*.
 
 What is guaranteed. Every record that either server acknowledged reaches every subscriber it was due to, once, and a
 publisher's records keep their order. Nothing is copied or renumbered: the given logs move in, closed, under their own

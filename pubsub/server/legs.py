@@ -1,4 +1,4 @@
-"""Legs: what a subscriber is still to receive, as ranges of logs (DESIGN section 5).
+"""Legs: what a subscriber is still to receive, as ranges of logs (docs/architecture.md, *Topics and logs*).
 
 Subscribing is one leg [end, infinity) on the open log; acknowledging raises its low end; so a million waiting messages
 cost one range. After a join a subscriber has several legs, in the order in which it receives them, and a leg into the

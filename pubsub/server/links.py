@@ -1,4 +1,4 @@
-"""A server's links to its proxies: heartbeats, announcements, questions (DESIGN sections 4 and 5).
+"""A server's links to its proxies: heartbeats, announcements, questions (docs/architecture.md, *Ownership*).
 
 Each proxy is told everything on connect and every few seconds, and at once what changed. Announcements are ordered by
 (incarnation, change). A proxy that is silent for long gets a new socket, with back-off: its side of the old one may be

@@ -1,4 +1,4 @@
-"""Named subscriptions and range reads: what Spark reads a topic by (DESIGN section 4, *Subscribe and get*).
+"""Named subscriptions and range reads: what Spark reads a topic by (docs/architecture.md, *Subscribe and get*).
 
 A named subscription is an entry of its own, under a key that no client's ID can be. It is made while the topic is
 whole, at the beginning or the end of what is held, and a repeat finds it as it stands: so "from the newest on" means

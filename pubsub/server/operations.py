@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DRAINING: Final = "draining"
 
 _COUNT: Final = (1 << 22) - 1
-"""The part of a client's number that counts, below the milliseconds (DESIGN section 4, *Numbers*)."""
+"""The part of a client's number that counts, below the milliseconds (docs/architecture.md, *Numbers*)."""
 
 
 class Operations:

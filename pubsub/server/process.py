@@ -1,4 +1,4 @@
-"""The server's process: sockets, the loop, the store. It decides nothing (DESIGN section 2, *Cores and shells*).
+"""The server's process: sockets, the loop, the store. It decides nothing (docs/architecture.md, *Cores and shells*).
 
 One loop: drain what the sockets hold, let the core handle it, commit once, send the answers, sleep until the next
 message or the core's deadline. A commit that finds the disk full is taken back and answered so; any other failure of

@@ -1,4 +1,6 @@
-"""Receiving a topic from another server: accept, store chunks where they will stay, join (DESIGN section 5, *Merge*).
+"""Receiving a topic from another server: accept, store chunks where they will stay, join.
+
+The rules are those of docs/architecture.md, *Merge*.
 
 Batches are stored as they come, under new log numbers, invisible until the join; everything else of a topic is small
 and waits in memory. Nothing of a transfer outlives this process: after a crash its rows are deleted, it is unknown,

@@ -1,4 +1,4 @@
-"""Going on with a store that is an older copy of itself (DESIGN section 5, *Ownership*).
+"""Going on with a store that is an older copy of itself (docs/architecture.md, *Ownership*).
 
 A store that was put back from a backup lacks the end of its logs. What was there, nobody knows: publishers may have
 been told that it is kept, subscribers may have received it. So nothing may take its place. Each open log ends here,

@@ -1,4 +1,6 @@
-"""Retention: what nobody is to receive any more goes, after its hold, while the topic is whole (DESIGN section 5).
+"""Retention: what nobody is to receive any more goes, after its hold, while the topic is whole.
+
+The rules are those of docs/architecture.md, *Retention*.
 
 A batch may go when no leg holds any of it, it is older than the hold, and no other server holds any of the topic: then
 the spine's low end rises and nothing is missing there. Topics wait in a heap for the time at which their oldest batch

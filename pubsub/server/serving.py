@@ -1,4 +1,6 @@
-"""A server on its store, without its sockets: what a loop does between receiving and sending (DESIGN section 2).
+"""A server on its store, without its sockets: what a loop does between receiving and sending.
+
+The rules are those of docs/architecture.md, *Cores and shells*.
 
     handle(…) for each message  →  tick  →  commit  →  outgoing, which is sent
 

@@ -1,4 +1,6 @@
-"""Sinks: batches of rows that appear in a topic as a whole, once, however often they are written (DESIGN section 4).
+"""Sinks: batches of rows that appear in a topic as a whole, once, however often they are written.
+
+The rules are those of docs/architecture.md, *Sinks*.
 
 Rows are staged under (publisher, batch, attempt), each attempt under a name that was never used before, and published
 by naming the attempts that count. The topic's own `last` of the publisher is the memory of it: a row's counter is

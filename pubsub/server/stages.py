@@ -1,4 +1,4 @@
-"""What a sink has staged: rows that are on the disk and that nobody sees (DESIGN section 4, *Sinks*).
+"""What a sink has staged: rows that are on the disk and that nobody sees (docs/architecture.md, *Sinks*).
 
 A stage is what one attempt wrote of one batch: pieces, each a batch of rows as it came, in the order of their rows. Its
 bytes stay where they were staged; publishing makes records that refer to them.

@@ -1,4 +1,4 @@
-"""The server's store: one SQLite file, one writing connection, one transaction a loop (DESIGN section 6).
+"""The server's store: one SQLite file, one writing connection, one transaction a loop (docs/architecture.md, *Stores*).
 
 Batches are rows as they were put, keyed by log number << 40 | offset, so that a put is one insert at the end of a
 B-tree and a read is one range. Everything else that has to outlive the process is small: topics with their spine,

@@ -1,7 +1,7 @@
 """One topic as its server holds it: logs, the last counter of each publisher, the subscribers' entries.
 
 All that is decided about one topic is decided here, on values in memory; the core around it routes requests and
-collects what changed. The rules are those of DESIGN sections 4 and 5:
+collects what changed. The rules are those of docs/architecture.md:
 
 * `last` is one number per publisher, for ever: a batch that ends at or below it is a repeat, one whose `previous` is
   above it comes too early, any other is taken whole. So a log's records of a publisher have no holes.

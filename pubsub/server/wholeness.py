@@ -1,4 +1,4 @@
-"""Whether topics are whole: that no other server holds any of them (DESIGN section 5).
+"""Whether topics are whole: that no other server holds any of them (docs/architecture.md, *Sole ownership*).
 
 It is asked when it is needed and never remembered (that it is not, is: see `disputes`). Every proxy of the
 configuration is asked that very question, and the operation that needs it waits; only if all of them answer "no other

@@ -1,4 +1,4 @@
-"""The sink: rows staged by tasks, published by the driver, each batch once (DESIGN section 4, *Sinks*).
+"""The sink: rows staged by tasks, published by the driver, each batch once (docs/architecture.md, *Sinks*).
 
 A task stages its rows under a name that no other try ever had; Spark's own numbers of attempts begin anew in a new
 driver. The commit names the stages that count, topic by topic; a batch that was published before is a duplicate as a

@@ -1,4 +1,4 @@
-"""The source: topics as rows, in ranges that executors read in parallel (DESIGN section 4, *Subscribe and get*).
+"""The source: topics as rows, in ranges that executors read in parallel (docs/architecture.md, *Subscribe and get*).
 
 A stream stands on a named subscription for each topic. The driver reads no data: it asks how far each topic goes,
 takes as much of that as a batch may hold, and cuts it into ranges. An offset is each topic's position, so that a batch
