@@ -1,13 +1,14 @@
 """Run the simulator: seeds until something is found, or until the time or the number of runs is used up.
 
-    scripts/simulate [--seed N] [--runs N] [--minutes M] [--mutants] [--log]
+    scripts/simulate [--seed N] [--short] [--runs N] [--minutes M] [--mutants] [--log]
     scripts/simulate --overnight [OPERATIONS] [--seed N]
 
 `--overnight` runs until so many operations (30 million) were done on the very commit, keeps what was done in
 `build/simulation`, goes on from there when it is started again, and prints the tables of docs/reliability.md.
 
-The seed is the only input of a run; it is printed first, with the command that repeats it. `tests/simulation` says what
-is simulated and what is checked.
+The seed is the only input of a run; it is printed first, with the command that repeats it. A run that `scripts/test`
+found is repeated with `--short`, since it cuts the phase with faults short. `tests/simulation` says what is simulated
+and what is checked.
 """
 
 from __future__ import annotations
@@ -29,20 +30,14 @@ ROOT = Path(__file__).resolve().parent.parent
 BATCH = 10
 
 
-def _one_hash_seed() -> None:
-    """Sets iterate in an order that depends on the hash seed: start over with a fixed one."""
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
-
-
-def simulate_batch(first: int, count: int) -> list[tuple[int, list[str], int, dict[str, int], float]]:
+def simulate_batch(first: int, count: int, short: bool) -> list[tuple[int, list[str], int, dict[str, int], float]]:
     """Run some seeds; for each what was found, operations, counters and seconds."""
-    from tests.simulation.simulation import simulate
+    from tests.simulation.simulation import shortened, simulate
 
     out: list[tuple[int, list[str], int, dict[str, int], float]] = []
     for seed in range(first, first + count):
         try:
-            result = simulate(seed)
+            result = simulate(seed, shortened(seed) if short else None)
         except Exception as error:  # noqa: BLE001 - the code that was run has a defect, which is a finding.
             where = traceback.extract_tb(error.__traceback__)[-1]
             said = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
@@ -58,10 +53,13 @@ def _undisturbed() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def try_mutant(title: str, first: int, runs: int, seconds: float) -> tuple[str, int, int, str]:
+def try_mutant(title: str, first: int, runs: int, seconds: float, short: bool) -> tuple[str, int, int, str]:
     """Run a breakage until it is caught; runs, the seed and what was said, or -1 and "" where it was not."""
     from tests.simulation.mutants import broken
-    from tests.simulation.simulation import simulate
+    from tests.simulation.simulation import shortened, simulate
+
+    def run(seed: int) -> list[str]:
+        return simulate(seed, shortened(seed) if short else None).violations
 
     end = time.process_time() + seconds
     done = 0
@@ -70,12 +68,12 @@ def try_mutant(title: str, first: int, runs: int, seconds: float) -> tuple[str, 
         done += 1
         try:
             with broken(title):
-                violations = simulate(seed).violations
+                violations = run(seed)
         except (AttributeError, NameError, TypeError):
             raise  # The breakage does not fit the code any more.
         except Exception as error:  # noqa: BLE001 - code that stumbles over what was broken is caught too.
             violations = [f"{type(error).__name__}: {error}"]
-        if violations and not simulate(seed).violations:
+        if violations and not run(seed):
             return title, done, seed, violations[0]
     return title, done, -1, ""
 
@@ -89,7 +87,7 @@ def batches(first: int, runs: int | None, end: float) -> Iterator[tuple[int, int
         done += count
 
 
-def explore(first: int, runs: int | None, minutes: float | None, workers: int) -> int:
+def explore(first: int, runs: int | None, minutes: float | None, workers: int, short: bool) -> int:
     """Run seeds; how many had something to object to."""
     started = time.monotonic()
     end = started + (minutes * 60 if minutes else 1e9)
@@ -99,7 +97,8 @@ def explore(first: int, runs: int | None, minutes: float | None, workers: int) -
     upcoming = batches(first, runs, end)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ProcessPoolExecutor(workers) as pool, contextlib.suppress(KeyboardInterrupt):
-        waiting = {pool.submit(simulate_batch, *batch) for _, batch in zip(range(workers * 2), upcoming, strict=False)}
+        started_with = zip(range(workers * 2), upcoming, strict=False)
+        waiting = {pool.submit(simulate_batch, *batch, short) for _, batch in started_with}
         while waiting:
             ready = next(as_completed(waiting))
             waiting.discard(ready)
@@ -108,12 +107,12 @@ def explore(first: int, runs: int | None, minutes: float | None, workers: int) -
                 counters.update(counted)
                 if violations:
                     found += 1
-                    print(f"seed {seed}: {len(violations)} found; repeat with: scripts/simulate --seed {seed}")
+                    print(f"seed {seed}: {len(violations)} found; repeat with: {_again(seed, short)}")
                     for violation in violations[:5]:
                         print(f"    {violation}", flush=True)
             batch = next(upcoming, None)
             if batch is not None:
-                waiting.add(pool.submit(simulate_batch, *batch))
+                waiting.add(pool.submit(simulate_batch, *batch, short))
     for name, value in sorted(counters.items()):
         print(f"  {name:<28} {value}")
     wall = time.monotonic() - started
@@ -144,7 +143,7 @@ def overnight(first: int | None, operations: int, workers: int, kept: Path) -> i
             while len(waiting) < workers * 2 and not stop:
                 if night.operations + len(waiting) * BATCH * part.operations // max(part.seeds, 1) >= operations:
                     break
-                waiting.add(pool.submit(simulate_batch, upcoming, BATCH))
+                waiting.add(pool.submit(simulate_batch, upcoming, BATCH, False))
                 upcoming += BATCH
             if not waiting:
                 break
@@ -167,13 +166,14 @@ def overnight(first: int | None, operations: int, workers: int, kept: Path) -> i
     return len(night.found()) + len(night.missing())
 
 
-def mutants(first: int, runs: int, workers: int, only: str, minutes: float) -> int:
+def mutants(first: int, runs: int, workers: int, only: str, minutes: float, short: bool) -> int:
     """Break each rule, for at most so many runs and minutes of a core each; how many breakages were not caught."""
     from tests.simulation.mutants import MUTANTS
 
     missed = 0
     with ProcessPoolExecutor(workers) as pool:
-        waiting = [pool.submit(try_mutant, title, first, runs, minutes * 60) for title in MUTANTS if only in title]
+        titles = [title for title in MUTANTS if only in title]
+        waiting = [pool.submit(try_mutant, title, first, runs, minutes * 60, short) for title in titles]
         for ready in as_completed(waiting):
             title, done, seed, said = ready.result()
             missed += seed < 0
@@ -185,12 +185,16 @@ def mutants(first: int, runs: int, workers: int, only: str, minutes: float) -> i
     return missed
 
 
+def _again(seed: int, short: bool) -> str:
+    return f"scripts/simulate --seed {seed}" + " --short" * short
+
+
 def main() -> int:
     """Parse the arguments and run."""
-    _one_hash_seed()
     sys.path.insert(0, str(ROOT))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, help="the first seed; alone: only this one, with a log of all that happens")
+    parser.add_argument("--short", action="store_true", help="runs as short as those of scripts/test")
     parser.add_argument("--runs", type=int, help="how many seeds")
     parser.add_argument("--minutes", type=float, help="for how long; with --mutants: of a core for each")
     parser.add_argument("--mutants", nargs="?", const="", help="break one rule after the other (those with this text)")
@@ -203,14 +207,16 @@ def main() -> int:
     parser.add_argument("--log", action="store_true", help="say everything that happens")
     given = parser.parse_args()
     if given.mutants is not None:
-        return int(mutants(given.seed or 0, given.runs or 3000, given.workers, given.mutants, given.minutes or 5.0) > 0)
+        limits = (given.runs or 3000, given.workers, given.mutants, given.minutes or 5.0, given.short)
+        return int(mutants(given.seed or 0, *limits) > 0)
     if given.overnight is not None:
         return int(overnight(given.seed, given.overnight, given.workers, given.kept) > 0)
     if given.seed is not None and given.runs is None and given.minutes is None:
-        from tests.simulation.simulation import simulate
+        from tests.simulation.simulation import shortened, simulate
 
-        print(f"seed {given.seed}: repeat with: scripts/simulate --seed {given.seed}", flush=True)
-        result = simulate(given.seed, log=print if given.log else None)
+        print(f"seed {given.seed}: repeat with: {_again(given.seed, given.short)}", flush=True)
+        fate = shortened(given.seed) if given.short else None
+        result = simulate(given.seed, fate, log=print if given.log else None)
         print(*result.violations, sep="\n")
         print(
             f"trace {result.trace:08x}, {result.operations} operations, {result.events} events,"
@@ -219,9 +225,9 @@ def main() -> int:
         return int(bool(result.violations))
     first = given.seed if given.seed is not None else int.from_bytes(os.urandom(4), "big")
     runs = given.runs if given.runs or given.minutes else 500
-    repeat = f"scripts/simulate --seed {first}" + (f" --runs {runs}" if runs else f" --minutes {given.minutes:g}")
+    repeat = _again(first, given.short) + (f" --runs {runs}" if runs else f" --minutes {given.minutes:g}")
     print(f"seeds from {first}: repeat with: {repeat}", flush=True)
-    return int(explore(first, runs, given.minutes, given.workers) > 0)
+    return int(explore(first, runs, given.minutes, given.workers, given.short) > 0)
 
 
 if __name__ == "__main__":

@@ -366,7 +366,8 @@ class RoutingTable:
         Args:
             dead: without a log where it is only in doubt whether that server holds the topic.
         """
-        for server in [one for one in self.doubts.get(dead.topic, ()) if dead.server == one.id]:
+        doubted = sorted(self.doubts.get(dead.topic, ()), key=lambda server: server.store)
+        for server in [one for one in doubted if dead.server == one.id]:
             self._settle_doubt(dead.topic, server)
         if not dead.log:
             return True

@@ -242,7 +242,7 @@ class ServerCore:
         proxy = int(origin.link)
         if origin.callback:
             for name, others in self.wholeness.answered(origin.callback, proxy, status, now).items():
-                self.disputes.told(name, ",".join(others), now)
+                self.disputes.told(name, ",".join(sorted(others)), now)
             return
         self.links.answered(proxy, status, now)
         if self._given and not self._announce:

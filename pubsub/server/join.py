@@ -97,7 +97,7 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
         """A spine as seen by who holds all up to `skip` and subscribed at `since`."""
         return tuple(replace(leg, skip=skips.merge(leg.skip, skip), since=max(leg.since, since)) for leg in spine)
 
-    for name in topic.entries.keys() | other.entries.keys():
+    for name in sorted(topic.entries.keys() | other.entries.keys()):
         mine, its = topic.entries.get(name), other.entries.get(name)
         if mine is not None and (its is None or mine.number >= its.number + bool(behind)):
             entry = mine
@@ -147,11 +147,11 @@ def _without(legs: Iterable[Leg], logs: Iterable[str]) -> tuple[Leg, ...]:
     return tuple(leg for leg in legs if leg.log not in known)
 
 
-def drop_unused_skips(topic: Topic) -> set[int]:
+def drop_unused_skips(topic: Topic) -> list[int]:
     """Forget the copies of `last` that no leg refers to any more; their numbers."""
     entries: Iterable[Entry] = topic.entries.values()
     used = {leg.skip for leg in topic.spine} | {leg.skip for entry in entries for leg in entry.legs}
-    unused = topic.skips.keys() - used
+    unused = [number for number in topic.skips if number not in used]
     for number in unused:
         del topic.skips[number]
     return unused

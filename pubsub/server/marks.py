@@ -27,38 +27,39 @@ class Marks:
         self._topics = topics
         self.rows: list[c.Change] = []
         """New rows, in order."""
-        self._spines: set[str] = set()
-        self._last: set[tuple[str, int]] = set()
-        self._entries: set[tuple[str, str]] = set()
-        self._acknowledged: set[tuple[str, str]] = set()
+        # Dicts for sets: changes come out in the order in which they were marked, the same in every process.
+        self._spines: dict[str, None] = {}
+        self._last: dict[tuple[str, int], None] = {}
+        self._entries: dict[tuple[str, str], None] = {}
+        self._acknowledged: dict[tuple[str, str], None] = {}
         self._acknowledge_by = float("inf")
         self.touched: set[str] = set()
         """Topics of which something is taken and not committed yet."""
 
     def topic(self, name: str) -> None:
         """A topic is new, or its spine changed."""
-        self._spines.add(name)
+        self._spines[name] = None
 
     def last(self, topic: str, publisher: int) -> None:
         """A publisher's last counter moved."""
-        self._last.add((topic, publisher))
+        self._last[topic, publisher] = None
 
     def entry(self, topic: str, subscriber: str) -> None:
         """A subscription, or the opening of its client, changed."""
-        self._entries.add((topic, subscriber))
+        self._entries[topic, subscriber] = None
 
     def acknowledged(self, topic: str, subscriber: str, now: float) -> None:
         """A subscriber's position moved, and nothing else about it."""
-        self._acknowledged.add((topic, subscriber))
+        self._acknowledged[topic, subscriber] = None
         self._acknowledge_by = min(self._acknowledge_by, now + ACKNOWLEDGE_SECONDS)
 
     def gone(self, topic: str) -> None:
         """A topic is no longer held: nothing that was marked of it matters."""
         self.touched.add(topic)
-        self._spines.discard(topic)
-        self._last = {mark for mark in self._last if mark[0] != topic}
-        self._entries = {mark for mark in self._entries if mark[0] != topic}
-        self._acknowledged = {mark for mark in self._acknowledged if mark[0] != topic}
+        self._spines.pop(topic, None)
+        self._last = {mark: None for mark in self._last if mark[0] != topic}
+        self._entries = {mark: None for mark in self._entries if mark[0] != topic}
+        self._acknowledged = {mark: None for mark in self._acknowledged if mark[0] != topic}
 
     def deadline(self) -> float:
         """When acknowledgements are to be committed at the latest."""
@@ -77,21 +78,21 @@ class Marks:
         self._clear()
         return out
 
-    def drop(self) -> set[str]:
-        """Forget all that is marked or taken since the last commit; the topics that it was about."""
+    def drop(self) -> list[str]:
+        """Forget all that is marked or taken since the last commit; the topics that it was about, sorted."""
         self._touch(self._entries | self._acknowledged)
         touched, self.touched = self.touched, set()
         self._clear()
-        return touched
+        return sorted(touched)
 
     def _touch(self, entries: Iterable[tuple[str, str]]) -> None:
-        self.touched |= self._spines
+        self.touched.update(self._spines)
         self.touched.update(name for name, _ in self._last)
         self.touched.update(name for name, _ in entries)
 
     def _clear(self) -> None:
-        self.rows, self._spines, self._last, self._entries = [], set(), set(), set()
-        self._acknowledged, self._acknowledge_by = set(), float("inf")
+        self.rows, self._spines, self._last, self._entries = [], {}, {}, {}
+        self._acknowledged, self._acknowledge_by = {}, float("inf")
 
     @staticmethod
     def _topic_changed(topic: Topic) -> c.TopicChanged:

@@ -243,7 +243,7 @@ class Moves:
             if log.number not in incoming.opened:
                 rows.append(c.LogOpened(log.number, log.id, topic.number, "held"))
             rows.append(c.LogJoined(log.number, topic.number, log.low, log.end, log.total))
-        for absorbed in other.absorbed - known - other.logs.keys():
+        for absorbed in sorted(other.absorbed - known - other.logs.keys()):
             number = core.new_log_number()
             rows.append(c.LogOpened(number, absorbed, topic.number, "absorbed"))
             rows += [c.LogEnded(number)] if absorbed in moving.ended else []

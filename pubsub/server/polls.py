@@ -36,7 +36,7 @@ class Polls:
         self._waiting: dict[str, dict[str, Poll]] = {}
         self._count = 0
         self._expiries: list[tuple[float, str, str]] = []
-        self._ready: set[str] = set()
+        self._ready: dict[str, None] = {}
 
     def park(self, poll: Poll) -> None:
         """Let a GET wait, in place of an earlier one of the same subscriber; it is looked at in this loop."""
@@ -48,7 +48,7 @@ class Polls:
             heapq.heappush(self._expiries, (poll.expires, topic, subscriber))
             if len(self._expiries) > 64 + 4 * self._count:
                 self._sweep()
-        self._ready.add(topic)
+        self._ready[topic] = None
 
     def _sweep(self) -> None:
         """Forget the times of those that wait no more."""
@@ -79,11 +79,11 @@ class Polls:
     def appended(self, topic: str) -> None:
         """There is something new on a topic."""
         if topic in self._waiting:
-            self._ready.add(topic)
+            self._ready[topic] = None
 
     def look_again(self, topic: str) -> None:
         """Not all that wait on a topic were served yet: the next loop goes on."""
-        self._ready.add(topic)
+        self._ready[topic] = None
 
     def tick(self, now: float) -> None:
         """Have those looked at whose wait is over."""
@@ -91,7 +91,7 @@ class Polls:
             _, topic, subscriber = heapq.heappop(self._expiries)
             poll = self._waiting.get(topic, {}).get(subscriber)
             if poll is not None and poll.expires <= now:
-                self._ready.add(topic)
+                self._ready[topic] = None
 
     def deadline(self) -> float:
         """When `tick` has something to do, or `ready` gives something at once."""
@@ -105,6 +105,6 @@ class Polls:
 
     def ready(self) -> Iterator[tuple[str, list[Poll]]]:
         """The topics to be looked at, each with those that wait there."""
-        ready, self._ready = self._ready, set()
+        ready, self._ready = self._ready, {}
         for topic in ready:
             yield topic, list(self._waiting.get(topic, {}).values())

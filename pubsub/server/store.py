@@ -302,7 +302,7 @@ class Store:
 
     def _load_skips(self, topic: Topic) -> None:
         legs = (*topic.spine, *(leg for entry in topic.entries.values() for leg in entry.legs))
-        for number in {leg.skip for leg in legs} - {0}:
+        for number in sorted({leg.skip for leg in legs} - {0}):
             topic.skips[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))
 
     def unused_skips(self, topics: Iterable[Topic]) -> list[int]:

@@ -60,9 +60,9 @@ def test_dropping_names_every_topic_that_was_marked_or_taken(topics: dict[str, T
     marks.last("u", 7)
     marks.entry("v", "bob")
     marks.acknowledged("w", "bob", 0.0)
-    assert marks.drop() == {"t", "u", "v", "w"}
+    assert marks.drop() == ["t", "u", "v", "w"]
     assert marks.take(100.0) == []
-    assert marks.drop() == set()
+    assert marks.drop() == []
 
 
 def test_of_a_topic_that_is_gone_nothing_is_written(topics: dict[str, Topic]) -> None:
@@ -74,4 +74,4 @@ def test_of_a_topic_that_is_gone_nothing_is_written(topics: dict[str, Topic]) ->
     del topics["t"]
     marks.gone("t")
     assert marks.take(100.0) == []
-    assert marks.drop() == {"t"}
+    assert marks.drop() == ["t"]

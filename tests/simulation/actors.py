@@ -470,7 +470,7 @@ class Application:
         """What is still open, "" where nothing is."""
         if not self.flushed:
             return f"{self.name} has not flushed"
-        for topic in self.readers:
+        for topic in sorted(self.readers):
             if topic not in self.drained:
                 return f"{self.name} has not drained {topic}"
         return ""

@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
-from random import Random
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from tests.simulation.fate import draw
 from tests.simulation.mutants import MUTANTS, broken
-from tests.simulation.simulation import Result, simulate
+from tests.simulation.simulation import Result, shortened, simulate
 
+ROOT = Path(__file__).resolve().parents[2]
 FIRST = 9_000_000
 SEEDS = 200
 PARTS = 8
-SECONDS_MAX = 2.5
-"""Of the phase with faults, so that a few hundred runs take less than a minute."""
 
-TRIES_MAX = 15
+QUICK = {
+    "duplicate detection off": 0,
+    "put chain off": 0,
+    "last-get ID ignored": 0,
+    "same number for two transmissions": 0,
+    "subscription number off": 0,
+    "position not committed with what was handled": 0,
+    "joined records end before they are cut": 0,
+    "seen set forgets": 0,
+}
+"""Breakages that many a short run shows, each with a seed that does."""
 
-QUICK = (
-    "duplicate detection off",
-    "put chain off",
-    "last-get ID ignored",
-    "same number for two transmissions",
-    "subscription number off",
-    "position not committed with what was handled",
-    "joined records end before they are cut",
-    "seen set forgets",
-)
-"""Breakages that a run or a few show."""
+TRIES_MAX = 40
+"""Seeds from the named one on, since every change of the product makes another history of a seed."""
+
+TRACES = """
+import sys
+from tests.simulation.test_simulation import short
+for seed in map(int, sys.argv[1:]):
+    result = short(seed)
+    print(seed, result.trace, result.operations, result.events, sorted(result.counters.items()))
+"""
 
 
 def short(seed: int) -> Result:
     """A run that is not long."""
-    fate = draw(Random(seed))
-    fate.seconds = min(fate.seconds, SECONDS_MAX)
-    return simulate(seed, fate)
+    return simulate(seed, shortened(seed))
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_found(part: int) -> None:
     size = SEEDS // PARTS
     first = FIRST + part * size
-    found = {seed: violations for seed in range(first, first + size) if (violations := short(seed).violations)}
-    assert not found
+    for seed in range(first, first + size):
+        violations = short(seed).violations
+        assert not violations, f"repeat with: scripts/simulate --seed {seed} --short --log"
 
 
 def test_runs_do_something() -> None:
@@ -53,15 +62,19 @@ def test_runs_do_something() -> None:
     assert any(name.startswith("fault: ") for result in results for name in result.counters)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_seed_is_one_history(seed: int) -> None:
-    one, other = short(seed), short(seed)
-    assert (one.trace, one.operations, one.events, one.counters) == (
-        other.trace,
-        other.operations,
-        other.events,
-        other.counters,
-    )
+def test_a_seed_is_one_history_in_every_process() -> None:
+    """Whatever the hash seed, and whatever ran before in the same process."""
+    seeds = [str(seed) for seed in (2, 5, 8, 9, 10, 12, 17, 18)]  # Each was several histories once.
+    processes = []
+    for hash_seed in range(4):
+        order = seeds if hash_seed % 2 else seeds[::-1]
+        environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", TRACES, *order]
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT))
+    histories = [process.communicate()[0].splitlines() for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert len(histories[0]) == len(seeds)
+    assert [sorted(history) for history in histories] == [sorted(histories[0])] * 4
 
 
 def test_another_seed_is_another_history() -> None:
@@ -70,8 +83,10 @@ def test_another_seed_is_another_history() -> None:
 
 @pytest.mark.parametrize("title", QUICK)
 def test_a_breakage_is_caught(title: str) -> None:
+    first = QUICK[title]
     with broken(title):
-        assert any(short(seed).violations for seed in range(TRIES_MAX))
+        caught = any(short(seed).violations for seed in range(first, first + TRIES_MAX))
+    assert caught, f"try: scripts/simulate --mutants '{title}' --short --seed {first}"
 
 
 def test_at_least_twenty_breakages_are_known() -> None:
