@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -60,3 +61,30 @@ def test_nothing_is_cited_that_is_not_in_the_repository() -> None:
     pattern = re.compile(r"\bDESIGN\b|\bthe paper\b|Messenger document")
     said = [f for f in files("pubsub/*.py", "tests/*.py", "scripts/*.py", "*.md") if f != Path(__file__)]
     assert [str(file.relative_to(ROOT)) for file in said if pattern.search(file.read_text())] == []
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    # As scripts/docs does it.
+    options = [
+        "--builder",
+        "html",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+        "--doctree-dir",
+        str(tmp_path / "trees"),
+    ]
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, "docs", str(tmp_path / "site")],
+        cwd=ROOT, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout + built.stderr
+    reference = (tmp_path / "site/reference/client.html").read_text()
+    assert "pubsub.Client.process" in reference
+    assert "pubsub.AsyncClient.process" in reference
+
+
+def test_every_page_is_in_the_site() -> None:
+    named = set(re.findall(r"^(?:reference/)?[a-z_]+$", (ROOT / "docs/index.md").read_text(), re.MULTILINE))
+    pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in files("docs/*.md")}
+    assert pages - {"index"} - named == set()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ["scripts/test", "scripts/demo", "scripts/soak", ".ci/run"]
+SCRIPTS = ["scripts/test", "scripts/docs", "scripts/demo", "scripts/soak", ".ci/run"]
 
 
 def pins() -> dict[str, str]:
@@ -39,7 +39,8 @@ def test_constraints_pin_everything_that_is_needed_and_what_that_needs() -> None
     missing = {plain(re.split(r"[<>=!~ ;\[]", one)[0]) for one in wanted} - set(pins())
     assert missing == set()
     # What only other extras need is not installed everywhere: what the scripts install is followed, and all it needs.
-    todo = [*wanted, *project["project"]["optional-dependencies"]["spark"]]
+    extras = project["project"]["optional-dependencies"]
+    todo = [*wanted, *extras["docs"], *extras["spark"]]
     seen: set[str] = set()
     while todo:
         name = plain(re.split(r"[<>=!~ ;\[(]", todo.pop())[0])
