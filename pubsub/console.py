@@ -6,6 +6,7 @@ person's patience takes a script's as well.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -30,6 +31,9 @@ EXIT_READER_GONE = 141
 CLEAN_UP_SECONDS = 1.0
 """How long a command may take to end after an interrupt."""
 
+STOP_SECONDS = 5.0
+"""How long a process may take to end after its parent has."""
+
 _interrupts: list[int] = []
 
 
@@ -38,6 +42,31 @@ def end_silently_when_interrupted() -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def end_with_parent(lifeline: str | None) -> None:
+    """Has this process end in order when the one that started it has ended, however that was.
+
+    Args:
+        lifeline: the number of a file descriptor, the reading end of a pipe that only the parent holds open; None:
+            nobody's life matters.
+    """
+    if lifeline is None:
+        return
+    import signal
+    import threading
+    import time
+
+    number = int(lifeline)
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            os.read(number, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(STOP_SECONDS)
+        os._exit(EXIT_ERROR)
+
+    threading.Thread(target=wait, name="lifeline", daemon=True).start()
 
 
 def end_when_interrupted() -> None:
@@ -72,7 +101,7 @@ class _Output(io.FileIO):
         try:
             return super().write(contents) or 0
         except BrokenPipeError:
-            raise ReaderGone from None
+            raise ReaderGone("standard output: its reader is gone") from None
         except OSError as error:
             raise StorageError("standard output", error.strerror or str(error)) from None
 
@@ -127,8 +156,7 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (PubsubError, BrokenPipeError) as error:
         code = _failed(error) if code == EXIT_OK else code
-        # What is still buffered must not fail again when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
     if argv is None:
         end_silently_when_interrupted()
     return code
@@ -189,9 +217,13 @@ def announce(line: str) -> None:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except (PubsubError, OSError) as error:
-        import logging
+        _give_up_output()
+        note(f"{line} ({error})")
 
-        logging.getLogger("pubsub").info("%s; who waits for that line on standard output: %s", line, error)
+
+def _give_up_output() -> None:
+    """What is still buffered goes nowhere, and does not fail again with what is written next."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def keep_log(role: str, name: str) -> None:

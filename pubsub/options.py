@@ -20,6 +20,9 @@ from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings
 
 S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 
+Lifeline = Annotated[str | None, typer.Option("--lifeline", hidden=True)]
+"""Given by `pubsub up` to its children: see `console.end_with_parent`."""
+
 _FIRST: Final = ("id", "bind", "advertise", "servers", "proxies", "proxies_file", "directory")
 
 

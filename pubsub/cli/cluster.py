@@ -3,10 +3,16 @@
 A directory that was used before starts again at the same addresses, which its proxies file names: the proxies of a
 cluster are fixed, and clients hold their addresses. In an empty directory there is no owner to wait for, so the proxies
 assign topics at once.
+
+No process outlives this one: whatever signal can be caught ends all of them in order, and where this process is killed
+its children see the end of a pipe that only it holds open. A directory runs one cluster: a lock on `DIR/running`, which
+the children inherit, lasts as long as any process of the cluster, and the file says which these are.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import selectors
 import signal
@@ -22,7 +28,7 @@ import typer
 
 from pubsub import console
 from pubsub.config.addresses import ProxyAddress, read_proxies, write_proxies
-from pubsub.errors import ConfigurationError
+from pubsub.errors import ConfigurationError, StorageError
 
 READY_SECONDS: Final = 30.0
 """Patience with a child until it says that it is ready."""
@@ -31,6 +37,13 @@ STOP_SECONDS: Final = 5.0
 """Patience with a child after SIGTERM; then it is killed, and that is said."""
 
 COUNT_MAX: Final = 64
+
+SIGNALS: Final = tuple(
+    getattr(signal, "SIG" + name)
+    for name in ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU", "IO", "PWR", "STKFLT"]
+    if hasattr(signal, "SIG" + name)
+)
+"""Signals that end the cluster: all that would end this process, but those that say that it is broken."""
 
 ANY_PORT: Final = ProxyAddress("tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
 
@@ -61,15 +74,95 @@ class Child:
         return self.process.stdout
 
 
+class StillRunning(StorageError):
+    """The cluster of a directory is running."""
+
+    exit_code = 9
+
+    def __init__(self, path: str, processes: str) -> None:
+        super().__init__(path, f"this cluster is running already: {processes or 'its processes are not known'}")
+
+
+class Running:
+    """`DIR/running`: locked while any process of the cluster lives, with a line for each of them.
+
+    Raises:
+        StillRunning: another process has it, and does not end by itself.
+        ConfigurationError: it cannot be made.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / "running"
+        try:
+            self._file = path.open("a+")
+        except OSError as error:
+            raise ConfigurationError(f"{path}: {error.strerror}") from None
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self._lock():
+            living = self._living()
+            # Where the parent was killed its children are about to end.
+            if any(one["role"] == "up" for one in living) or time.monotonic() > deadline:
+                self._file.close()
+                raise StillRunning(str(directory), ", ".join(f"{_title(one)} (pid {one['pid']})" for one in living))
+            time.sleep(0.05)
+        self._file.truncate(0)
+        self.note("up", "", os.getpid())
+
+    @property
+    def number(self) -> int:
+        """The file descriptor that children are to inherit: with it they hold the lock."""
+        return self._file.fileno()
+
+    def note(self, role: str, name: str, pid: int) -> None:
+        """Write down a process of the cluster."""
+        self._file.write(json.dumps({"role": role, "id": name, "pid": pid}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Give up this process's share of the lock."""
+        self._file.close()
+
+    def _lock(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def _living(self) -> list[dict[str, Any]]:
+        self._file.seek(0)
+        found = []
+        for line in self._file:
+            try:
+                one = json.loads(line)
+                os.kill(one["pid"], 0)
+            except (ValueError, ProcessLookupError):
+                continue
+            except PermissionError:
+                pass
+            found.append(one)
+        return found
+
+
+def _title(process: dict[str, Any]) -> str:
+    return f"{process['role']} {process['id']}".strip()
+
+
 class Cluster:
     """Children that are started, watched and stopped together; use as a context manager.
 
     Args:
+        directory: where all of it lives; None: somewhere that no other cluster uses.
         errors: a file that gets what the children write to stderr; None: our own stderr.
+
+    Raises:
+        StillRunning: the directory's cluster is running.
     """
 
-    def __init__(self, errors: IO[bytes] | None = None) -> None:
+    def __init__(self, directory: Path | None = None, errors: IO[bytes] | None = None) -> None:
         self._errors = errors
+        self._running = Running(directory) if directory is not None else None
+        self._lifeline, self._held = os.pipe()
         self.children: list[Child] = []
         self.died = 0
         self._selector = selectors.DefaultSelector()
@@ -79,8 +172,9 @@ class Cluster:
         self._stopping = False
 
     def __enter__(self) -> Cluster:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.stop())
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
+                signal.signal(number, lambda *_: self.stop())
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         return self
 
@@ -88,8 +182,10 @@ class Cluster:
         signal.set_wakeup_fd(-1)
         self._end_children()
         self._selector.close()
-        os.close(self._wake)
-        os.close(self._waker)
+        for number in (self._wake, self._waker, self._lifeline, self._held):
+            os.close(number)
+        if self._running is not None:
+            self._running.close()
 
     def stop(self) -> None:
         """Ends `watch`; from a signal handler too."""
@@ -98,15 +194,31 @@ class Cluster:
     def start(self, role: str, name: str, *options: str) -> Child:
         """Starts a process."""
         command = _command(role, name, *options)
-        child = Child(role, name, command, _spawn(command, self._errors))
+        child = Child(role, name, command, self._spawn(role, name, command))
         self.children.append(child)
         self._selector.register(child.output, selectors.EVENT_READ, child)
         return child
 
     def restart(self, child: Child) -> None:
         """Starts a child that died once more, as it was started."""
-        child.process, child.ready = _spawn(child.command, self._errors), ""
+        child.process, child.ready = self._spawn(child.role, child.id, child.command), ""
         self._selector.register(child.output, selectors.EVENT_READ, child)
+
+    def _spawn(self, role: str, name: str, command: Sequence[str]) -> subprocess.Popen[str]:
+        """A child in a session of its own: Ctrl-C is ours to pass on. It ends when this process has."""
+        kept = [self._lifeline] if self._running is None else [self._lifeline, self._running.number]
+        process = subprocess.Popen(  # noqa: S603  our own interpreter and our own commands
+            [*command, "--lifeline", str(self._lifeline)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+            pass_fds=kept,
+        )
+        if self._running is not None:
+            self._running.note(role, name, process.pid)
+        return process
 
     def wait_ready(self) -> None:
         """Returns when every child has said that it is ready, or somebody asked to stop.
@@ -179,7 +291,7 @@ def up(
     again: Annotated[bool, typer.Option("--restart", help="Start a process that died again, and say so.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
 ) -> None:
-    """Run a local cluster until SIGTERM or SIGINT, on free ports of this host.
+    """Run a local cluster until SIGTERM, SIGINT or SIGHUP, on free ports of this host.
 
     DIR/proxies lists the proxies: set PUBSUB_PROXIES_FILE to it, or give it as --proxies-file.
     A process that dies is reported; the exit code is then 1.
@@ -194,7 +306,7 @@ def up(
         raise ConfigurationError(
             f"--proxies {proxies}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
         )
-    with Cluster() as cluster:
+    with Cluster(directory) as cluster:
         found = _start_proxies(cluster, directory, before or [ANY_PORT] * proxies)
         if not before and len(found) == proxies:
             write_proxies(listing, found)
@@ -250,19 +362,11 @@ def _announce(cluster: Cluster, proxies: Sequence[ProxyAddress], listing: Path, 
     if as_json:
         for process, proxy in zip(processes, proxies, strict=False):
             process |= {"clients": proxy.clients, "servers": proxy.servers}
-        console.print_json({"proxies_file": str(listing), "processes": processes})
+        console.announce(json.dumps({"proxies_file": str(listing), "processes": processes}))
     else:
         for child in cluster.children:
-            typer.echo(f"{child.ready} (pid {child.process.pid})")
-        typer.echo(f"proxies file: {listing}")
-    sys.stdout.flush()
-
-
-def _spawn(command: Sequence[str], errors: IO[bytes] | None) -> subprocess.Popen[str]:
-    """A child in a session of its own: Ctrl-C is ours to pass on."""
-    return subprocess.Popen(  # noqa: S603  our own interpreter and our own commands
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
-    )
+            console.announce(f"{child.ready} (pid {child.process.pid})")
+        console.announce(f"proxies file: {listing}")
 
 
 def _ending(process: subprocess.Popen[str]) -> str:

@@ -9,7 +9,7 @@ import typer
 from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ProxySettings
-from pubsub.options import takes_settings
+from pubsub.options import Lifeline, takes_settings
 
 app = typer.Typer(name="proxy", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -21,13 +21,14 @@ def proxy() -> None:
 
 @app.command()
 @takes_settings(ProxySettings)
-def start(loaded: Loaded[ProxySettings]) -> None:
+def start(loaded: Loaded[ProxySettings], lifeline: Lifeline = None) -> None:
     """Run one proxy until SIGTERM or SIGINT.
 
     It prints one line when it is ready, with the addresses it listens on.
     """
     from pubsub.proxy.process import run_proxy
 
+    console.end_with_parent(lifeline)
     console.keep_log("proxy", loaded.settings.id)
     run_proxy(loaded.settings)
 

@@ -11,7 +11,7 @@ import typer
 from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ServerSettings
-from pubsub.options import takes_settings
+from pubsub.options import Lifeline, takes_settings
 
 app = typer.Typer(name="server", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -26,13 +26,14 @@ def server() -> None:
 
 @app.command()
 @takes_settings(ServerSettings)
-def start(loaded: Loaded[ServerSettings]) -> None:
+def start(loaded: Loaded[ServerSettings], lifeline: Lifeline = None) -> None:
     """Run one server until SIGTERM or SIGINT.
 
     It prints one line when it is ready, with the address it listens on.
     """
     from pubsub.server.process import run_server
 
+    console.end_with_parent(lifeline)
     console.keep_log("server", loaded.settings.id)
     run_server(loaded.settings)
 

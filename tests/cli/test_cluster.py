@@ -4,10 +4,11 @@ import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,28 @@ def up(directory: Path, *options: str) -> Iterator[Up]:
     finally:
         if running.process.poll() is None:
             running.stop()
+
+
+def closing(*numbers: int) -> Callable[[], None]:
+    """For a child to do before its program starts."""
+
+    def close() -> None:
+        for number in numbers:
+            os.close(number)
+
+    return close
+
+
+def until_heard(place: list[str], *servers: str) -> None:
+    """Returns when the cluster says that these servers are there."""
+    command = [sys.executable, "-m", "pubsub", "status", "--wait", "1", "--json", *place]
+    deadline = time.monotonic() + 30
+    heard: set[str] = set()
+    while not heard >= set(servers):
+        assert time.monotonic() < deadline
+        done = subprocess.run(command, capture_output=True, timeout=30, check=False)
+        if done.returncode == 0:
+            heard = {server["id"] for server in json.loads(done.stdout)["servers"] if server["answered"]}
 
 
 def gone(pid: int) -> bool:
@@ -116,15 +139,105 @@ def test_with_restart_a_process_that_died_is_started_again(tmp_path: Path) -> No
             assert time.monotonic() < deadline
 
 
-def test_a_second_cluster_in_the_same_directory_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_second_cluster_in_the_same_directory_is_one_line_that_names_the_first(tmp_path: Path) -> None:
     with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
         second = Up(tmp_path, "--proxies", "1", "--servers", "1")
         code, errors = second.stop()
-        assert code == 8
-        assert "in use by another process" in errors
-        assert "proxy p1 did not start: ended with exit code" in errors
-        assert "Traceback" not in errors
+        assert code == 9
+        named = [
+            f"up (pid {cluster.process.pid})",
+            *(f"{n} (pid {cluster.pid(n.split()[1])})" for n in ("proxy p1", "server s1")),
+        ]
+        assert errors == f"pubsub: error: {tmp_path}: this cluster is running already: {', '.join(named)}\n"
         assert not any(gone(one["pid"]) for one in cluster.facts["processes"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
+def test_whatever_signal_ends_up_ends_its_children(tmp_path: Path, number: int) -> None:
+    with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
+        code, errors = cluster.stop(number)
+        assert (code, errors) == (0, "")
+        assert all(gone(one["pid"]) for one in cluster.facts["processes"])
+
+
+def test_nohup_is_respected(tmp_path: Path) -> None:
+    command = [
+        "nohup",
+        sys.executable,
+        "-m",
+        "pubsub",
+        "up",
+        "--dir",
+        str(tmp_path),
+        "--proxies",
+        "1",
+        "--servers",
+        "1",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith(b"proxies file"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGHUP)
+        until_heard(["--proxies-file", str(tmp_path / "proxies")], "s1")
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_children_end_when_up_was_killed_and_the_next_up_starts(tmp_path: Path, stopped: bool) -> None:
+    """Also where one of them was stopped (SIGSTOP) when `up` died, and goes on later."""
+    with up(tmp_path, "--servers", "1") as cluster:
+        pids = [one["pid"] for one in cluster.facts["processes"]]
+        if stopped:
+            os.kill(pids[0], signal.SIGSTOP)
+        cluster.process.kill()
+        cluster.process.wait()
+        if stopped:
+            second = Up(tmp_path, "--servers", "1")
+            code, errors = second.stop()
+            assert code == 9
+            assert errors.endswith(f"this cluster is running already: proxy p1 (pid {pids[0]})\n")
+            os.kill(pids[0], signal.SIGCONT)
+        with up(tmp_path, "--servers", "1") as again:
+            assert all(gone(pid) for pid in pids)
+            assert [one.get("clients") for one in again.facts["processes"]] == [
+                one.get("clients") for one in cluster.facts["processes"]
+            ]
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_streams_keep_nobody_from_running(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    command = [sys.executable, "-m", "pubsub", "up", "--dir", str(tmp_path), "--proxies", "1", "--servers", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=closing(*closed))
+    try:
+        until_heard(["--proxies-file", str(tmp_path / "proxies")], "s1")
+    finally:
+        process.terminate()
+        output, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert b"Traceback" not in output + errors
+    assert b"NoneType" not in output + errors
+
+
+def test_roles_run_without_any_standard_stream(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    places = {"proxy": ["--bind", address, "--startup-wait-seconds", "0"], "server": ["--proxy", address]}
+    running = []
+    for role, place in places.items():
+        command = [sys.executable, "-m", "pubsub", role, "start", "--id", role, "--data", str(tmp_path / role), *place]
+        running.append(subprocess.Popen(command, preexec_fn=closing(0, 1, 2)))
+    try:
+        until_heard(["--proxy", address], "server")
+    finally:
+        for process in running:
+            process.terminate()
+    assert [process.wait(20) for process in running] == [0, 0]
 
 
 def test_the_number_of_proxies_is_fixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

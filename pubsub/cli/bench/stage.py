@@ -37,7 +37,7 @@ class Stage:
     def __enter__(self) -> Stage:
         self.directory.mkdir(parents=True)
         self._log = (self.directory / "log").open("wb")
-        self._cluster = Cluster(self._log)
+        self._cluster = Cluster(errors=self._log)
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         self._cluster.__enter__()
         try:
