@@ -21,7 +21,7 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
-from pubsub.proxy.notices import Notices
+from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.outbox import Outbox, Send
 from pubsub.proxy.report import Facts, build_report
 from pubsub.proxy.routing import DeadLog, Remembered, RoutingTable, Server
@@ -294,7 +294,7 @@ class ProxyCore:
         """What was left to be written is on the disk."""
         if self.outbox.suspended:
             self.outbox.suspended = ""
-            self.notices.say("resumed", "the routes file is written again", now)
+            self.notices.say("resumed", Routine("the routes file is written again"), now)
             self.notices.settled("suspended")
 
 

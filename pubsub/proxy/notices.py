@@ -15,6 +15,12 @@ SUBJECTS_MAX: Final = 1_024
 RECENT_MAX: Final = 50
 
 
+class Routine(str):
+    """A line that tells of what happens in every cluster, and asks nothing of the operator."""
+
+    __slots__ = ()
+
+
 class Notices:
     """Lines for the log.
 

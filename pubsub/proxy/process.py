@@ -36,6 +36,7 @@ from pubsub.messenger.sockets import (
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy import flight
 from pubsub.proxy.core import ProxyCore
+from pubsub.proxy.notices import Routine
 from pubsub.proxy.outbox import ORIGIN_MARK, Send
 from pubsub.proxy.routes import RoutesStore
 
@@ -197,7 +198,7 @@ class ProxyProcess:
                 self._retry(now)
             self._settle(now)
             for line in core.notices.take() if core.notices.lines else ():
-                log.warning("%s", line)
+                log.log(logging.INFO if isinstance(line, Routine) else logging.WARNING, "%s", line)
         now = clock()
         core.leave(now)
         self._settle(now)

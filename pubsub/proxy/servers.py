@@ -22,7 +22,7 @@ from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Heartbeat, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
-from pubsub.proxy.notices import Notices
+from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.outbox import ORIGIN_MARK, Outbox, Send
 from pubsub.proxy.routing import RoutingTable, Server, StoreRow
 
@@ -188,7 +188,7 @@ class Servers:
             self._table.note(server)
         if not server.was_alive:
             server.was_alive = True
-            self._notices.say(f"heard {server.store}", f"server {server.id} is heard", now)
+            self._notices.say(f"heard {server.store}", Routine(f"server {server.id} is heard"), now)
             self._notices.settled(f"silent {server.store}")
         server.proxies = tuple(sorted(set(said.proxies.split(","))))
         server.draining = bool(said.draining)
@@ -252,7 +252,7 @@ class Servers:
         elif server.id != said.sender:
             raise DecodeError(f"this link is server {server.id}")
         elif said.leaving:
-            self._notices.say(f"left {server.store}", f"server {server.id} has left", now)
+            self._notices.say(f"left {server.store}", Routine(f"server {server.id} has left"), now)
             self._table.detach(server)
             self._died(server, now)
 
@@ -332,7 +332,7 @@ class Servers:
             alive = server.liveness.alive(now)
             if alive and not server.was_alive:
                 server.was_alive = True
-                self._notices.say(f"heard {server.store}", f"server {server.id} is heard again", now)
+                self._notices.say(f"heard {server.store}", Routine(f"server {server.id} is heard again"), now)
                 self._notices.settled(f"silent {server.store}")
             elif not alive:
                 self._died(server, now)

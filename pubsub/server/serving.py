@@ -206,7 +206,7 @@ class Serving:
             self.reserve.make() or self.store.free_bytes() >= 2 * self.reserve.size
         ):
             self.core.full = False
-            _log.warning("there is space again under %s", self.store.path)
+            _log.info("there is space again under %s", self.store.path)
 
     def outgoing(self, now: float) -> list[tuple[Outgoing, list[bytes | memoryview]]]:
         """What is to be sent after the commit: to where, and the frames, with the origin first."""
