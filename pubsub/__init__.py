@@ -6,7 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pubsub.client import AsyncClient, Batch, Client, Message, Publisher, Ticket, Transaction
+    from pubsub.client import (
+        AsyncClient,
+        AsyncHandler,
+        Batch,
+        Client,
+        DeadLetter,
+        Handler,
+        Message,
+        Publisher,
+        Ticket,
+        Transaction,
+    )
     from pubsub.config.settings import ClientSettings
     from pubsub.embedded import embedded
     from pubsub.errors import (
@@ -48,7 +59,18 @@ _ERRORS = (
     "TooLarge",
     "Unavailable",
 )
-_CLIENT = ("AsyncClient", "Batch", "Client", "Message", "Publisher", "Ticket", "Transaction")
+_CLIENT = (
+    "AsyncClient",
+    "AsyncHandler",
+    "Batch",
+    "Client",
+    "DeadLetter",
+    "Handler",
+    "Message",
+    "Publisher",
+    "Ticket",
+    "Transaction",
+)
 _WHERE = (
     dict.fromkeys(_ERRORS, "pubsub.errors")
     | dict.fromkeys(_CLIENT, "pubsub.client")
@@ -57,12 +79,15 @@ _WHERE = (
 
 __all__ = [
     "AsyncClient",
+    "AsyncHandler",
     "Batch",
     "CallerError",
     "Client",
     "ClientSettings",
     "ConfigurationError",
     "DataLoss",
+    "DeadLetter",
+    "Handler",
     "InDoubt",
     "InvalidName",
     "Message",

@@ -10,14 +10,17 @@ if TYPE_CHECKING:
     from pubsub.client.client import Client
     from pubsub.client.deadletters import DeadLetter
     from pubsub.client.message import Batch, Message
+    from pubsub.client.processing import AsyncHandler, Handler
     from pubsub.client.publisher import Publisher
     from pubsub.client.transaction import Ticket, Transaction
 
 _WHERE = {
     "AsyncClient": "aio",
+    "AsyncHandler": "processing",
     "Batch": "message",
     "Client": "client",
     "DeadLetter": "deadletters",
+    "Handler": "processing",
     "Message": "message",
     "Publisher": "publisher",
     "Ticket": "transaction",
@@ -26,9 +29,11 @@ _WHERE = {
 
 __all__ = [
     "AsyncClient",
+    "AsyncHandler",
     "Batch",
     "Client",
     "DeadLetter",
+    "Handler",
     "Message",
     "Publisher",
     "Ticket",

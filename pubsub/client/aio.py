@@ -11,26 +11,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, suppress
+from math import inf
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from threading import get_ident
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.client.calls import PROCESS_MAX, RECEIVE_MAX, Calls, Handler
+from pubsub.client.awaiting import AsyncProcessing
+from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
 from pubsub.client.deadletters import DeadLetter, dead_letters
 from pubsub.client.message import Batch, Message
+from pubsub.client.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.session import Session
 from pubsub.client.transaction import Ticket, Transaction
 from pubsub.client.waiting import Flow, Result, Wait
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import PubsubError
+from pubsub.errors import CallerError, PubsubError
 
 if TYPE_CHECKING:
     import zmq
 
     from pubsub.client.recorder import RecordSink
     from pubsub.clock import Clock
+
+BREATH_SECONDS: Final = 0.005
+"""Calls that find all they want without waiting let other coroutines have their turn so often."""
 
 
 class AsyncPublisher:
@@ -42,7 +50,7 @@ class AsyncPublisher:
         self._publisher, self._calls, self._run = publisher, calls, run
 
     async def put(self, body: bytes) -> BatchTicket:
-        """Put one message; waits only where a window of batches is unfinished."""
+        """Put one message; waits only where a window of batches is unfinished; cancelled then, it has put."""
         ticket = self._publisher.add(body)
         if self._publisher.crowded:
             await self._run(self._publisher.room())
@@ -91,6 +99,8 @@ class AsyncClient:
         made = make_settings(settings, proxies, directory, power_safe, timeout)
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
+        self._processing = AsyncProcessing(self._calls)
+        self._breathed = 0.0
 
     @property
     def name(self) -> str:
@@ -104,7 +114,13 @@ class AsyncClient:
         return "" if recorder is None else recorder.problem
 
     async def _run(self, flow: Flow[Result]) -> Result:
+        """Drive a call. Between its last `await` and its return it takes and commits, so a cancellation takes nothing.
+
+        What is awaited ends with a cancellation wherever that strikes. `asyncio.wait_for` is not used: on Python 3.11
+        it returns, as if nothing had been, where the cancellation comes in the same turn of the loop as the result.
+        """
         try:
+            await self._breathe()
             wait = next(flow)
             while True:
                 wait = flow.send(await self._wait(wait))
@@ -113,6 +129,14 @@ class AsyncClient:
             return result
         finally:
             flow.close()
+
+    async def _breathe(self) -> None:
+        """Let others have their turn, and a cancellation its effect, where calls find all they want without waiting."""
+        now = monotonic()
+        # Inside a transaction nobody else can have a turn.
+        if now - self._breathed >= BREATH_SECONDS and self._session.owner != get_ident():
+            self._breathed = now
+            await asyncio.sleep(0)
 
     async def _wait(self, wait: Wait) -> bool:
         loop, session = asyncio.get_running_loop(), self._session
@@ -125,18 +149,23 @@ class AsyncClient:
         def look() -> None:
             if wait.done() and look in session.watchers:
                 session.watchers.remove(look)
-                loop.call_soon_threadsafe(finish)
+                with suppress(RuntimeError):  # The loop was closed, and nobody waits any more.
+                    loop.call_soon_threadsafe(finish)
 
         with session.lock:
             session.watchers.append(look)
             look()
+        left = wait.deadline - session.now
+        timer = loop.call_later(max(0.0, left), finish) if left < inf else None
         try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(future, max(0.0, wait.deadline - session.now))
+            await future
         finally:
+            if timer is not None:
+                timer.cancel()
             with session.lock:
                 if look in session.watchers:
                     session.watchers.remove(look)
+        self._breathed = monotonic()
         return wait.done()
 
     async def put(
@@ -202,6 +231,7 @@ class AsyncClient:
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message, or None where nothing came in time."""
+        self._check_free(topic)
         batch = await self._run(self._calls.get_many(topic, 1, timeout))
         return batch[0] if batch else None
 
@@ -212,10 +242,12 @@ class AsyncClient:
         timeout: float | None = None,
     ) -> Batch:
         """As many of the next messages as are here, up to `max`."""
+        self._check_free(topic)
         return await self._run(self._calls.get_many(topic, max, timeout))
 
     async def messages(self, topic: str, timeout: float | None = None) -> AsyncIterator[Message]:
         """Message after message, until none comes for `timeout` seconds; None: without end."""
+        self._check_free(topic)
         while True:
             found = await self._run(self._calls.get_on(topic, timeout))
             if found is None:
@@ -230,12 +262,51 @@ class AsyncClient:
     async def process(
         self,
         topic: str,
-        handler: Handler,
+        handler: AsyncHandler,
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
     ) -> int:
-        """Hand messages to a handler, an ordinary function: it runs inside an open transaction, and cannot await."""
-        return await self._run(self._calls.process(topic, handler, timeout, max))
+        """Hand messages to a handler, each once: its effect, its puts and the position commit together or not at all.
+
+        `handler(message, transaction)` is an `async def` function or a plain one; what it returns is awaited. It may
+        await whatever it likes until it first uses its transaction, which begins then: from there on it must not wait
+        for anything else, or everybody would wait for it, and is rolled back and raised a CallerError if it does
+        (`await client.put(…, transaction=transaction)` never waits). Await first, then read and write.
+
+        While a handler awaits, other coroutines use the client as they like; only calls that take from the same topic
+        wait until it has returned. Where the topic is unsubscribed, or the client closed, meanwhile, nothing of the
+        handler's happens. Cancelled, the handler sees the CancelledError at its `await`, and where it lets it through,
+        it is rolled back: the message comes again, and the attempt does not count. It does not count either where a
+        handler is of a kind that cannot work (a generator), or waits with its transaction open.
+
+        Args:
+            topic: one that is subscribed to.
+            handler: called for one message after another.
+            timeout: for the first message, in seconds; None: the client's.
+            max: messages to take at most; never more than are here.
+
+        Returns:
+            How many were taken, dead letters included; 0 where nothing came in time.
+
+        Raises:
+            As `Client.process`.
+        """
+        check_handler(handler, awaits=True)
+        self._check_free(topic)
+        until = self._calls.until(timeout)
+        while True:
+            left = until - self._session.now
+            sub = await self._run(self._calls.available(topic, left if left > 0 else 0.0))
+            if sub is None:
+                return 0
+            if taken := await self._processing.batch(sub, handler, max, self._breathe):
+                return taken
+
+    def _check_free(self, topic: str) -> None:
+        """See that this is not a handler that waits for itself."""
+        sub = self._session.core.subscriptions.get(topic)
+        if sub is not None and sub.busy is not None and sub.busy is asyncio.current_task():
+            raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
 
     def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
         """What could not be handled or handed out."""
@@ -246,9 +317,14 @@ class AsyncClient:
         self._calls.renew(keep=keep)
 
     async def close(self) -> None:
-        """Fsync, acknowledge, and release everything; what is unfinished is kept."""
+        """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""
         self._calls.close_here()
-        await asyncio.to_thread(self._calls.close, ACKNOWLEDGE_SECONDS)
+        closing = asyncio.ensure_future(asyncio.to_thread(self._calls.close, ACKNOWLEDGE_SECONDS))
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await asyncio.wait([closing])  # A fifth of a second; the next client of that name finds the state free.
+            raise
 
     async def __aenter__(self) -> AsyncClient:
         return self

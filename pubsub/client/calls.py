@@ -13,7 +13,6 @@ What is durable when (docs/architecture.md, *Put: the chain* and *Subscribe and 
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,10 +20,8 @@ from functools import partial
 from threading import get_ident
 from typing import Any, Final
 
-import apsw
-
-from pubsub.client.changes import Buried, Change, Renewed, Tried
-from pubsub.client.message import Batch, Message
+from pubsub.client.changes import Renewed
+from pubsub.client.message import Batch
 from pubsub.client.outbox import DISCARDED, UNFINISHED, Chain, Row
 from pubsub.client.session import Session
 from pubsub.client.subscription import Chunk, Loss, Subscription, Taking
@@ -36,28 +33,17 @@ from pubsub.errors import (
     NotSubscribed,
     PubsubError,
     StateCopied,
-    StorageError,
     TooLarge,
     Unavailable,
 )
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.protocol import batch_size, check_topic, format_position
 
-Handler = Callable[[Message, Transaction], object]
-
 RECEIVE_MAX: Final = 10_000
 """Messages that `get_many` takes at most where the caller names no number."""
 
-PROCESS_MAX: Final = 1_000
-"""Messages that `process` takes at most where the caller names no number."""
-
 CHUNK_MAX: Final = 1_000
 """Messages that the iterator takes at a time; a process that is killed while it iterates loses so many at most."""
-
-HELD_SECONDS: Final = 0.01
-"""Puts of a handler wait so long for the fsync that covers those of the next messages too."""
-
-_log: Final = logging.getLogger("pubsub.client")
 
 
 def check_body(body: bytes) -> bytes:
@@ -300,9 +286,9 @@ class Calls:
             if sub is None or not sub.on:
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
-            self._close_chunk(sub)
+            self.close_chunk(sub)
             session.forget_told([sub])
-            if sub.available and not sub.has_news:
+            if sub.available and not sub.busy and not sub.has_news:
                 return sub
             core.want(sub, until, started)
             try:
@@ -315,7 +301,8 @@ class Calls:
         ready: Subscription = sub
 
         def done() -> bool:
-            return ready.available or ready.failure is not None or ready.has_news or not ready.on
+            ended = ready.failure is not None or ready.has_news or not ready.on
+            return (ready.available and not ready.busy) or ended
 
         try:
             while True:
@@ -341,7 +328,7 @@ class Calls:
         """What a call that waited from `started` to `until` has to say."""
         if sub.has_news:
             self._tell(sub)
-        if sub.available:
+        if sub.available and not sub.busy:
             return sub
         if sub.failure is not None:
             raise sub.failure
@@ -349,6 +336,8 @@ class Calls:
             raise CallerError(f"client {self.session.name} was closed during the call")
         if not sub.on:
             raise NotSubscribed(self.session.name, sub.topic)
+        if sub.busy:
+            return None
         if self.session.now >= until > started and (not sub.settled or sub.unheard_since(started)):
             raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble)
         return None
@@ -395,16 +384,18 @@ class Calls:
         self, sub: Subscription, most: int, sink: Callable[[Batch, Transaction], object], *, fsync: bool
     ) -> int:
         session = self.session
-        self._close_chunk(sub)
+        if sub.busy:
+            return 0
+        self.close_chunk(sub)
         taking = sub.take(most)
         if isinstance(taking, Loss):
-            self._bury_loss(sub, taking)
+            self.bury_loss(sub, taking)
         assert isinstance(taking, Taking)
         batch = Batch(sub.topic, taking.pieces)
         with session.transacting(partial(taking.change, sub.topic), fsync=fsync) as transaction:
             if batch:
                 sink(batch, transaction)
-        self._took(sub, taking, fsynced=fsync or session.settings.power_safe)
+        self.took(sub, taking, fsynced=fsync or session.settings.power_safe)
         if session.recorder is not None:
             session.recorder.delivered(sub.topic, taking.pieces, handler=False)
             session.recorder.flush()
@@ -437,10 +428,12 @@ class Calls:
 
     def _take(self, sub: Subscription, most: int, *, chunk: bool = False) -> Batch:
         """Commit and take; empty where all that was there had been taken before."""
-        self._close_chunk(sub)
+        if sub.busy:
+            return Batch(sub.topic)
+        self.close_chunk(sub)
         taking = sub.take(most)
         if isinstance(taking, Loss):
-            self._bury_loss(sub, taking)
+            self.bury_loss(sub, taking)
         assert isinstance(taking, Taking)
         if chunk and taking.pieces:
             sub.begin_chunk(taking)
@@ -452,7 +445,7 @@ class Calls:
         recorder = self.session.recorder
         if recorder is not None and sub.chunk is not None:
             recorder.handing_out(sub.topic, sub.chunk)
-        self._took(sub, taking, fsynced=fsynced)
+        self.took(sub, taking, fsynced=fsynced)
         if recorder is not None:
             if not chunk:
                 recorder.delivered(sub.topic, taking.pieces, handler=False)
@@ -468,12 +461,12 @@ class Calls:
             sub = self.core.subscriptions[topic]
             # Inside a transaction of this thread nothing else can be committed: the next call gives back what is left.
             if not session.closed and sub.chunk is chunk and session.owner != get_ident():
-                self._close_chunk(sub)
+                self.close_chunk(sub)
                 session.send()
             if session.recorder is not None:
                 session.recorder.handed_out(chunk)
 
-    def _close_chunk(self, sub: Subscription) -> None:
+    def close_chunk(self, sub: Subscription) -> None:
         """The iteration ended, or another call takes: what was not handed out goes back, whoever calls."""
         chunk = sub.chunk
         if chunk is None:
@@ -493,9 +486,14 @@ class Calls:
         """The client is about to be closed."""
         with self.session.entered():
             for sub in self.core.subscriptions.values():
-                self._close_chunk(sub)
+                self.close_chunk(sub)
 
-    def _bury_loss(self, sub: Subscription, loss: Loss) -> None:
+    def bury_loss(self, sub: Subscription, loss: Loss) -> None:
+        """Go on behind a loss, keep it as a dead letter, and tell it. The lock is held.
+
+        Raises:
+            DataLoss: always, where the commit succeeds.
+        """
         changes, error = sub.bury(loss, self.session.clock.wall())
         self.session.commit(changes)
         if self.session.recorder is not None:
@@ -505,119 +503,8 @@ class Calls:
         self.session.send()
         raise sub.tell()
 
-    # Processing
-
-    def process(self, topic: str, handler: Handler, timeout: float | None, most: int) -> Flow[int]:
-        """Hand up to `most` messages to a handler, each in a transaction of its own; how many were taken."""
-        until = self.until(timeout)
-        while True:
-            sub = yield from self.available(topic, max(0.0, until - self.session.now))
-            if sub is None:
-                return 0
-            if taken := self._process_batch(sub, handler, most):
-                return taken
-
-    def _process_batch(self, sub: Subscription, handler: Handler, most: int) -> int:
-        """What is here, up to `most` messages; 0 where all of it had been taken before."""
-        session, taken = self.session, 0
-        try:
-            while taken < most:
-                with session.entered():
-                    found = self._process_next(sub, handler, taken, more=taken + 1 < most)
-                    if found is None:
-                        break
-                    taken += found
-                    if session.held_since is not None and session.now - session.held_since >= HELD_SECONDS:
-                        session.sync()
-                    session.send()
-        finally:
-            self._send_held()
-        return taken
-
-    def _send_held(self) -> None:
-        """Fsync what handlers put, and send it; where the disk refuses, the next fsync does it."""
-        session = self.session
-        with session.lock:
-            if session.recorder is not None and not session.closed:
-                session.recorder.flush()
-            if session.held_since is not None and not session.closed:
-                try:
-                    session.sync()
-                except StorageError as error:
-                    _log.warning("client %s: %s", session.name, error)
-                session.follow()
-
-    def _process_next(self, sub: Subscription, handler: Handler, before: int, *, more: bool) -> int | None:
-        """One message: 1 where it was taken, 0 where it had been before, None where there is none."""
-        if not sub.on or not sub.available:
-            return None
-        self._close_chunk(sub)
-        taking = sub.take(1)
-        if isinstance(taking, Loss):
-            if before:
-                return None  # The next call raises it.
-            self._bury_loss(sub, taking)
-        assert isinstance(taking, Taking)
-        if not taking.pieces:
-            self._took(sub, taking, fsynced=self.session.commit(taking.change(sub.topic)))
-            return 0
-        message = next(iter(Batch(sub.topic, taking.pieces)))
-        most = self.session.settings.handler_attempts
-        attempts = sub.attempt(message.position)
-        if attempts > most:
-            self._bury(sub, taking, message, f"the process ended in the handler {most} times", most)
-            return 1
-        if not sub.counted_ahead:
-            self.session.commit([Tried(sub.topic, message.position, attempts)])
-        sub.attempted(message.position, attempts)
-        return self._handle(sub, taking, message, handler, attempts, more=more)
-
-    def _handle(
-        self, sub: Subscription, taking: Taking, message: Message, handler: Handler, attempts: int, *, more: bool
-    ) -> int:
-        following = sub.following(taking) if more else None
-
-        def changes() -> list[Change]:
-            ahead: list[Change] = [Tried(sub.topic, following, 1)] if following is not None else []
-            return [*taking.change(sub.topic), *ahead]
-
-        try:
-            with self.session.transacting(changes, fsync=False) as transaction:
-                try:
-                    handler(message, transaction)
-                except (StorageError, apsw.FullError, apsw.IOError, apsw.CorruptError):
-                    raise  # The disk failed, not the handler.
-                except Exception as error:
-                    raise _HandlerFailed(error) from error
-        except _HandlerFailed as failed:
-            return self._failed(sub, taking, message, failed.error, attempts)
-        self._took(sub, taking, fsynced=self.session.settings.power_safe)
-        if self.session.recorder is not None:
-            self.session.recorder.delivered(sub.topic, taking.pieces, handler=True)
-        if following is not None:
-            sub.attempted(following, 1, ahead=True)
-        return 1
-
-    def _failed(self, sub: Subscription, taking: Taking, message: Message, error: Exception, attempts: int) -> int:
-        self.session.counters["handler_errors"] += 1
-        _log.warning("handler failed on %s of %s, attempt %d: %r", message.id, sub.topic, attempts, error)
-        if attempts < self.session.settings.handler_attempts:
-            raise error
-        self._bury(sub, taking, message, f"{type(error).__name__}: {error}", attempts)
-        return 1
-
-    def _bury(self, sub: Subscription, taking: Taking, message: Message, error: str, attempts: int) -> None:
-        letter = Buried(
-            sub.topic, message.id, message.id, message.publisher, message.counter, message.stamp, message.body, error,
-            attempts, self.session.clock.wall(),
-        )  # fmt: skip
-        self.session.commit([*taking.change(sub.topic), letter])
-        self._took(sub, taking, fsynced=True)
-        if self.session.recorder is not None:
-            self.session.recorder.delivered(sub.topic, taking.pieces, handler=True, result="dead_letter")
-        _log.error("%s of %s goes to the dead letters after %d attempts: %s", message.id, sub.topic, attempts, error)
-
-    def _took(self, sub: Subscription, taking: Taking, *, fsynced: bool) -> None:
+    def took(self, sub: Subscription, taking: Taking, *, fsynced: bool) -> None:
+        """The commit of a taking succeeded. The lock is held."""
         sub.took(taking)
         self.core.moved(sub, self.session.now, fsynced=fsynced)
 
@@ -668,11 +555,3 @@ class Calls:
                 topic: {"on": sub.on, "settled": sub.settled, "position": format_position(sub.position)}
                 for topic, sub in self.core.subscriptions.items()
             }
-
-
-class _HandlerFailed(Exception):
-    """Carries a handler's exception out of the transaction that it rolls back."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error

@@ -9,10 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.client.calls import PROCESS_MAX, RECEIVE_MAX, Calls, Handler
+from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.deadletters import DeadLetter, dead_letters
 from pubsub.client.export import export_client
 from pubsub.client.message import Batch, Message
+from pubsub.client.processing import PROCESS_MAX, Handler, Processing
 from pubsub.client.publisher import Publisher
 from pubsub.client.session import Session
 from pubsub.client.transaction import Ticket, Transaction
@@ -101,6 +102,7 @@ class Client:
         made = make_settings(settings, proxies, directory, power_safe, timeout)
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
+        self._processing = Processing(self._calls)
 
     @property
     def name(self) -> str:
@@ -137,6 +139,8 @@ class Client:
         except StopIteration as stop:
             result: Result = stop.value
             return result
+        finally:
+            flow.close()  # Ctrl-C, or an error in the driving: what the flow holds is given back now, not at some time.
 
     # Puts
 
@@ -311,11 +315,13 @@ class Client:
         `handler(message, transaction)` gets a message and an open transaction of the client's database. One that
         raises rolls back, and so does the end of the process; the message comes again, and the exception is raised
         from here. The attempt is counted before the handler runs: after `handler_attempts` of them the message moves
-        to the dead letters with its error, and it goes on.
+        to the dead letters with its error, and it goes on. One that Ctrl-C or `sys.exit` ends does not count.
 
         Args:
             topic: one that is subscribed to.
-            handler: called for one message after another, on this thread.
+            handler: called for one message after another, on this thread. An `async def` function is refused before
+                anything is taken; a function that returns an awaitable is rolled back when it does, and no attempt
+                counts. `AsyncClient.process` takes both.
             timeout: for the first message, in seconds; None: the client's.
             max: messages to take at most; never more than are here.
 
@@ -325,7 +331,7 @@ class Client:
         Raises:
             As `get`, and what the handler raises.
         """
-        return self._run(self._calls.process(topic, handler, timeout, max))
+        return self._run(self._processing.process(topic, handler, timeout, max))
 
     def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
         """Messages that a handler failed on too often, and ranges that were lost; of one topic or of all."""

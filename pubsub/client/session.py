@@ -411,8 +411,15 @@ class Session:
         return draft.rows
 
     @contextmanager
-    def transacting(self, changes: Callable[[], Sequence[Change]], *, fsync: bool) -> Iterator[Transaction]:
+    def transacting(
+        self, changes: Callable[[], Sequence[Change]], *, fsync: bool, transaction: Transaction | None = None
+    ) -> Iterator[Transaction]:
         """One commit around the block: what it executes, its puts, and `changes()` asked at its end. The lock is held.
+
+        Args:
+            changes: what else the commit holds.
+            fsync: it must survive a power cut.
+            transaction: what the block uses; None: it is made here.
 
         Raises:
             StorageError: it could not be committed; nothing of it happened.
@@ -421,8 +428,8 @@ class Session:
             raise self.core.copied
         self.check_disk()
         self.core.numbers.ensure(TRANSACTION_RECORDS_MAX)
-        draft = Draft(self.core.outbox)
-        transaction = Transaction(self.store.db, draft)
+        transaction = transaction or Transaction(self.store.db, Draft(self.core.outbox))
+        draft = transaction.draft
         try:
             with self.store.transaction(fsync=fsync):
                 self.owner = threading.get_ident()

@@ -134,6 +134,7 @@ class Subscription:
         settle_until: the intent is asked for until then, whoever waits.
         heard: when the service last answered a GET; trouble: why it did not.
         drained: when the last GET was sent that found nothing, with nothing here either.
+        busy: the task whose handler has the next message in hand and may be awaiting; nobody else takes meanwhile.
     """
 
     def __init__(self, client: str, topic: str, tries: Tries, load: Callable[[str], dict[str, int]]) -> None:
@@ -159,6 +160,7 @@ class Subscription:
         self.deadline: float | None = None
         self.generation = 0
         self.chunk: Chunk | None = None
+        self.busy: object = None
         self._items: deque[Piece | Loss] = deque()
         self.records = self.size = 0
         self._taken: dict[str, int] | None = None

@@ -140,3 +140,105 @@ def test_a_put_nobody_answers_is_in_doubt_and_discarded(cluster: Embedded, topic
         assert client.discard(topic) == 1
 
     run(cluster, work, proxies=["tcp://127.0.0.1:1"])
+
+
+@pytest.mark.parametrize("kind", ["get", "get_many", "messages", "process"])
+def test_a_cancelled_loop_ends_and_every_message_is_taken_once(cluster: Embedded, topic: str, kind: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(topic)
+        taken: list[bytes] = []
+
+        async def handler(message: Message, transaction: Transaction) -> None:
+            taken.append(message.body)
+
+        async def take() -> None:
+            while True:
+                if kind == "get":
+                    message = await client.get(topic, timeout=10.0)
+                    taken.extend([message.body] if message else [])
+                elif kind == "get_many":
+                    taken.extend((await client.get_many(topic, timeout=10.0)).bodies())
+                elif kind == "process":
+                    await client.process(topic, handler, timeout=10.0)
+                else:
+                    async for message in client.messages(topic, timeout=10.0):
+                        taken.append(message.body)
+
+        for number in range(150):
+            task = asyncio.create_task(take())
+            await asyncio.sleep(0)
+            await client.put(topic, b"%d" % number)
+            # Cancelled in all the turns of the loop around that in which the message comes.
+            for _ in range(number % 7):
+                await asyncio.sleep(0)
+            while number % 3 == 0 and len(taken) <= number:
+                await asyncio.sleep(0)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=10.0)
+            assert done, "the cancellation was swallowed"
+            assert task.cancelled()
+            while len(taken) <= number:
+                taken.extend((await client.get_many(topic, timeout=10.0)).bodies())
+        assert taken == [b"%d" % number for number in range(150)]
+
+    run(cluster, work)
+
+
+def test_a_put_that_is_cancelled_ends_and_is_kept(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(topic)
+
+        async def put() -> None:
+            while True:
+                await client.put(topic, b"x")
+
+        for number in range(100):
+            task = asyncio.create_task(put())
+            for _ in range(number % 9):
+                await asyncio.sleep(0)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=10.0)
+            assert done, "the cancellation was swallowed"
+        await client.flush()
+        assert client.unfinished(topic) == 0
+
+    run(cluster, work)
+
+
+def test_a_loop_that_always_finds_something_can_be_cancelled(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(topic)
+        await client.put_many(topic, [b"x"] * 60_000)
+        taken = 0
+
+        async def take() -> None:
+            nonlocal taken
+            while True:
+                assert await client.get(topic, timeout=10.0)
+                taken += 1
+
+        task = asyncio.create_task(take())
+        while not taken:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert taken < 10_000
+
+    run(cluster, work)
+
+
+def test_a_cancelled_close_is_finished_all_the_same(cluster: Embedded, topic: str) -> None:
+    async def main() -> None:
+        for turns in range(5):
+            client = cluster.async_client("closes")
+            await client.put(topic, b"x")
+            closing = asyncio.create_task(client.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+            if not client._session.closed:
+                await client.close()
+
+    asyncio.run(main())

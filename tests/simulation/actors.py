@@ -407,7 +407,7 @@ class Application:
                 self.world.note(f"{self.name} processed {taken} of {topic}: {type(error).__name__}")
             self._received(topic, reading, taken, error)
 
-        self.node.call(self.node.calls.process(topic, handle, timeout, most), then)
+        self.node.call(self.node.processing.process(topic, handle, timeout, most), then)
 
     def _relay(self, topic: str, body: str, transaction: Any) -> None:
         relayed = f"r:{self.name}:{self.life}:{topic}:{body}"

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from pubsub.client.calls import Calls
+from pubsub.client.processing import Processing
 from pubsub.client.session import Session
 from pubsub.client.waiting import Flow, Wait
 from pubsub.config.settings import ClientSettings
@@ -130,6 +131,7 @@ class ClientNode(Process):
             handler_attempts=4,
         )
         self.calls: Calls
+        self.processing: Processing
         self._calls: list[Call] = []
         self.on_start: Callable[[], None] = lambda: None
         self.on_end: Callable[[Call | None], None] = lambda call: None
@@ -142,6 +144,7 @@ class ClientNode(Process):
         self._messenger = SimulatedMessenger(self)
         self.session = self.make_session()
         self.calls = Calls(self.session)
+        self.processing = Processing(self.calls)
         self.session.store.db.execute("create table if not exists seen (n integer primary key, topic, body, id, stamp)")
         self.session.store.db.execute("create table if not exists sent (n integer primary key, token)")
         self.on_start()

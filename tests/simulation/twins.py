@@ -47,7 +47,7 @@ class Twin:
             if error is None:
                 self.node.later(0.05, partial(self._take, topic))
 
-        self.node.call(self.node.calls.process(topic, handle, 0.5, 3), then)
+        self.node.call(self.node.processing.process(topic, handle, 0.5, 3), then)
 
     def judge(self) -> None:
         """What the earlier opening got that was put after this one was served."""

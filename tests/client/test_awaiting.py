@@ -1,0 +1,330 @@
+"""Handlers of the client for asyncio: awaited or plain, each message's effect once, and nobody kept out meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+
+from pubsub import embedded
+from pubsub.client import AsyncClient, Message, Transaction
+from pubsub.config.settings import ClientSettings
+from pubsub.embedded import Embedded
+from pubsub.errors import CallerError, NotSubscribed
+
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    with embedded(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(_names)}"
+
+
+def run(
+    cluster: Embedded, topic: str, work: Callable[[AsyncClient], Coroutine[Any, Any, None]], *bodies: bytes
+) -> None:
+    """Run `work` with a client that is subscribed, finds those messages, and has a table `seen`."""
+
+    async def main() -> None:
+        async with cluster.async_client(
+            f"client{next(_names)}", settings=ClientSettings(handler_attempts=3, timeout_seconds=20.0)
+        ) as client:
+            await client.subscribe(topic)
+            await client.put_many(topic, bodies)
+            with client.transaction() as transaction:
+                transaction.execute("create table seen (body)")
+            await work(client)
+
+    asyncio.run(main())
+
+
+def seen(client: AsyncClient) -> list[bytes]:
+    with client.transaction() as transaction:
+        return [body for (body,) in transaction.execute("select body from seen order by rowid")]
+
+
+async def write(message: Message, transaction: Transaction) -> None:
+    await asyncio.sleep(0.001)
+    transaction.execute("insert into seen values (?)", (message.body,))
+
+
+def call(handler: Any, message: Message, transaction: Transaction) -> Any:
+    return handler(message, transaction)
+
+
+class Callables:
+    async def __call__(self, message: Message, transaction: Transaction) -> None:
+        await write(message, transaction)
+
+
+async def after(more: int, message: Message, transaction: Transaction) -> None:
+    await write(message, transaction)
+
+
+def returns_one(message: Message, transaction: Transaction) -> Coroutine[Any, Any, None]:
+    return write(message, transaction)
+
+
+def plain(message: Message, transaction: Transaction) -> None:
+    transaction.execute("insert into seen values (?)", (message.body,))
+
+
+@pytest.mark.parametrize("handler", [write, Callables(), partial(after, 1), returns_one, plain], ids=repr)
+def test_every_kind_of_handler_runs_and_takes_each_message_once(cluster: Embedded, topic: str, handler: Any) -> None:
+    async def work(client: AsyncClient) -> None:
+        assert await client.process(topic, handler, timeout=10.0, max=2) == 2
+        assert await client.process(topic, handler, timeout=10.0) == 1
+        assert await client.process(topic, handler, timeout=0.05) == 0
+        assert seen(client) == [b"a", b"b", b"c"]
+
+    run(cluster, topic, work, b"a", b"b", b"c")
+
+
+def test_effect_puts_and_position_are_one_commit(cluster: Embedded, topic: str) -> None:
+    out = f"{topic}.out"
+
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(out)
+        fails = [b"b"]
+
+        async def forward(message: Message, transaction: Transaction) -> None:
+            await asyncio.sleep(0)
+            transaction.execute("insert into seen values (?)", (message.body,))
+            await client.put(out, message.body, transaction=transaction)
+            if message.body in fails:
+                raise ValueError("no")
+
+        with pytest.raises(ValueError, match="no"):
+            await client.process(topic, forward, timeout=10.0)
+        assert seen(client) == [b"a"]
+        fails.clear()
+        assert await client.process(topic, forward, timeout=10.0) == 2
+        assert seen(client) == [b"a", b"b", b"c"]
+        await client.flush()
+        found = [message.body async for message in client.messages(out, timeout=0.5)]
+        assert found == [b"a", b"b", b"c"]
+
+    run(cluster, topic, work, b"a", b"b", b"c")
+
+
+def test_what_a_handler_awaits_keeps_nobody_out(cluster: Embedded, topic: str) -> None:
+    other = f"{topic}.other"
+
+    async def work(client: AsyncClient) -> None:
+        entered, leave = asyncio.Event(), asyncio.Event()
+
+        async def waits(message: Message, transaction: Transaction) -> None:
+            entered.set()
+            await leave.wait()
+            await write(message, transaction)
+
+        processing = asyncio.create_task(client.process(topic, waits, timeout=10.0, max=1))
+        await entered.wait()
+        await client.subscribe(other)
+        await client.put(other, b"x")
+        message = await client.get(other, timeout=10.0)
+        assert message is not None
+        with client.transaction() as transaction:
+            transaction.execute("insert into seen values (?)", (message.body,))
+        # What is in hand is nobody else's, and neither is what comes behind it.
+        assert await client.get(topic, timeout=0.05) is None
+        getting = asyncio.create_task(client.get(topic, timeout=10.0))
+        await asyncio.sleep(0)
+        assert not processing.done()
+        leave.set()
+        assert await processing == 1
+        following = await getting
+        assert following is not None
+        assert (following.body, seen(client)) == (b"b", [b"x", b"a"])
+
+    run(cluster, topic, work, b"a", b"b")
+
+
+def test_many_tasks_process_one_topic_and_each_message_is_handled_once(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        async def worker() -> int:
+            done = 0
+            while took := await client.process(topic, write, timeout=0.5, max=3):
+                done += took
+            return done
+
+        assert sum(await asyncio.gather(*[worker() for _ in range(5)])) == 50
+        assert seen(client) == [b"%d" % number for number in range(50)]
+
+    run(cluster, topic, work, *[b"%d" % number for number in range(50)])
+
+
+def test_a_handler_that_waits_with_its_transaction_open_is_rolled_back_and_told(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        async def too_late(message: Message, transaction: Transaction) -> None:
+            plain(message, transaction)
+            await asyncio.sleep(0.01)
+
+        async def hides_it(message: Message, transaction: Transaction) -> None:
+            plain(message, transaction)
+            try:
+                await asyncio.sleep(0.01)
+            except CallerError:
+                await asyncio.sleep(0)
+
+        async def renames_it(message: Message, transaction: Transaction) -> None:
+            plain(message, transaction)
+            try:
+                await asyncio.sleep(0.01)
+            except CallerError:
+                raise ValueError from None
+
+        for handler in (too_late, hides_it, renames_it, too_late):  # No attempt counts: no dead letter after three.
+            with pytest.raises(CallerError, match="await first"):
+                await client.process(topic, handler, timeout=10.0)
+        assert seen(client) == []
+        assert client.dead_letters() == []
+        assert await client.process(topic, write, timeout=10.0) == 1
+
+    run(cluster, topic, work, b"a")
+
+
+def test_a_cancelled_handler_is_rolled_back_and_the_attempt_does_not_count(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        for _ in range(5):
+            entered = asyncio.Event()
+
+            async def waits(message: Message, transaction: Transaction, entered: asyncio.Event = entered) -> None:
+                entered.set()
+                await asyncio.Event().wait()
+
+            processing = asyncio.create_task(client.process(topic, waits, timeout=10.0))
+            await entered.wait()
+            processing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await processing
+            assert processing.cancelled()
+        assert client.dead_letters() == []
+        assert await client.process(topic, write, timeout=10.0) == 2
+        assert seen(client) == [b"a", b"b"]
+
+    run(cluster, topic, work, b"a", b"b")
+
+
+def test_a_handler_that_fails_too_often_sends_its_message_to_the_dead_letters(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        async def fails(message: Message, transaction: Transaction) -> None:
+            await write(message, transaction)
+            if message.body == b"poison":
+                raise ValueError("cannot")
+
+        for _ in range(2):
+            with pytest.raises(ValueError, match="cannot"):
+                await client.process(topic, fails, timeout=10.0)
+        assert await client.process(topic, fails, timeout=10.0) == 2
+        assert [letter.body for letter in client.dead_letters()] == [b"poison"]
+        assert seen(client) == [b"after"]
+
+    run(cluster, topic, work, b"poison", b"after")
+
+
+def test_nothing_happens_where_the_topic_is_unsubscribed_or_the_client_closed_meanwhile(
+    cluster: Embedded, topic: str
+) -> None:
+    async def work(client: AsyncClient) -> None:
+        async def unsubscribes(message: Message, transaction: Transaction) -> None:
+            await client.unsubscribe(topic)
+            await write(message, transaction)
+
+        with pytest.raises(CallerError, match="changed while"):
+            await client.process(topic, unsubscribes, timeout=10.0)
+        assert seen(client) == []
+        with pytest.raises(NotSubscribed):
+            await client.get(topic)
+        await client.subscribe(topic)
+        await client.put(topic, b"b")
+
+        async def closes(message: Message, transaction: Transaction) -> None:
+            await client.close()
+            await write(message, transaction)
+
+        with pytest.raises(CallerError, match="closed"):
+            await client.process(topic, closes, timeout=10.0)
+        async with cluster.async_client(client.name) as again:
+            assert await again.process(topic, write, timeout=10.0) == 1
+            assert seen(again) == [b"b"]
+
+    run(cluster, topic, work, b"a")
+
+
+def test_a_handler_that_takes_from_its_own_topic_is_told_at_once(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        async def takes(message: Message, transaction: Transaction) -> None:
+            await client.get(topic)
+
+        with pytest.raises(CallerError, match="in hand"):
+            await client.process(topic, takes, timeout=10.0)
+        assert await client.process(topic, write, timeout=10.0) == 2
+
+    run(cluster, topic, work, b"a", b"b")
+
+
+def test_a_transaction_is_of_no_use_on_other_threads_and_afterwards(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        kept: list[Transaction] = []
+
+        async def elsewhere(message: Message, transaction: Transaction) -> None:
+            kept.append(transaction)
+            await asyncio.to_thread(plain, message, transaction)
+
+        with pytest.raises(CallerError, match="event loop's thread"):
+            await client.process(topic, elsewhere, timeout=10.0)
+        with pytest.raises(CallerError, match="over"):
+            kept[0].execute("select 1")
+        assert await client.process(topic, write, timeout=10.0) == 1
+
+    run(cluster, topic, work, b"a")
+
+
+def test_puts_of_one_handler_go_out_while_the_next_one_awaits(cluster: Embedded, topic: str) -> None:
+    out = f"{topic}.out"
+
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe(out)
+
+        async def forward(message: Message, transaction: Transaction) -> None:
+            if message.body == b"b":
+                first = await client.get(out, timeout=10.0)
+                assert first is not None
+            await client.put(out, message.body, transaction=transaction)
+
+        assert await client.process(topic, forward, timeout=10.0) == 2
+
+    run(cluster, topic, work, b"a", b"b")
+
+
+@pytest.mark.parametrize("kind", ["generator", "async generator", "nothing"])
+def test_what_a_call_would_not_run_is_refused_before_anything_is_taken(
+    cluster: Embedded, topic: str, kind: str
+) -> None:
+    def generator(message: Any, transaction: Any) -> Any:
+        yield
+
+    async def async_generator(message: Any, transaction: Any) -> Any:
+        yield
+
+    async def work(client: AsyncClient) -> None:
+        handler: Any = {"generator": generator, "async generator": async_generator, "nothing": None}[kind]
+        with pytest.raises(CallerError, match="handler is"):
+            await client.process(topic, handler, timeout=10.0)
+        if handler is not None:
+            with pytest.raises(CallerError, match="rolled back"):
+                await client.process(topic, partial(call, handler), timeout=10.0)
+        assert await client.process(topic, write, timeout=10.0) == 1
+
+    run(cluster, topic, work, b"a")

@@ -1,0 +1,174 @@
+"""What `Client.process` takes as a handler, and what it refuses before or after calling it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub import embedded
+from pubsub.client import Client, Message, Transaction
+from pubsub.config.settings import ClientSettings
+from pubsub.embedded import Embedded
+from pubsub.errors import CallerError
+
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    with embedded(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(_names)}"
+
+
+@pytest.fixture
+def client(cluster: Embedded, topic: str) -> Iterator[Client]:
+    with cluster.client(f"client{next(_names)}", settings=ClientSettings(handler_attempts=2)) as opened:
+        opened.subscribe(topic)
+        opened.put_many(topic, [b"one", b"two"])
+        yield opened
+
+
+async def coroutine_function(message: Any, transaction: Any) -> None:
+    raise AssertionError("it must not run")
+
+
+async def with_more(more: int, message: Any, transaction: Any) -> None:
+    raise AssertionError("it must not run")
+
+
+def generator_function(message: Any, transaction: Any) -> Any:
+    yield
+
+
+async def async_generator_function(message: Any, transaction: Any) -> Any:
+    yield
+
+
+class Callables:
+    async def __call__(self, message: Any, transaction: Any) -> None:
+        raise AssertionError("it must not run")
+
+    async def method(self, message: Any, transaction: Any) -> None:
+        raise AssertionError("it must not run")
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        coroutine_function,
+        partial(with_more, 1),
+        partial(partial(with_more), 1),
+        Callables(),
+        Callables().method,
+        generator_function,
+        async_generator_function,
+        None,
+        "handler",
+    ],
+    ids=repr,
+)
+def test_what_a_call_would_not_run_is_refused_before_anything_is_taken(
+    client: Client, topic: str, handler: Any
+) -> None:
+    before = client.subscriptions()[topic]["position"]
+    with pytest.raises(CallerError, match="handler is"):
+        client.process(topic, handler, timeout=5.0)
+    assert client._session.core.subscriptions[topic].attempts == 0
+    assert client.subscriptions()[topic]["position"] == before
+    assert client.get_many(topic, timeout=5.0).bodies() == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [coroutine_function, generator_function, async_generator_function],
+)
+@pytest.mark.filterwarnings("error")
+def test_what_is_seen_only_after_the_call_is_rolled_back_and_counts_as_no_attempt(
+    client: Client, topic: str, handler: Any
+) -> None:
+    with client.transaction() as transaction:
+        transaction.execute("create table seen (body)")
+
+    def writes(message: Message, transaction: Transaction) -> Any:
+        transaction.execute("insert into seen values (?)", (message.body,))
+        client.put("elsewhere", b"x", transaction=transaction)
+        return handler(message, transaction)
+
+    for _ in range(5):  # More often than a handler may fail before its message goes to the dead letters.
+        with pytest.raises(CallerError, match="rolled back"):
+            client.process(topic, writes, timeout=5.0)
+    assert client.dead_letters() == []
+    assert client.unfinished("elsewhere") == 0
+    with client.transaction() as transaction:
+        assert transaction.execute("select count(*) from seen").get == 0
+    assert client.get_many(topic, timeout=5.0).bodies() == [b"one", b"two"]
+
+
+def test_an_interrupt_in_a_handler_counts_as_no_attempt(client: Client, topic: str) -> None:
+    def interrupted(message: Message, transaction: Transaction) -> None:
+        raise KeyboardInterrupt
+
+    for _ in range(5):
+        with pytest.raises(KeyboardInterrupt):
+            client.process(topic, interrupted, timeout=5.0)
+    assert client.dead_letters() == []
+    assert client.get_many(topic, timeout=5.0).bodies() == [b"one", b"two"]
+
+
+def test_an_interrupt_leaves_no_call_waiting(client: Client, topic: str) -> None:
+    client.get_many(topic, timeout=5.0)
+    session = client._session
+    drive = session.wait
+
+    def interrupted(done: Callable[[], bool], deadline: float) -> bool:
+        raise KeyboardInterrupt
+
+    session.wait = interrupted  # type: ignore[method-assign]
+    try:
+        for call in (client.get, client.get_many, lambda topic: next(client.messages(topic))):
+            with pytest.raises(KeyboardInterrupt) as caught:
+                call(topic)
+            assert session.core.subscriptions[topic].waiting == 0, caught.traceback
+    finally:
+        session.wait = drive  # type: ignore[method-assign]
+
+
+def test_the_type_checker_refuses_an_async_handler(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent(
+            """
+            from pubsub import AsyncClient, AsyncHandler, Client, Handler, Message, Transaction
+
+            async def later(message: Message, transaction: Transaction) -> None: ...
+            def now(message: Message, transaction: Transaction) -> None: ...
+
+            async def main(client: Client, aio: AsyncClient) -> None:
+                client.process("t", now)
+                await aio.process("t", now)
+                await aio.process("t", later)
+                one: Handler = now
+                other: AsyncHandler = later
+                client.process("t", later)
+            """
+        )
+    )
+    root = Path(__file__).parents[2]
+    words = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", tmp_path, "program.py"]
+    told = subprocess.run(
+        words, cwd=tmp_path, env=os.environ | {"MYPYPATH": str(root)}, capture_output=True, text=True, check=False
+    ).stdout
+    assert [line.split(":")[1] for line in told.splitlines() if ": error:" in line] == ["13"], told
