@@ -2,6 +2,7 @@
 
 import contextlib
 import tracemalloc
+from dataclasses import fields
 from typing import get_args
 
 import pytest
@@ -48,11 +49,10 @@ stage_maps = st.dictionaries(ids, numbers, max_size=8)
 sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
 subscription = {"sender": ids, "topic": topics, "number": numbers, "opening": numbers, **history}
 
-STRATEGIES: dict[type, st.SearchStrategy] = {
-    Subscribe: st.builds(Subscribe, **subscription, name=names, start=st.sampled_from(["earliest", "latest"])),
-    Unsubscribe: st.builds(Unsubscribe, **subscription, name=names),
-    Get: st.builds(
-        Get,
+FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
+    Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"])),
+    Unsubscribe: dict(**subscription, name=names),
+    Get: dict(
         **subscription,
         last=positions,
         after=positions,
@@ -61,8 +61,7 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         wait_ms=numbers,
         name=names,
     ),
-    Read: st.builds(
-        Read,
+    Read: dict(
         sender=ids,
         topic=topics,
         after=positions,
@@ -72,10 +71,9 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         bytes_max=numbers,
         **history,
     ),
-    Stage: st.builds(Stage, **sink, attempt=ids, first=numbers, count=numbers, checksum=numbers, body=bodies),
-    Publish: st.builds(Publish, **sink, stages=stage_maps),
-    Put: st.builds(
-        Put,
+    Stage: dict(**sink, attempt=ids, first=numbers, count=numbers, checksum=numbers, body=bodies),
+    Publish: dict(**sink, stages=stage_maps),
+    Put: dict(
         sender=ids,
         topic=topics,
         counter=numbers,
@@ -85,77 +83,79 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         checksum=numbers,
         whole=flags,
         body=bodies,
+        cumulative=flags,
         **history,
     ),
-    Periodic: st.builds(
-        Periodic,
-        sender=ids,
-        store=hexes,
-        incarnation=numbers,
-        change=numbers,
-        address=words,
-        proxies=words,
-        stamp=numbers,
-        partial=flags,
-        topics=topic_maps,
-        previous=numbers,
-        draining=flags,
-    ),
-    Heartbeat: st.builds(Heartbeat, sender=ids, stamp=numbers, leaving=flags),
-    Whole: st.builds(Whole, sender=ids, topics=topic_maps),
-    Merge: st.builds(Merge, sender=ids, topic=topics, address=words.filter(bool), log=st.just("") | hexes),
-    Transfer: st.builds(
-        Transfer,
-        sender=ids,
-        topic=topics,
-        step=words,
-        transfer=st.just("") | hexes,
-        chunk=numbers,
-        log=st.just("") | hexes,
-        body=bodies,
-    ),
-    Report: st.builds(Report, sender=ids, target=ids | st.just("-"), topic=st.just("") | topics),
-    Operate: st.builds(
-        Operate,
-        sender=ids,
-        target=ids | st.just("-"),
-        action=st.from_regex(r"[a-z]{1,20}", fullmatch=True),
-        topic=st.just("") | topics,
-        server=names,
-        address=words,
-        subscriber=words,
-        log=st.just("") | hexes,
-        store=st.just("") | hexes,
-        stop=flags,
-    ),
-    Status: st.builds(
-        Status,
-        sender=ids,
-        outcome=st.sampled_from(Outcome),
-        message=positions,
-        reason=words,
-        last=st.just(-1) | numbers,
-        position=positions,
-        first=positions,
-        number=numbers,
-        opening=numbers,
-        log=st.just("") | hexes,
-        records=numbers,
-        checksum=numbers,
-        change=numbers,
-        stamp=numbers,
-        server=st.just("") | ids,
-        rows=numbers,
-        body=bodies,
-    ),
+    Periodic: {
+        "sender": ids,
+        "store": hexes,
+        "incarnation": numbers,
+        "change": numbers,
+        "address": words,
+        "proxies": words,
+        "stamp": numbers,
+        "partial": flags,
+        "topics": topic_maps,
+        "previous": numbers,
+        "draining": flags,
+    },
+    Heartbeat: {"sender": ids, "stamp": numbers, "leaving": flags},
+    Whole: {"sender": ids, "topics": topic_maps},
+    Merge: {"sender": ids, "topic": topics, "address": words.filter(bool), "log": st.just("") | hexes},
+    Transfer: {
+        "sender": ids,
+        "topic": topics,
+        "step": words,
+        "transfer": st.just("") | hexes,
+        "chunk": numbers,
+        "log": st.just("") | hexes,
+        "body": bodies,
+        "store": st.just("") | hexes,
+        "change": numbers,
+    },
+    Report: {"sender": ids, "target": ids | st.just("-"), "topic": st.just("") | topics},
+    Operate: {
+        "sender": ids,
+        "target": ids | st.just("-"),
+        "action": st.from_regex(r"[a-z]{1,20}", fullmatch=True),
+        "topic": st.just("") | topics,
+        "server": names,
+        "address": words,
+        "subscriber": words,
+        "log": st.just("") | hexes,
+        "store": st.just("") | hexes,
+        "stop": flags,
+    },
+    Status: {
+        "sender": ids,
+        "outcome": st.sampled_from(Outcome),
+        "message": positions,
+        "reason": words,
+        "last": st.just(-1) | numbers,
+        "position": positions,
+        "first": positions,
+        "number": numbers,
+        "opening": numbers,
+        "log": st.just("") | hexes,
+        "records": numbers,
+        "checksum": numbers,
+        "change": numbers,
+        "stamp": numbers,
+        "server": st.just("") | ids,
+        "rows": numbers,
+        "body": bodies,
+    },
 }
+STRATEGIES = {kind: st.builds(kind, **strategies) for kind, strategies in FIELDS.items()}
 messages = st.one_of(*STRATEGIES.values())
 
 HEAD = b"PUT billing orders 7 publisher=0123456789abcdef count=1 previous=0 crc=1 !v=1\r\n\r\n"
 
 
 def test_every_message_and_every_field_of_it_is_tried_here():
-    assert set(STRATEGIES) == set(get_args(Message))
+    assert set(FIELDS) == set(get_args(Message))
+    for kind, strategies in FIELDS.items():
+        assert {field.name for field in fields(kind)} == strategies.keys(), kind
 
 
 @given(messages)

@@ -1,0 +1,69 @@
+"""No field of what a client keeps can be forgotten: each leaves its mark in the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from pubsub.client import changes as c
+from pubsub.client.store import Store
+from tests.fields import variants
+
+A, B = "a" * 16, "b" * 16
+
+BASE: list[c.Change] = [
+    *(c.RowAdded(topic, counter, 3, 1, 0, 7, b"body") for counter, topic in ((4, "t"), (5, "u"), (6, "t"))),
+    c.ChainMoved("t", 3, 0, A),
+    *(change for topic in ("t", "u") for change in (c.Intended(topic, True), c.Confirmed(topic, 2, (A, 1), A))),
+    *(c.Buried(topic, f"{A}.1", f"{A}.2", A, 1, 5, None, "lost", 0, 6.0) for topic in ("t", "u", "t")),
+]
+
+CHANGES: list[c.Change] = [
+    c.RowAdded("t", 9, 6, 2, 1, 8, b"other body"),
+    c.RowsRemoved([4]),
+    c.RowUnchained(4),
+    c.ChainMoved("t", 6, 1, B),
+    c.Intended("t", False),
+    c.Confirmed("t", 3, (B, 4), B),
+    c.Taken("t", (B, 5), {A: 6}),
+    c.Tried("t", (B, 6), 2),
+    c.Buried("t", f"{B}.1", f"{B}.2", B, 2, 6, b"body", "failed", 3, 7.0),
+    c.Told("t", 1),
+    c.Renewed(B),
+]
+
+ALIKE = {
+    ("RowsRemoved", "counters"): c.RowsRemoved([5]),
+    ("RowUnchained", "counter"): c.RowUnchained(5),
+    ("Confirmed", "topic"): c.Confirmed("u", 3, (B, 4), B),
+    ("Taken", "topic"): c.Taken("u", (B, 5), {A: 6}),
+    ("Tried", "topic"): c.Tried("u", (B, 6), 2),
+    ("Told", "topic"): c.Told("u", 1),
+}
+"""Another value that is there to be changed, where most would change nothing."""
+
+
+def dump(path: Path, changes: list[c.Change]) -> list[Any]:
+    """Every row of a store after these changes, but for what is random of a new one."""
+    store = Store(path / "billing.db")
+    store.commit([*changes])
+    tables = [name for (name,) in store.db.execute("select name from sqlite_schema where type = 'table' order by name")]
+    rows = [(table, *row) for table in tables for row in store.db.execute(f"select * from {table}")]
+    store.close()
+    fresh = ("pubsub_state", "store")
+    return [row for row in rows if row[:2] != fresh or any(isinstance(change, c.Renewed) for change in changes)]
+
+
+def test_every_change_is_tried_here() -> None:
+    assert {type(change) for change in CHANGES} == set(get_args(c.Change))
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
+def test_every_field_of_a_change_leaves_its_mark(change: c.Change, tmp_path: Path) -> None:
+    seen = [dump(tmp_path / "none", BASE), dump(tmp_path / "as it is", [*BASE, change])]
+    assert seen[0] != seen[1]
+    for name, variant in variants(change):
+        different = ALIKE.get((type(change).__name__, name), variant)
+        assert dump(tmp_path / name, [*BASE, different]) != seen[1], f"{name} is not stored"

@@ -1,0 +1,279 @@
+"""No field of what a server keeps can be forgotten: a change's leaves its mark in the store, a topic's is found again
+there, travels when the topic moves, and comes back from an export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from pubsub.limits import OFFSET_MAX
+from pubsub.server import changes as c
+from pubsub.server.export import export_tree, import_tree
+from pubsub.server.join import absorb
+from pubsub.server.legs import Leg
+from pubsub.server.stages import Piece, Stage
+from pubsub.server.store import Store
+from pubsub.server.topic import Entry, Log, Topic
+from pubsub.server.transfer import Moving, Staged, chunks, read
+from pubsub.server.transfer import Piece as Arrived
+from tests.fields import other, unshown, variants
+
+A, B, C, D = "a" * 16, "b" * 16, "c" * 16, "d" * 16
+PUBLISHERS = ["", f"alice/{A}", f"carol/{B}"]
+BODY = b"x" * 8
+
+BASE: list[c.Change] = [
+    c.PublisherSeen(1, PUBLISHERS[1]),
+    c.LogOpened(1, A, 1),
+    c.LogOpened(2, B, 1),
+    c.LogOpened(3, C, 0, "incoming"),
+    c.TopicChanged(1, "t", 1, (Leg(A, 1),), ""),
+    c.TopicChanged(2, "u", 4, (), ""),
+    c.LogOpened(4, "4" * 16, 2),
+    *(
+        c.BatchAppended(log, offset, 1, 1, offset, 9, 5, offset * 8, BODY)
+        for log in (1, 2, 3)
+        for offset in range(1, 6)
+    ),
+    c.LastMoved(1, 1, 9),
+    c.EntryChanged(1, "bob", 5, 6, True, 7, (A, 2), (Leg(A, 3),)),
+    c.SkipStored(2, {1: 4}),
+    c.SkipStored(3, {1: 4}),
+    c.RivalTold(1, C, "s2"),
+    c.RivalTold(1, D, "s2"),
+    c.RivalTold(2, C, "s2"),
+    *(c.StageOpened(stage, 0 if stage == 4 else 1, 1, stage, "try", 7) for stage in (1, 2, 4, 5)),
+    *(c.PieceStaged(stage, stage * 10 + piece, piece, 1, 5, 7, BODY) for stage in (1, 2, 4, 5) for piece in (1, 2, 3)),
+    c.StageDropped(5),
+]
+
+LEG = Leg(A, 2, 4, 3, 8)
+CHANGES: list[c.Change] = [
+    c.BatchAppended(1, 10, 2, 1, 20, 10, 6, 80, BODY),
+    c.PublisherSeen(2, PUBLISHERS[2]),
+    c.LastMoved(1, 1, 10),
+    c.LogOpened(9, D, 1, "absorbed"),
+    c.LogJoined(3, 1, 2, 7, 50),
+    c.LogTrimmed(1, 3, 7, 50),
+    c.BodiesDropped(1, 2, 4),
+    c.LogUsedUp(1),
+    c.BatchesDiscarded(3, 3, True),
+    c.TopicGiven(1, "s2"),
+    c.SkipStored(7, {1: 3}),
+    c.SkipDropped(2),
+    c.TopicChanged(1, "v", 2, (LEG,), "tcp://x"),
+    c.EntryChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
+    c.BatchQuarantined(1, 2),
+    c.LogEnded(1, True),
+    c.LogReplaced(1, A),
+    c.TopicSetAside(1, "why", 77),
+    c.RivalTold(1, A, "s3"),
+    c.RivalGone(1, C),
+    c.NoteKept("note", "value"),
+    c.StageOpened(9, 1, 1, 3, "again", 8),
+    c.PieceStaged(1, 15, 5, 2, 6, 8, BODY),
+    c.StageJoined(4, 1),
+    c.BatchPublished(1, 10, 2, 1, 20, 10, 6, 80, 11),
+    c.StagePublished(1),
+    c.StageDropped(1),
+    c.StagedDeleted(4, 2, False),
+    c.ChangeCounted(3, 44),
+]
+
+NOT_STORED = {("BatchAppended", "sound")}
+"""What a reader remembers until the process ends, and finds out for itself afterwards."""
+
+ALIKE = {
+    ("RivalGone", "log"): c.RivalGone(1, D),
+    ("LogReplaced", "log"): c.LogReplaced(1, B),
+}
+"""Another value that is there to be changed, where most would change nothing."""
+
+
+def dump(path: Path, changes: list[c.Change]) -> list[Any]:
+    """Every row of a store after these changes."""
+    store = Store(path)
+    with store.guarded():
+        store.apply(changes)
+    tables = [name for (name,) in store.db.execute("select name from sqlite_schema where type = 'table' order by name")]
+    rows = [(table, *row) for table in tables for row in store.db.execute(f"select * from {table}")]
+    store.close()
+    return [row for row in rows if row[:2] != ("meta", "store")]
+
+
+def test_every_change_is_tried_here() -> None:
+    assert {type(change) for change in CHANGES} == set(get_args(c.Change))
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
+def test_every_field_of_a_change_leaves_its_mark(change: c.Change, tmp_path: Path) -> None:
+    seen = [dump(tmp_path / "none", BASE), dump(tmp_path / "as it is", [*BASE, change])]
+    assert seen[0] != seen[1]
+    for name, variant in variants(change):
+        if (type(change).__name__, name) in NOT_STORED:
+            continue
+        different = ALIKE.get((type(change).__name__, name), variant)
+        assert dump(tmp_path / name, [*BASE, different]) != seen[1], f"{name} is not stored"
+
+
+# A topic
+
+MEMORY = {"Topic.waiting_bytes", "Topic.measured_total"}
+"""Counted anew by each process."""
+
+FULL: list[c.Change] = [
+    *(c.PublisherSeen(number, name) for number, name in enumerate(PUBLISHERS) if name),
+    c.LogOpened(1, A, 1),
+    c.LogOpened(2, B, 1),
+    c.LogOpened(3, C, 1, "absorbed"),
+    c.LogOpened(4, D, 1, "absorbed"),
+    c.TopicChanged(1, "t", 1, (LEG, Leg(B, 2, 5), Leg(A, 4)), "tcp://x"),
+    *(c.BatchAppended(log, offset, 2, 1, offset, 9, 5, offset * 4 - 4, BODY) for log in (1, 2) for offset in (1, 3, 5)),
+    c.LogTrimmed(1, 3, 7, 24),
+    c.LogTrimmed(2, 3, 7, 24),
+    c.LogEnded(2, True),
+    c.LogEnded(4),
+    c.LastMoved(1, 1, 9),
+    c.LastMoved(1, 2, 3),
+    c.EntryChanged(1, "bob", 5, 6, True, 7, (A, 2), (LEG, Leg(A, 4))),
+    c.EntryChanged(1, "eve", 8, 9, False, 1, (A, 3), ()),
+    c.SkipStored(3, {1: 4}),
+    c.RivalTold(1, "e" * 16, "s2"),
+    c.StageOpened(1, 1, 2, 3, "try", 7),
+    c.PieceStaged(1, 1, 1, 2, 5, 8, BODY),
+]
+
+
+def full_topic() -> Topic:
+    """What FULL describes: no field, at any depth, has its default everywhere."""
+    open_log = Log(1, A, 3, 7, 24)
+    topic = Topic(1, "t", open_log, {A: open_log, B: Log(2, B, 3, OFFSET_MAX, 24, OFFSET_MAX - 7)})
+    topic.last = {1: 9, 2: 3}
+    topic.entries = {
+        "bob": Entry(5, 6, True, 7, (A, 2), (LEG, Leg(A, 4))),
+        "eve": Entry(8, 9, False, 1, (A, 3), ()),
+    }
+    topic.spine = (LEG, Leg(B, 2, 5), Leg(A, 4))
+    topic.skips = {3: {1: 4}}
+    topic.absorbed = {C, D}
+    topic.ended, topic.restored = {B, D}, (B,)
+    topic.frozen = "tcp://x"
+    topic.rivals = {"e" * 16: "s2"}
+    stage = Stage(1, 2, 3, "try", 8)
+    stage.add(Piece(1, 1, 2, 5, 8))
+    topic.stages = {stage.key: stage}
+    return topic
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "store")
+    with store.guarded():
+        store.apply(FULL)
+    yield store
+    store.close()
+
+
+def test_the_sample_shows_every_field() -> None:
+    """Who adds a field adds it to the sample, and with that to every test below."""
+    assert unshown(full_topic()) == MEMORY
+
+
+def test_every_field_of_a_topic_is_found_again_in_the_store(store: Store) -> None:
+    assert list(store.topics()) == [full_topic()]
+
+
+def test_every_field_of_a_topic_travels(store: Store) -> None:
+    topic, numbers = full_topic(), count(1)
+    moving, arrived = Moving(), []
+    for chunk in chunks(topic, store.reader, PUBLISHERS):
+        arrived.append(read(chunk, moving, lambda: next(numbers)))
+    assert {one.name for one in fields(Topic)} == {
+        "open", "logs", "last", "entries", "spine", "skips", "absorbed", "stages", "ended", "rivals",  # in the chunks
+        "name",  # in the message around them
+        "number", "frozen", "restored", "waiting_bytes", "measured_total",  # this server's alone
+    }  # fmt: skip
+    assert (moving.open, moving.spine, moving.entries) == (topic.open.id, topic.spine, topic.entries)
+    assert (moving.absorbed, moving.ended, moving.rivals) == (topic.absorbed, topic.ended, topic.rivals)
+    assert moving.logs == topic.logs  # Their numbers are given in the same order here.
+    assert moving.last == {PUBLISHERS[number]: last for number, last in topic.last.items()}
+    assert moving.skips == {3: {PUBLISHERS[1]: 4}}
+    (staged,) = [one for one in arrived if isinstance(one, Staged)]
+    assert staged == Staged(PUBLISHERS[2], 3, "try", 8, [(1, 2, 5, BODY)])
+    for piece, log in zip([one for one in arrived if isinstance(one, Arrived)], topic.logs.values(), strict=True):
+        expected = list(store.reader.batches(log.number, log.low, log.end))
+        assert [replace(batch, publisher=1, sound=True) for batch, _ in piece.batches] == [
+            replace(batch, sound=True) for batch in expected
+        ]
+        assert {name for _, name in piece.batches} == {PUBLISHERS[1]}
+
+
+JOINED_ELSEWHERE = {
+    "number",
+    "name",
+    "frozen",
+    "restored",
+    "stages",
+    "rivals",
+    "ended",
+    "waiting_bytes",
+    "measured_total",
+}
+"""Fields that a join leaves to who calls it (`server/receiving.py`, `sinks.py`, `disputes.py`), or that are not the
+other side's to say."""
+
+
+def test_every_field_of_a_topic_that_is_joined_counts() -> None:
+    def joined(name: str = "") -> tuple[Topic, Any]:
+        mine = Topic(7, "t", Log(9, "f" * 16), {})
+        mine.logs = {mine.open.id: mine.open}
+        mine.spine, mine.last, mine.entries = (Leg(mine.open.id, 1),), {1: 3}, {"bob": Entry(1, 1, True, 1, (A, 1), ())}
+        theirs = full_topic()
+        held = getattr(theirs, name) if name else None
+        if name == "skips":
+            theirs.skips = other(theirs.skips)
+        elif isinstance(held, dict | set):
+            held.pop() if isinstance(held, set) else held.popitem()
+        elif isinstance(held, tuple):
+            setattr(theirs, name, held[:-1])
+        elif isinstance(held, Log):
+            setattr(theirs, name, theirs.logs[B])
+        return mine, absorb(mine, theirs, 20)
+
+    plain = joined()
+    for one in fields(Topic):
+        if one.name not in JOINED_ELSEWHERE:
+            assert joined(one.name) != plain, f"a join does not look at {one.name}"
+
+
+def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    with store.guarded():
+        store.apply([change for change in FULL if not isinstance(change, c.LogEnded)])
+    store.close()
+    export_tree(tmp_path / "store", tmp_path / "tree")
+    import_tree(tmp_path / "again", tmp_path / "tree")
+    store = Store(tmp_path / "again")
+    (topic,) = store.topics()
+    publishers = store.publishers()
+    store.close()
+    full = full_topic()
+    assert {one.name for one in fields(Topic)} == {
+        "name", "last", "entries", "spine",  # in the tree
+        "number", "open", "logs", "waiting_bytes", "measured_total",  # made anew: one log, with numbers of its own
+        "skips", "absorbed", "ended", "restored", "rivals", "frozen",  # about logs that are none any more
+        "stages",  # staged again by their sink, which is told so
+    }  # fmt: skip
+    assert {publishers[number]: last for number, last in topic.last.items()} == {
+        PUBLISHERS[number]: last for number, last in full.last.items()
+    }
+    assert topic.entries.keys() == full.entries.keys()
+    for name, entry in topic.entries.items():
+        mine = replace(entry, acknowledged=(A, 0), legs=())
+        assert mine == replace(full.entries[name], acknowledged=(A, 0), legs=())
+        assert bool(entry.legs) == bool(full.entries[name].legs)
