@@ -53,15 +53,20 @@ class TooLarge(CallerError):
 
 
 class NotSubscribed(CallerError):
-    """A get on a topic that this client is not subscribed to."""
+    """A get on a topic that this client is not subscribed to, or an unsubscribe where it `never` was."""
 
     exit_code = 6
 
-    def __init__(self, client: str, topic: str) -> None:
-        self.client, self.topic = client, topic
+    def __init__(self, client: str, topic: str, *, never: bool = False) -> None:
+        self.client, self.topic, self.never = client, topic, never
         super().__init__(client, topic)
 
     def __str__(self) -> str:
+        if self.never:
+            return (
+                f"client {self.client} never subscribed to {self.topic} from this state directory; nothing was changed."
+                f" Of an earlier one's: pubsub topic unsubscribe {self.topic} --subscriber {self.client}"
+            )
         return (
             f"client {self.client} is not subscribed to {self.topic}; "
             f"subscribe first: pubsub client {self.client} subscribe {self.topic}"

@@ -21,10 +21,11 @@ from threading import get_ident
 from typing import Any, Final
 
 from pubsub.client.changes import Renewed
+from pubsub.client.chunk import Chunk
 from pubsub.client.message import Batch
 from pubsub.client.outbox import DISCARDED, UNFINISHED, Chain, Row
 from pubsub.client.session import Session
-from pubsub.client.subscription import Chunk, Loss, Subscription, Taking
+from pubsub.client.subscription import Loss, Subscription, Taking
 from pubsub.client.transaction import Transaction
 from pubsub.client.waiting import Flow, Wait
 from pubsub.errors import (
@@ -33,6 +34,7 @@ from pubsub.errors import (
     NotSubscribed,
     PubsubError,
     StateCopied,
+    Superseded,
     TooLarge,
     Unavailable,
 )
@@ -237,15 +239,37 @@ class Calls:
     def intend(self, topic: str, on: bool, timeout: float | None) -> Flow[None]:
         """Subscribe or unsubscribe, and wait until the service has confirmed it."""
         check_topic(topic)
-        until, session = self.until(timeout), self.session
+        until = self.until(timeout)
+        if not on and topic not in self.core.subscriptions:
+            raise NotSubscribed(self.session.name, topic, never=True)
+        if on and (yield from self._still_subscribed(topic, until, timeout)):
+            return
+        yield from self._intend(topic, on, until, timeout)
+
+    def _still_subscribed(self, topic: str, until: float, timeout: float | None) -> Flow[bool]:
+        """Ask the service whether it knows a subscription that it has confirmed; False: it is to be made anew."""
+        session = self.session
+        with session.entered():
+            session.check_disk()
+            sub = self.core.subscriptions.get(topic)
+            if sub is None or not (sub.on and sub.settled) or sub.failure is not None:
+                return False
+            self.core.check(sub, until)
+            session.turn()
+        yield Wait(lambda: not sub.unchecked or session.closed, until)
+        if isinstance(sub.failure, Superseded) or not sub.settled:
+            return False
+        self._check_intent(sub, True, timeout)
+        return True
+
+    def _intend(self, topic: str, on: bool, until: float, timeout: float | None) -> Flow[None]:
+        session = self.session
         with session.entered():
             session.check_disk()
             known = topic in self.core.subscriptions
             sub = self.core.subscription(topic)
             if isinstance(sub.failure, StateCopied):
                 raise sub.failure
-            if known and sub.on == on and sub.settled and sub.failure is None:
-                return
             if not known or sub.on != on or sub.settled:
                 try:
                     session.commit([sub.intend(on)])
@@ -266,7 +290,7 @@ class Calls:
             raise sub.failure
         if sub.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
-        if not sub.settled:
+        if not sub.settled or sub.unchecked:
             self.session.check_disk_now()
             seconds = self.session.settings.timeout_seconds if timeout is None else timeout
             raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble)

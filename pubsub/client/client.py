@@ -237,7 +237,10 @@ class Client:
     # Subscriptions
 
     def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """Receive what is put on a topic from now on. Where it is subscribed to already, nothing is sent.
+        """Receive what is put on a topic from now on.
+
+        Where it is subscribed to already the service is asked: a subscription that it knows keeps its place, and one
+        that was ended elsewhere, by an operator or a later opening of this client, is made anew.
 
         Raises:
             InvalidName: that is not a topic.
@@ -247,7 +250,12 @@ class Client:
         self._run(self._calls.intend(topic, True, timeout))
 
     def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """Receive nothing more of a topic, and forget what is waiting. Raises as `subscribe`."""
+        """Receive nothing more of a topic, and forget what is waiting.
+
+        Raises:
+            NotSubscribed: it never was subscribed to from this state directory; nothing is sent.
+            Otherwise as `subscribe`.
+        """
         self._run(self._calls.intend(topic, False, timeout))
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:

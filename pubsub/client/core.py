@@ -145,6 +145,14 @@ class ClientCore:
         sub.settle_until = max(sub.settle_until, until)
         self._awake[sub.topic] = sub
 
+    def check(self, sub: Subscription, until: float) -> None:
+        """Ask until `until` whether the service knows a settled subscription; `sub.unchecked` says when it does."""
+        if sub.deadline is None:
+            sub.tries.renew(self.proxy)
+        sub.check_until = max(sub.check_until, until)
+        sub.deadline = None  # The answer to what is in flight may be older than the call.
+        self._awake[sub.topic] = sub
+
     def want(self, sub: Subscription, until: float, now: float) -> None:
         """A call waits for messages until `until`; it counts itself in `sub.waiting`, and out again."""
         if not sub.wanted(now) and sub.deadline is None:
@@ -369,7 +377,10 @@ class ClientCore:
     def _next_get(self, sub: Subscription, now: float) -> Get | None:
         settings = self.settings
         late = sub.acknowledge_at()
-        if sub.hungry(now, settings.prefetch_records, settings.prefetch_bytes) or (
+        if sub.checking(now):
+            wait = 0.0
+            message = sub.get(self.numbers.opening, 0, 0, 0.0)
+        elif sub.hungry(now, settings.prefetch_records, settings.prefetch_bytes) or (
             sub.deadline is not None and late is not None and now >= late and not sub.tries.failed
         ):
             wait = sub.wait_seconds(now)
@@ -409,7 +420,13 @@ class ClientCore:
             self.wants_sync = True
 
     def _asleep(self, sub: Subscription, now: float) -> bool:
-        return not (sub.deadline is not None or sub.wanted(now) or sub.asking(now) or sub.acknowledge_at() is not None)
+        return not (
+            sub.deadline is not None
+            or sub.wanted(now)
+            or sub.asking(now)
+            or sub.checking(now)
+            or sub.acknowledge_at() is not None
+        )
 
     def deadline(self) -> float | None:
         """When `tick` or `outgoing` has something to do; None: not before the next call or answer."""

@@ -34,10 +34,11 @@ from pubsub.client.changes import Change, Confirmed, Intended
 from pubsub.errors import ConfigurationError, StorageError
 
 if TYPE_CHECKING:
+    from pubsub.client.chunk import Chunk
     from pubsub.client.core import ClientCore
     from pubsub.client.message import Piece
     from pubsub.client.outbox import Chain, Row
-    from pubsub.client.subscription import Chunk, Loss, Subscription
+    from pubsub.client.subscription import Loss, Subscription
     from pubsub.clock import Clock
     from pubsub.protocol import Position
 

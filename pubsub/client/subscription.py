@@ -16,14 +16,13 @@ counter was taken before are dropped, a second net: it counts per topic and publ
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
-from operator import length_hint
 from typing import Final
 from zlib import crc32
 
 from pubsub.client.changes import Buried, Change, Confirmed, Intended, Taken, Told
+from pubsub.client.chunk import Chunk
 from pubsub.client.message import Piece
 from pubsub.client.tries import Tries
 from pubsub.errors import DataLoss, PubsubError
@@ -70,48 +69,6 @@ class Taking:
         return [] if self.position is None else [Taken(topic, self.position, self.counters)]
 
 
-class Chunk:
-    """Messages that are taken and are being handed out one by one, while other threads may want what is left of them.
-
-    The first of them counts as handed out from the start, so that an iteration gets on however many others call. For
-    each of the others there is a token, and whoever draws that has the message: the iteration, which hands it out, or
-    a call that stops the chunk, which gives it back. Drawing one is a single step of the interpreter, without a lock.
-
-    Attributes:
-        total: how many there are.
-        recorded: its place in the client's record, where there is one.
-        before, counters: position and last counters taken as they were.
-    """
-
-    __slots__ = ("_back", "_tokens", "before", "counters", "pieces", "recorded", "rest", "total")
-
-    def __init__(self, pieces: list[Piece], before: Position | None, counters: dict[str, int]) -> None:
-        self.pieces, self.before, self.counters = pieces, before, counters
-        self.total = sum([piece.stop - piece.start for piece in pieces])
-        self.recorded = self._back = 0
-        self._tokens = iter([None] * (self.total - 1))
-        self.rest: list[Piece] = []
-
-    def claims(self) -> Iterator[None]:
-        """One item for each message that may be handed out; it counts as handed out then."""
-        return chain((None,), self._tokens)
-
-    def stop(self) -> None:
-        """Hand out nothing more. The session's lock is held."""
-        for _ in self._tokens:
-            self._back += 1
-
-    @property
-    def handed(self) -> int:
-        """How many were handed out."""
-        return self.total - self._back - length_hint(self._tokens)
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more of it is handed out."""
-        return not length_hint(self._tokens)
-
-
 class Subscription:
     """One topic's subscription, or the wish not to have one.
 
@@ -131,7 +88,7 @@ class Subscription:
         losses: what the user is to be told, a call each; told: of how many he was, which the next call makes durable.
         insists: the user called just now, so a higher number elsewhere is gone above.
         until: the latest deadline of the calls that wait for messages; waiting: how many do.
-        settle_until: the intent is asked for until then, whoever waits.
+        settle_until: the intent is asked for until then, whoever waits; check_until: whether it is still known is.
         heard: when the service last answered a GET; trouble: why it did not.
         drained: when the last GET was sent that found nothing, with nothing here either.
         busy: the task whose handler has the next message in hand and may be awaiting; nobody else takes meanwhile.
@@ -152,7 +109,7 @@ class Subscription:
         self.losses: deque[DataLoss] = deque()
         self.told = 0
         self.insists = False
-        self.until = self.settle_until = float("-inf")
+        self.until = self.settle_until = self.check_until = float("-inf")
         self.waiting = 0
         self.heard = float("-inf")
         self.trouble = ""
@@ -182,6 +139,15 @@ class Subscription:
         self.position = self.safe = self.acknowledged = None
         self.tried, self.attempts = None, 0
         self._empty()
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether the service was asked if it knows this subscription, and has not answered."""
+        return self.check_until != float("-inf")
+
+    def checking(self, now: float) -> bool:
+        """Whether the service is to be asked if it knows this subscription."""
+        return self.on and self.settled and not self.failure and self.deadline is None and now < self.check_until
 
     def ask(self, number: int, opening: int) -> Subscribe | Unsubscribe:
         """The next transmission of the intent; answers to those before count no more."""
@@ -285,6 +251,7 @@ class Subscription:
         if status.log:
             self.log = status.log
         self.avoid, self.trouble, self.deadline, self.heard = "", "", None, now
+        self.check_until = float("-inf")
         return True
 
     def stop_prefetching(self) -> None:
@@ -311,6 +278,7 @@ class Subscription:
         self.records = self.size = 0
         self.end_chunk()
         self.deadline, self._hungry, self._wait = None, False, WAIT_SECONDS
+        self.check_until = float("-inf")
         self.generation += 1
 
     def following(self, taking: Taking) -> Position | None:

@@ -404,13 +404,64 @@ def test_get_without_a_subscription_says_so_at_once(client: Client, topic: str) 
     assert time.monotonic() - started < 5.0
 
 
-def test_subscribing_to_what_is_subscribed_sends_nothing_and_keeps_the_position(client: Client, topic: str) -> None:
+def test_subscribing_to_what_is_subscribed_keeps_the_position(client: Client, topic: str) -> None:
     client.subscribe(topic)
-    client.put(topic, b"waiting")
-    sent = client._session.core._token
+    number = client._session.core.subscriptions[topic].number
+    client.put_many(topic, [b"0", b"1", b"2"])
     client.subscribe(topic)
-    assert client._session.core._token == sent
-    assert bodies(client, topic, 1) == [b"waiting"]
+    assert bodies(client, topic, 1)[:1] == [b"0"]
+    client.subscribe(topic)
+    assert client._session.core.subscriptions[topic].number == number
+    assert client.get(topic, timeout=0.1) is None
+
+
+def test_subscribing_where_a_get_waits_is_answered_at_once_and_the_get_goes_on(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.get, topic, 30.0)
+        eventually(lambda: client._session.core.subscriptions[topic].deadline is not None)
+        client.subscribe(topic, timeout=5.0)
+        client.put(topic, b"x")
+        message = waiting.result(30.0)
+    assert message is not None
+    assert message.body == b"x"
+
+
+def test_subscribing_again_says_where_nobody_answers(cluster: Embedded, topic: str, nowhere: str) -> None:
+    name = f"client{next(_names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put(topic, b"x")
+    alone = Client(name, proxies=[nowhere], directory=cluster.directory / "clients")
+    with pytest.raises(Unavailable, match="subscribe"):
+        alone.subscribe(topic, timeout=0.2)
+    assert alone.subscriptions()[topic]["settled"]
+    kill(alone)
+    with cluster.client(name) as client:
+        assert bodies(client, topic, 1) == [b"x"]
+
+
+def test_unsubscribing_from_what_was_never_subscribed_says_so_and_makes_nothing(client: Client, topic: str) -> None:
+    with pytest.raises(NotSubscribed, match="never subscribed"):
+        client.unsubscribe(topic)
+    assert topic not in client.subscriptions()
+    client.subscribe(topic)
+    client.unsubscribe(topic)
+    client.unsubscribe(topic)
+
+
+def test_unsubscribing_again_unsubscribes_where_another_host_subscribed_since(
+    cluster: Embedded, topic: str, tmp_path: Path
+) -> None:
+    name = f"client{next(_names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.unsubscribe(topic)
+        with cluster.client(name, directory=tmp_path) as other:
+            other.subscribe(topic)
+            client.unsubscribe(topic)
+            with pytest.raises(Superseded):
+                other.get(topic, timeout=5.0)
 
 
 def test_unsubscribed_means_silent_and_subscribing_anew_starts_at_the_end(client: Client, topic: str) -> None:
@@ -775,6 +826,21 @@ def test_another_host_that_opened_later_supersedes(cluster: Embedded, topic: str
         here.subscribe(topic)
         here.put(topic, b"y")
         assert bodies(here, topic, 1) == [b"y"]
+
+
+def test_subscribing_again_takes_over_from_another_host_that_nobody_has_heard_of_here(
+    cluster: Embedded, topic: str, tmp_path: Path
+) -> None:
+    name = f"client{next(_names)}"
+    with cluster.client(name) as here:
+        here.subscribe(topic)
+        with cluster.client(name, directory=tmp_path) as there:
+            there.subscribe(topic)
+            here.subscribe(topic)
+            here.put(topic, b"x")
+            assert bodies(here, topic, 1) == [b"x"]
+            with pytest.raises(Superseded):
+                there.get(topic, timeout=5.0)
 
 
 def test_a_copied_directory_is_found_out_and_renew_mends_it(cluster: Embedded, topic: str, tmp_path: Path) -> None:

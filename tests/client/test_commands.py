@@ -83,6 +83,29 @@ def test_messages_as_json(run: Run, topic: str, capsys: pytest.CaptureFixture[st
     assert other["body_base64"] == "/w=="
 
 
+def test_subscribe_subscribes_though_the_client_believes_that_it_is(
+    run: Run, service: str, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("n1", "subscribe", topic) == 0
+    assert main(["topic", "unsubscribe", topic, "--subscriber", "n1", "--yes", "--proxy", service]) == 0
+    assert run("n1", "subscribe", topic) == 0
+    assert run("n1", "put", topic, "-", stdin=b"hello") == 0
+    capsys.readouterr()
+    assert run("n1", "get", topic) == 0
+    assert capsys.readouterr().out == "hello"
+    assert main(["topic", "unsubscribe", topic, "--subscriber", "n1", "--yes", "--proxy", service]) == 0
+    assert run("n1", "get", topic) == 12
+    assert run("n1", "subscribe", topic) == 0
+    assert run("n1", "get", topic) == 3
+
+
+def test_unsubscribing_from_what_was_never_subscribed_says_so(
+    run: Run, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("c", "unsubscribe", topic) == 6
+    assert f"client c never subscribed to {topic}" in capsys.readouterr().err
+
+
 def test_unsubscribed_is_silent(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("c", "subscribe", topic) == 0
     assert run("c", "put", topic, "-", stdin=b"x") == 0

@@ -232,6 +232,45 @@ def test_a_users_call_goes_above_a_higher_number_and_opens_anew() -> None:
     assert sub.settled
 
 
+def test_who_subscribes_again_is_asked_for_by_a_get_that_takes_nothing() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    rig.core.check(sub, rig.now + 30.0)
+    (get,) = rig.turn()
+    assert isinstance(get.message, Get)
+    assert (get.message.number, get.message.records_max, get.message.wait_ms) == (sub.number, 0, 0)
+    assert sub.unchecked
+    rig.answer(get, status(Outcome.EMPTY, log=LOG))
+    assert not sub.unchecked
+    assert rig.later(5.0) == []
+
+
+def test_an_answer_from_before_the_call_does_not_say_that_a_subscription_is_still_known() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (before,) = rig.wants(sub)
+    rig.core.check(sub, rig.now + 30.0)
+    (asked,) = rig.turn()
+    rig.answer(before, status(Outcome.EMPTY, log=LOG))
+    assert sub.unchecked
+    (waiting,) = rig.answer(asked, status(Outcome.EMPTY, log=LOG))
+    assert not sub.unchecked
+    assert isinstance(waiting.message, Get)
+    assert waiting.message.records_max  # Who waited goes on waiting.
+
+
+def test_a_question_whether_a_subscription_is_known_is_asked_again_until_its_call_gives_up() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    rig.core.check(sub, rig.now + 1.0)
+    (asked,) = rig.turn()
+    rig.answer(asked, status(Outcome.UNKNOWN, reason="topic"))
+    sent = [out for _ in range(40) for out in rig.later(0.1)]
+    assert 2 <= len(sent) <= 10
+    assert {out.proxy for out in sent} == {0, 1}
+    assert sub.unchecked
+
+
 def test_asking_again_by_itself_does_not_go_above_a_higher_number() -> None:
     rig = Rig()
     sub, out = rig.intend(insists=False)

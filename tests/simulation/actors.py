@@ -367,7 +367,10 @@ class Application:
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.name} is told about {topic}: {type(error).__name__}")
             self.anew = self.world.now  # It may have gone above a later opening, for all its topics.
-            if error is None:
+            never = isinstance(error, NotSubscribed) and not on  # Its directory is another one than when it subscribed.
+            if never and not self.life:
+                self.history.violate(f"{self.name} wants to leave {topic} and is told that it was never subscribed")
+            if error is None or never:
                 if on:
                     reading.confirmed = self.world.now
                 elif self.finishing:
