@@ -26,6 +26,9 @@ from tests.simulation.disk import NAME
 from tests.simulation.history import ABORTED, ACKED, ASKED, EXCUSED, KEPT, History, Put, Reading, Seen
 from tests.simulation.world import EPOCH, World
 
+FAREWELL_SECONDS = 1.5
+"""After the last fault: when a last message is put to each topic."""
+
 GIVING_UP = {"abandon", "put back"}
 """After these a client may see again what it had of a log that is gone: its second net is needed."""
 
@@ -39,13 +42,16 @@ class Application:
         self.life = 0
         self.count = 0
         random = world.random
-        self.publishes = random.random() < 0.8
-        self.reads = random.random() < 0.9 or not self.publishes
+        # Somebody publishes and somebody reads in every run.
+        self.publishes = random.random() < 0.8 or node.name == "c1"
+        self.reads = random.random() < 0.9 or not self.publishes or node.name == "c2"
         self.by_get = random.random() < 0.25
         self.relays = not self.by_get and random.random() < 0.3
         # It reads without the client's second net, so it must not leave: who comes back may need that.
         self.bare = not self.by_get and random.random() < 0.3 and not GIVING_UP & world.fate.faults.keys()
         self.finishing = False
+        self.farewells: list[str] = []
+        self.farewell_at = 0.0
         self.flushed = not self.publishes
         self.drained: set[str] = set()
         self.copied = 0.0
@@ -86,6 +92,11 @@ class Application:
             topic, most = self.getting[acting]
             self.history.reading(self.name, topic, by_get=True).excused += most
         self.getting.clear()
+        # Rows that are acknowledged leave its store a little later. They go out again, and to a server on the other
+        # side of a split they are new.
+        for put in self.history.states((ACKED,)) if not self.finishing else ():
+            if put.source[0] == self.name:
+                put.acked_at = None
 
     def lost_power(self) -> None:
         """Its rows that were not fsynced may be gone; what it got and did not sync comes again."""
@@ -186,7 +197,10 @@ class Application:
     def _publish(self) -> None:
         if self.finishing:
             self.flushed = False
-            self._flush(self._finished_flush)
+            if self.world.now >= self.farewell_at and self.farewells:
+                self._put(self.farewells.pop(), 1)
+            else:
+                self._flush(self._finished_flush)
             return
         if not self.publishes or not self.topics():
             self._next(self._publish)
@@ -230,10 +244,11 @@ class Application:
     def _unresolved(self, topic: str) -> list[Put]:
         return [p for p in self.history.states((KEPT,)) if p.source[0] == self.name and p.topic == topic]
 
-    @staticmethod
-    def _move(put: Put, state: str) -> None:
+    def _move(self, put: Put, state: str) -> None:
         if put.state not in {EXCUSED, ABORTED, ACKED}:
             put.state = state
+            if state == ACKED:
+                put.acked_at = self.world.now
 
     def _transact(self) -> None:
         random, calls = self.world.random, self.node.calls
@@ -295,7 +310,7 @@ class Application:
         self._next(self._publish)
 
     def _finished_flush(self) -> None:
-        self.flushed = True
+        self.flushed = not self.farewells
         self.node.later(0.5, self._publish)
 
     def _failed(self, error: Exception | None) -> None:
@@ -307,7 +322,9 @@ class Application:
         elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
             # Its subscription is made anew, and this is where it begins.
             self.history.reading(self.name, error.topic, by_get=self.by_get).confirmed = None
-        elif isinstance(error, DataLoss | Refused):
+        elif isinstance(error, DataLoss | Refused) or (
+            isinstance(error, StorageError | apsw.Error) and not self.node.host.disk.explains(error)
+        ):
             self.history.violate(f"{self.name}: {type(error).__name__}: {error}")
 
     def _renew(self) -> None:
@@ -315,8 +332,8 @@ class Application:
         try:
             # What is unfinished in an older copy may have been finished since: kept, it would be put once more.
             self.node.calls.renew(keep=False)
-        except StorageError:
-            return
+        except StorageError as error:
+            self._failed(error)
 
     # Reading
 
@@ -465,6 +482,9 @@ class Application:
     def finish(self) -> None:
         """No new messages: finish what was begun, take what is there."""
         self.finishing = True
+        # One more message to each topic when all is well: who is subscribed then gets at least that.
+        self.farewells = self.topics() if self.name == "c1" else []
+        self.farewell_at = self.world.now + FAREWELL_SECONDS
         self.flushed = False
         self.drained.clear()
         self.node.later(0.0, self._look_for_topics)

@@ -13,7 +13,7 @@ from pubsub.client.processing import Processing
 from pubsub.client.session import Session
 from pubsub.client.waiting import Flow, Wait
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import PubsubError, StorageError
+from pubsub.errors import PubsubError
 from pubsub.messenger.core import MessengerCore
 from tests.simulation.disk import NAME
 from tests.simulation.nodes import proxy_addresses
@@ -264,4 +264,4 @@ class ClientNode(Process):
         self.on_end(acting)
 
     def expected(self, error: BaseException) -> bool:
-        return isinstance(error, StorageError)
+        return self.host.disk.explains(error)

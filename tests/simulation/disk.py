@@ -15,6 +15,8 @@ from typing import Any
 
 import apsw
 
+from pubsub.errors import StorageError, StoreDamaged, StoreInUse, StoreNewer
+
 NAME = "simulated"
 SECTOR = 512
 
@@ -95,6 +97,7 @@ class Disk:
         kill_in: the process is killed at so many accesses from now; None: not.
         fail_in: an access fails so many from now; None: none.
         full: whether writes that make a file longer fail.
+        troubled: whether any access of the process that runs now has failed.
         ignores_syncs: a deliberate breakage: syncs do nothing.
     """
 
@@ -102,7 +105,7 @@ class Disk:
         self.files: dict[str, File] = {}
         self.kill_in: int | None = None
         self.fail_in: int | None = None
-        self.full = False
+        self.full = self.troubled = False
         self.ignores_syncs = False
         self.epoch = 0
         self.syncs = 0
@@ -111,6 +114,7 @@ class Disk:
         """Handles that are open now are dead: nothing is written through them any more."""
         self.epoch += 1
         self.kill_in = self.fail_in = None
+        self.troubled = False
 
     def cut_power(self, random: Random) -> None:
         self.end_process()
@@ -130,6 +134,11 @@ class Disk:
             file = self.files[name] = File()
             file.data, file.linked = bytearray(data), True
 
+    def explains(self, error: BaseException | None) -> bool:
+        """Whether an error may come of what this disk did to the process that runs: damage never does."""
+        damage = StoreDamaged | StoreNewer | StoreInUse
+        return self.troubled and isinstance(error, StorageError | apsw.Error) and not isinstance(error, damage)
+
     def step(self) -> None:
         """One access that changes something; it may be the last one."""
         if self.kill_in is not None:
@@ -141,6 +150,7 @@ class Disk:
             self.fail_in -= 1
             if self.fail_in < 0:
                 self.fail_in = None
+                self.troubled = True
                 raise apsw.IOError("the disk failed")
 
 
@@ -164,6 +174,7 @@ class Handle:
         if disk.kill_in is not None or disk.fail_in is not None:
             disk.step()
         if disk.full and offset + len(data) > len(self.file.data):
+            disk.troubled = True
             raise apsw.FullError("full")
         self.file.write(data, offset)
 

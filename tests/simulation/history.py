@@ -33,6 +33,7 @@ class Put:
             anything may become of it; aborted: it must not be seen.
         group: of a transaction.
         follows: what a handler handled when it put this.
+        acked_at: when it was known to be acknowledged; None: it is not.
     """
 
     body: str
@@ -43,6 +44,7 @@ class Put:
     state: str = ASKED
     group: str = ""
     follows: tuple[str, str] | None = None
+    acked_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -88,7 +90,6 @@ class History:
         self.rows: dict[str, set[str]] = {}
         self.groups: dict[str, list[Put]] = {}
         self.violations: list[str] = []
-        self.delivered = 0
         self.given_up: dict[str, list[tuple[float, Collection[str]]]] = {}
         self.losses: dict[str, int] = {}
         self.told: Counter[tuple[str, str]] = Counter()
@@ -181,7 +182,13 @@ class History:
             offsets[log] = int(offset)
             if places.setdefault(seen.id, seen.body) != seen.body:
                 self.violate(f"{seen.id} is {seen.body} to {who} and {places[seen.id]} to others")
-            if seen.stamp < seen.subscribed - 2 * self.skew - 0.05:
+            early = seen.subscribed - 2 * self.skew - 0.05
+            if put.acked_at is not None and put.acked_at < early and reading.topic not in self.given_up:
+                self.violate(
+                    f"{who} got {seen.body}, acknowledged at {put.acked_at:.3f}, though it asked to subscribe at"
+                    f" {seen.subscribed:.3f}"
+                )
+            if seen.stamp < early:
                 self.violate(
                     f"{who} got {seen.body} of {seen.stamp:.3f}, though it asked to subscribe at {seen.subscribed:.3f}"
                 )
@@ -233,6 +240,11 @@ class History:
             if len(puts) > reading.excused:
                 for put in puts[:3]:
                     self.violate(f"{client} on {topic} never got {put.body}, put at {put.invoked:.3f} ({put.state})")
+
+    @property
+    def delivered(self) -> int:
+        """How many messages reached somebody."""
+        return sum(len(part) for reading in self.readings.values() for part in reading.parts)
 
     def states(self, states: Iterable[str]) -> list[Put]:
         """The puts in one of these states."""

@@ -10,7 +10,6 @@ from typing import Any
 import apsw
 
 from pubsub.config.settings import ProxySettings, ServerSettings
-from pubsub.errors import StorageError
 from pubsub.messenger.framing import pack
 from pubsub.protocol import Merge, encode
 from pubsub.proxy.core import ProxyCore
@@ -187,7 +186,7 @@ class ServerNode(Process):
             self.found += memory.check(self)
 
     def expected(self, error: BaseException) -> bool:
-        return isinstance(error, StorageError)
+        return self.host.disk.explains(error)
 
 
 class _Proxy(ProxyProcess):
@@ -290,4 +289,4 @@ class ProxyNode(Process):
         return min(self.core.deadline, retry)
 
     def expected(self, error: BaseException) -> bool:
-        return isinstance(error, StorageError)
+        return self.host.disk.explains(error)

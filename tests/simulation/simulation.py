@@ -48,6 +48,7 @@ class Result:
 
     Attributes:
         operations: client calls and delivered records.
+        delivered: messages that reached somebody.
         counters: of the servers, and how often which fault was injected.
     """
 
@@ -59,6 +60,7 @@ class Result:
     virtual: float = 0.0
     seconds: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
+    delivered: int = 0
 
 
 class Seeded:
@@ -187,7 +189,7 @@ class Simulation:
                     self.counters[name] = self.counters.get(name, 0) + value
         return Result(
             self.seed, violations, operations, world.trace, world.events, world.now,
-            time.process_time() - started, self.counters,
+            time.process_time() - started, self.counters, self.history.delivered,
         )  # fmt: skip
 
     # Faults

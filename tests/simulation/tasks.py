@@ -203,7 +203,7 @@ class Sink(Task):
         elif status.outcome in {Outcome.SUCCESS, Outcome.DUPLICATE}:
             self.world.note(f"{self.name} published batch {self.batch}: {status.outcome}")
             for put in self.rows:
-                put.state = ACKED
+                put.state, put.acked_at = ACKED, self.world.now
             self.batch, self.rows = self.batch + 1, []
             self.soon(self.world.random.expovariate(1 / 0.2), self.go)
         else:
