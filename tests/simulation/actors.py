@@ -92,11 +92,6 @@ class Application:
             topic, most = self.getting[acting]
             self.history.reading(self.name, topic, by_get=True).excused += most
         self.getting.clear()
-        # Rows that are acknowledged leave its store a little later. They go out again, and to a server on the other
-        # side of a split they are new.
-        for put in self.history.states((ACKED,)) if not self.finishing else ():
-            if put.source[0] == self.name:
-                put.acked_at = None
 
     def lost_power(self) -> None:
         """Its rows that were not fsynced may be gone; what it got and did not sync comes again."""

@@ -42,6 +42,8 @@ class Operators:
         self._abandoning = False
         self._put_back: dict[str, set[str]] = {}
         """Servers that were put back, and what their copies held."""
+        self._gone: dict[str, set[str]] = {}
+        """Logs that such a server held, and its copy does not."""
 
     def _say(self, proxy: ProxyNode, message: Message) -> None:
         """Send a request to a proxy, for itself or for a server."""
@@ -246,6 +248,9 @@ class Operators:
             for topic in sorted(topics | held.keys()):
                 self.history.give_up(topic, self.world.now, losses=1)
         self._put_back.setdefault(server.name, set()).update(held)
+        known = frozenset().union(*held.values()) if held else frozenset()
+        gone = frozenset().union(*holds.values()) - known if holds else frozenset()
+        self._gone.setdefault(server.name, set()).update(gone)
 
     def _clear_up(self) -> None:
         """What a server waits for that another one has lost with its store is given up."""
@@ -258,5 +263,11 @@ class Operators:
         self.world.after(1.0, self._clear_up)
 
     def _waits_for(self, server: ServerNode, topic: str) -> bool:
+        """Whether somebody waits for a log that this server has lost with its store, and for no other reason."""
         held = [other.core.topics.get(topic) for other in self._others(server)]
-        return any(topic is not None and server.name in topic.rivals.values() for topic in held)
+        return any(
+            name == server.name and log in self._gone.get(name, ())
+            for topic in held
+            if topic is not None
+            for log, name in topic.rivals.items()
+        )

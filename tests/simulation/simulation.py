@@ -112,7 +112,7 @@ class Simulation:
         self.world = world = World(seed, fate, random)
         world.log = log
         self.counters: dict[str, int] = {}
-        self.history = History(fate.skew)
+        self.history = History(fate.skew, fate.servers == 1)
         file_system = disks()
         file_system.disks = {}
         proxies = tuple(f"p{n}" for n in range(1, fate.proxies + 1))
