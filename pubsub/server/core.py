@@ -154,6 +154,7 @@ class ServerCore:
             if note.startswith(GIVEN):
                 self._given[note.removeprefix(GIVEN)] = str(value)
                 self.links.remember(note.removeprefix(GIVEN), str(value), self.change)
+        self._given_stored = dict(self._given)
         self._count_change = True
         self._change_stored = self.change
         self.puts, self.gets = Puts(self), Gets(self)
@@ -383,6 +384,8 @@ class ServerCore:
         self.operations.committed()
         self.quarantine.committed()
         self._change_stored = self.change
+        if self._given != self._given_stored:
+            self._given_stored = dict(self._given)
         self.publishers.committed()
         if self._announce:
             self.links.announce(self._announce, self.change, now)
@@ -411,6 +414,7 @@ class ServerCore:
             topic = reload(name)
             if topic is not None:
                 self.topics[name] = topic
+        self._given = dict(self._given_stored)
         self.publishers.reverted()
         self.moves.reverted(now)
         self.operations.reverted()

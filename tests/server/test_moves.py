@@ -23,6 +23,7 @@ from pubsub.protocol import (
 )
 from pubsub.protocol.codec import join_topics
 from pubsub.protocol.messages import Read, Whole
+from pubsub.server.core import GIVEN
 from pubsub.server.links import LISTENER, Origin, Outgoing
 from tests.server.stage import STORE, Stage
 
@@ -401,6 +402,23 @@ def test_a_topic_that_is_begun_anew_where_it_was_given_from_is_not_whole_until_t
     pair.turns(60)
     assert pair.holders() == ["s2"]
     assert giver.core.topics["t"].rivals == {}
+
+
+def test_to_whom_a_topic_was_given_is_forgotten_on_the_disk_too_where_that_was_full_at_first(pair: Pair) -> None:
+    split(pair)
+    giver = pair["s2"]
+    giver.confirms = False
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert [note for note in giver.store.notes() if note.startswith(GIVEN)]
+    giver.confirms, giver.fail_commit = True, True
+    giver.now += giver.core.settings.announce_seconds + 1
+    pair.turns(10)
+    giver.fail_commit = False
+    pair.turns(60)
+    giver.restart()
+    assert not [note for note in giver.store.notes() if note.startswith(GIVEN)]
 
 
 def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: Pair) -> None:

@@ -38,6 +38,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "damaged": "found out again at the next read",
         "disk": "a function",
         "answers": "not sent yet; clients repeat what they asked",
+        "_given_stored": "what to go back to when a commit fails",
         "_announce": "everything is announced after a start",
         "_count_change": "the first commit after a start counts",
         "puts": "what of this loop is not sent yet",
@@ -68,6 +69,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_new_bytes": "of this loop",
         "_paused_until": "a time of this process",
         "_discarded": "compared by `_stored_for_moves`",
+        "_skips": "copies of last counters that are to be deleted, one a loop: see `_skips`",
     },
     "Sinks": {
         "_dropped": "compared by `_stored_for_moves`",
@@ -194,6 +196,9 @@ def _skips(core: Any, store: Store) -> Iterator[str]:
     stored: dict[int, dict[int, int]] = {}
     for number, publisher, counter in store.db.execute("select id, publisher, counter from skip"):
         stored.setdefault(number, {})[publisher] = counter
+    kept = set(core.retention._skips) | {number for topic in store.topics(aside=True) for number in topic.skips}
+    for number in stored.keys() - kept - {number for topic in core.topics.values() for number in topic.skips}:
+        yield f"copy {number} of last counters is used by no leg, and is in the store for ever"
     for topic in core.topics.values():
         for number, counters in topic.skips.items():
             if counters != stored.get(number):
