@@ -196,6 +196,26 @@ def test_a_frozen_topic_is_moved_and_a_waiting_subscriber_is_told(pair: Pair) ->
     assert pair.holders() == ["s1"]
 
 
+def test_a_put_that_waited_until_the_topic_was_known_to_be_whole_is_moved_where_it_froze_meanwhile(pair: Pair) -> None:
+    giver = pair["s1"]
+    giver.ask(Subscribe("bob", "t", 5, 5))
+    giver.whole = None
+    waiting = giver.say(replace(message("alice", 10, 0, b"one"), whole=1))
+    pair.lose = {"commit"}
+    pair.merge("s1", "s2")
+    pair.turns(3)
+    assert giver.core.topics["t"].frozen
+    (token,) = {out.source for out in giver.sent if isinstance(out.message, Whole)}
+    for proxy in (0, 1):
+        giver.say(Status("p", Outcome.SUCCESS, body=b"t="), proxy=proxy, origin=b"", callback=token)
+    giver.loop()
+    assert giver.answered(waiting).outcome is Outcome.MOVED
+    pair.lose = set()
+    pair.turns()
+    assert put(pair["s2"], "alice", 10, 0, b"one") is Outcome.SUCCESS
+    assert take(pair["s2"], "bob") == [b"one"]
+
+
 @pytest.mark.parametrize("who", ["s1", "s2"])
 @pytest.mark.parametrize("step", ["offer", "accepted", "chunk", "commit", "done"])
 def test_a_crash_of_either_at_any_step_is_repaired_by_repeating(tmp_path: Path, who: str, step: str) -> None:

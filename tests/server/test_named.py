@@ -109,6 +109,14 @@ def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, whole: bo
     assert "@archive" not in stage.core.topics["t"].entries
 
 
+def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Stage) -> None:
+    make(stage)
+    leave(stage, 8)
+    stage.whole = False
+    assert make(stage, number=9).outcome is Outcome.BUSY
+    assert not stage.core.topics["t"].entries["@archive"].on
+
+
 def test_what_is_there_is_answered_without_asking_any_proxy(stage: Stage) -> None:
     make(stage)
     stage.whole = None
