@@ -277,6 +277,14 @@ def test_discard_gives_up_what_is_unfinished_and_the_next_put_goes_through(
         assert bodies(reader, topic, 1) == [b"kept"]
 
 
+def test_a_discard_is_fsynced_as_no_put_is(nowhere: str, tmp_path: Path, topic: str) -> None:
+    with Client("c", proxies=[nowhere], directory=tmp_path) as client:
+        client.put(topic, b"dropped", wait=False)
+        assert client._session.store.db.pragma("synchronous") == 1
+        client.discard(topic)
+        assert client._session.store.db.pragma("synchronous") == 2
+
+
 def test_an_outbox_at_its_limit_says_so(nowhere: str, tmp_path: Path, topic: str) -> None:
     settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, outbox_bytes_max=1000)
     with Client("c", settings=settings) as client:

@@ -143,6 +143,24 @@ def test_a_late_word_that_the_log_is_gone_leaves_the_chain_that_was_begun_anew()
     assert rig.core.outbox.chain("t").log == OTHER
 
 
+def test_only_the_oldest_put_names_the_log_to_avoid() -> None:
+    """There a gap proves that the log lacks what it acknowledged; the others may have overtaken one that was lost."""
+    rig = Rig()
+    (done,) = rig.put(1)
+    (out,) = rig.turn()
+    rig.answer(out, status(Outcome.SUCCESS, last=done.last, log=LOG))
+    rig.put(1, 1, seconds=0.05)
+    (first, _) = rig.turn()
+    rig.answer(first, status(Outcome.GAP, last=0, log=OTHER))
+    assert rig.core.outbox.chain("t").avoid == OTHER
+    rig.later(0.1)
+    rig.core.finish("t", rig.now + 30.0)
+    oldest, other = rig.turn()
+    assert isinstance(oldest.message, Put)
+    assert isinstance(other.message, Put)
+    assert (oldest.message.avoid, other.message.avoid) == (OTHER, "")
+
+
 def test_a_refused_put_is_said_and_kept() -> None:
     rig = Rig()
     (row,) = rig.put(1)

@@ -471,3 +471,14 @@ def test_what_is_put_after_rows_of_an_earlier_life_were_discarded_goes_only_wher
     again.discarded("t")
     (fifth,) = put(again, 1)
     assert (fifth.previous, fifth.whole) == (third.last, 0), "what this life has not heard of is not done"
+
+
+def test_one_row_of_an_earlier_life_with_one_message_in_it_may_be_done_as_any_other() -> None:
+    (row,) = put(make(), 1)
+    again = make(stored=2_000)
+    again.load([], [(row.counter, "t", row.previous, row.count, row.whole, row.checksum, row.size)])
+    changes, _ = again.discard("t")
+    assert changes[-1] == ChainMoved("t", 0, UNSURE, "")
+    again.discarded("t")
+    (second,) = put(again, 1)
+    assert (second.previous, second.whole) == (0, 1)

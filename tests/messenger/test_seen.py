@@ -81,6 +81,15 @@ def test_what_lies_below_the_gaps_that_are_remembered_is_refused_not_taken_for_a
     assert seen.see(1) is REFUSED
 
 
+def test_a_messenger_that_starts_anew_behind_one_that_left_gaps_everywhere_is_heard_from_its_first_message():
+    seen = Seen()
+    for count in range(0, 2 * SEEN_RANGES_MAX + 10, 2):
+        seen.see((1 << COUNT_BITS) + count)
+    assert seen.see((1 << COUNT_BITS) + 1) is REFUSED
+    assert seen.see((2 << COUNT_BITS) + 1) is FIRST
+    assert seen.see((1 << COUNT_BITS) + 1) is REFUSED
+
+
 def test_a_million_ids_nearly_in_order_cost_a_few_ranges():
     seen, chance = Seen(), random.Random(1)
     window = list(range(100))

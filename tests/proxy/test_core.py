@@ -559,3 +559,16 @@ def test_while_nothing_can_be_remembered_nothing_is_routed_but_heartbeats_go_on(
     assert stage.core.table.changes.holders["u", log_id("s1")] == log_id("y"), "it is written later"
     stage.core.resume(stage.now)
     assert stage.put("u") == "-> s1"
+
+
+def test_an_announcement_that_cannot_be_written_down_is_not_confirmed_to_a_server_that_names_no_callback() -> None:
+    """Servers name none; one forgets to whom it gave a topic when every proxy has confirmed to know."""
+    stage = Stage()
+    stage.announce("s1", {"t": "x"})
+    stage.core.suspend("the_disk_of_the_proxy_is_full", stage.now)
+    for name, link, outcome in (("s1", b"s1", Outcome.UNAVAILABLE), ("s2", b"s2", Outcome.UNAVAILABLE)):
+        header, _ = encode(Periodic(name, log_id(name), 1, 2, f"tcp://{name}", PROXIES, 0))
+        stage.core.server_message(link, (b"", pack(0, 0, 0) + header), stage.now)
+        (said,) = stage.said()
+        assert isinstance(said.message, Status)
+        assert said.message.outcome is outcome

@@ -116,3 +116,20 @@ def test_what_a_giver_knew_of_others_travels_with_the_topic(pair: Pair) -> None:
     assert not is_whole(pair["s1"])
     pair["s1"].restart()
     assert pair["s1"].core.topics["t"].rivals == {OTHER: "s9"}
+
+
+def test_a_holder_whose_topic_is_just_arriving_is_in_the_way_until_it_is_joined(pair: Pair) -> None:
+    log = pair["s2"].put("t", 1).log
+    pair["s1"].put("t", 2, sender="bob")
+    pair.lose = {"commit"}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    tell(pair["s1"], "t", f"s2.{log}")
+    pair["s1"].restart()  # What arrived is forgotten, and s2 is away.
+    away = pair.stages.pop("s2")
+    assert not is_whole(pair["s1"])
+    pair.stages["s2"] = away
+    pair.lose = set()
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert pair["s1"].core.topics["t"].rivals == {}

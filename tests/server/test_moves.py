@@ -309,6 +309,83 @@ def test_an_offer_of_a_log_that_was_joined_is_answered_done_whatever_came_since(
     pair.close()
 
 
+def test_an_offer_of_a_log_that_was_joined_and_given_on_is_answered_done(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2", "s3")
+    split(pair)
+    pair.lose = {"done"}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    away = pair.stages.pop("s2")
+    pair.lose = set()
+    pair.merge("s1", "s3")
+    pair.turns(30)
+    assert pair.holders() == ["s3"]
+    pair.stages["s2"] = away
+    pair.turns(60)
+    assert pair.holders() == ["s3"]
+    assert pair["s1"].core.counters["topics joined"] == 1
+    assert take(pair["s3"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
+    pair.close()
+
+
+def test_what_was_arriving_when_the_topic_went_to_another_server_is_not_joined_by_a_late_commit(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2", "s3")
+    split(pair)
+    assert put(pair["s3"], "dora", 10, 0, b"dora1") == "success"
+    pair.lose = {"commit"}
+    pair.merge("s3", "s2")
+    pair.turns(6)
+    late = next(sent for sent in pair.given if (sent.step, sent.sender) == ("commit", "s3"))
+    pair.lose = set()
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert pair.holders() == ["s1"], "s3 was told that s2 gives the topic to s1, and gave its own there too"
+    pair["s2"].core.handle(Origin(LISTENER, b"s3", 0), late, pair["s2"].now)
+    pair["s2"].loop()
+    assert pair.holders() == ["s1"]
+    pair.close()
+
+
+def test_what_was_found_to_be_nobodys_stays_where_the_topic_froze_before_the_answer(pair: Pair) -> None:
+    """It may be somebody's at the server that it goes to."""
+    giver = pair["s1"]
+    pair["s2"].ask(Subscribe("eve", "t", 5, 5))
+    giver.now += 1.0
+    assert put(giver, "alice", 10, 0, b"alice1", b"alice2") == "success"
+    giver.sent.clear()
+    giver.whole = None
+    for stage in pair.stages.values():
+        stage.now += 70.0
+    pair.lose = {"chunk"}
+    pair.merge("s1", "s2")
+    pair.turns(3)
+    assert giver.core.topics["t"].frozen
+    for token in {out.source for out in giver.sent if isinstance(out.message, Whole)}:
+        for proxy in (0, 1):
+            giver.say(Status("p", Outcome.SUCCESS, body=b"t="), proxy=proxy, origin=b"", callback=token)
+    giver.sleep(2.0)
+    giver.restart()
+    pair.lose = set()
+    pair.turns(30)
+    assert pair.holders() == ["s2"]
+    assert take(pair["s2"], "eve") == [b"alice1", b"alice2"]
+
+
+def test_a_topic_that_came_back_is_announced_as_held_though_not_every_proxy_knows_that_it_was_away(pair: Pair) -> None:
+    stage = pair["s2"]
+    stage.confirms = False
+    split(pair)
+    pair.merge("s2", "s1")
+    pair.turns(30)
+    pair.merge("s1", "s2")
+    pair.turns(60)
+    assert pair.holders() == ["s2"]
+    stage.restart()
+    stage.periodics()
+    stage.loop()
+    assert [one.topics for one in stage.periodics()] == [{"t": stage.core.topics["t"].open.id}] * 2
+
+
 def test_a_merge_that_is_out_of_date_does_nothing(pair: Pair) -> None:
     split(pair)
     log = pair["s2"].core.topics["t"].open.id

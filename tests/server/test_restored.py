@@ -32,12 +32,13 @@ def save(stage: Stage) -> None:
     stage.restart()
 
 
-def put_back(stage: Stage) -> None:
+def put_back(stage: Stage, *, accepted: bool = True) -> None:
     """The backup is in the store's place, and said to be all there is."""
     stage.close()
     shutil.rmtree(stage.settings.directory)
     shutil.copytree(stage.settings.directory.with_suffix(".copy"), stage.settings.directory)
-    accept_copy(stage.settings.directory)
+    if accepted:
+        accept_copy(stage.settings.directory)
     stage.restart()
 
 
@@ -206,3 +207,16 @@ def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pai
     spine = collect(topic, topic.spine, old.core.reader, old.core.publishers.names, 100, 1 << 20)
     assert list(Records(spine.body).bodies()) == [b"1", b"2", b"3"]
     assert take(old, "bob") == [b"1", b"2", b"3"]
+
+
+def test_a_topic_that_a_client_has_shown_to_be_an_older_copy_stays_held_back_over_a_restart(pair: Pair) -> None:
+    stage = pair["s1"]
+    stage.ask(Subscribe("bob", "t", 5, 5))
+    put(stage, "alice", 10, 0, b"1")
+    save(stage)
+    put(stage, "alice", 11, 10, b"2")
+    put_back(stage, accepted=False)
+    assert stage.ask(Get("bob", "t", place(stage, 2), 5, 5)).outcome is Outcome.UNAVAILABLE
+    stage.restart()
+    assert stage.ask(Get("eve", "t", None, 5, 5)).outcome is Outcome.UNAVAILABLE
+    assert put(stage, "alice", 11, 10, b"other") is Outcome.UNAVAILABLE
