@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -131,3 +132,29 @@ def test_config_show_says_where_each_value_came_from(
     assert "PUBSUB_CLIENT_TRIES" in shown
     assert "without effect: PUBSUB_CLIENT_TIRES" in shown
     assert "server" not in shown
+
+
+INTERRUPTED_AT = """
+import importlib.abc, os, signal, sys
+
+MODULE = sys.argv.pop(1)
+
+class Interrupts(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+from pubsub.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["pubsub.cli.app", "typer", "pubsub.parameters", "pubsub.client.commands", "pubsub.client.client", "zmq"]
+)
+def test_an_interrupt_while_a_command_starts_prints_nothing(module: str, tmp_path: Path) -> None:
+    command = ["client", "c", "flush", "--proxy", "127.0.0.1:9", "--directory", str(tmp_path)]
+    done = run("-c", INTERRUPTED_AT, module, *command)
+    assert done.returncode in {130, -signal.SIGINT}
+    assert done.stdout + done.stderr == ""
