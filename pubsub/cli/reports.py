@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pubsub.errors import DecodeError, Unavailable
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Message, Outcome, Report, Status
+from pubsub.reachability import obstacle
 
 if TYPE_CHECKING:
     from pubsub.messenger import Messenger
@@ -68,14 +69,20 @@ def send(messenger: Messenger, messages: Iterable[tuple[str, Message]], seconds:
 
         return take
 
-    tokens = []
+    tokens, addresses = [], []
     for index, (address, message) in enumerate(messages):
         header, _ = encode(message)
         tokens.append(messenger.send(address, header, taker(index)))
+        addresses.append(address)
     messenger.wait(lambda: len(answers) == len(tokens), time.monotonic() + seconds)
     for token in tokens:
         messenger.forget(token)
-    return [answers.get(index, f"no answer within {seconds:g} s") for index in range(len(tokens))]
+    return [
+        answers[index]
+        if index in answers
+        else obstacle(address, min(1.0, seconds)) or f"no answer within {seconds:g} s"
+        for index, address in enumerate(addresses)
+    ]
 
 
 def ask(messenger: Messenger, questions: Iterable[tuple[str, Report]], seconds: float) -> list[Answer]:

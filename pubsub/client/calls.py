@@ -162,7 +162,8 @@ class Calls:
                 self._record_unfinished(chain)
                 self._check(chain)
                 records = sum([kept.count for kept in tuple(chain.rows)])
-                raise InDoubt(self.session.name, chain.topic, round(until - started, 3), chain.trouble, records)
+                trouble = chain.trouble or self.session.silence
+                raise InDoubt(self.session.name, chain.topic, round(until - started, 3), trouble, records)
         if row is not None and row.state == DISCARDED:
             raise CallerError(f"the put on {row.topic} was discarded while it was waited for")
 
@@ -293,7 +294,9 @@ class Calls:
         if not sub.settled or sub.unchecked:
             self.session.check_disk_now()
             seconds = self.session.settings.timeout_seconds if timeout is None else timeout
-            raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble)
+            raise Unavailable(
+                "subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble or self.session.silence
+            )
 
     def available(self, topic: str, timeout: float | None) -> Flow[Subscription | None]:
         """Wait until there is something to take on a topic; None where nothing came.
@@ -363,7 +366,7 @@ class Calls:
         if sub.busy:
             return None
         if self.session.now >= until > started and (not sub.settled or sub.unheard_since(started)):
-            raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble)
+            raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
         return None
 
     def _tell(self, sub: Subscription) -> None:

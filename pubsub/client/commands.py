@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import CallerError
+from pubsub.errors import CallerError, Unavailable
 from pubsub.options import takes_settings
 
 if TYPE_CHECKING:
@@ -67,11 +67,16 @@ def client(
 @contextmanager
 def _opened(ctx: typer.Context, loaded: Settings) -> Iterator[Client]:
     from pubsub.client import Client
+    from pubsub.reachability import obstacles, telling_obstacles
 
     opened = Client(ctx.obj, settings=loaded.settings)
     try:
-        with opened:
+        with opened, telling_obstacles(opened.settings.proxies, console.note):
             yield opened
+    except Unavailable as error:
+        if error.reason == opened._session.silence:
+            error.reason = obstacles(opened.settings.proxies)
+        raise
     finally:
         if opened.record_problem:
             console.complain(f"the record is not whole: {opened.record_problem}")

@@ -191,6 +191,11 @@ class Session:
             self.turn()
 
     @property
+    def silence(self) -> str:
+        """What to say where nobody answered at all."""
+        return f"no answer from {', '.join(self.settings.proxies)}"
+
+    @property
     def now(self) -> float:
         """The monotonic clock, in seconds."""
         return self.clock.monotonic()

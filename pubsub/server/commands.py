@@ -31,11 +31,15 @@ def start(loaded: Loaded[ServerSettings], lifeline: Lifeline = None) -> None:
 
     It prints one line when it is ready, with the address it listens on.
     """
+    import logging
+
+    from pubsub.reachability import telling_obstacles
     from pubsub.server.process import run_server
 
     console.end_with_parent(lifeline)
     console.keep_log("server", loaded.settings.id)
-    run_server(loaded.settings)
+    with telling_obstacles(loaded.settings.proxies, logging.getLogger("pubsub.server").warning):
+        run_server(loaded.settings)
 
 
 @app.command("export")

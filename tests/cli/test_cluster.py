@@ -244,6 +244,20 @@ def test_roles_run_without_any_standard_stream(tmp_path: Path) -> None:
     assert [process.wait(20) for process in running] == [0, 0]
 
 
+def test_a_server_says_which_proxy_it_cannot_reach(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{closed.getsockname()[1]}"  # Bound, and nobody listens.
+        command = ["server", "start", "--id", "s1", "--proxy", address, "--data", str(tmp_path / "s1")]
+        process = subprocess.Popen([sys.executable, "-m", "pubsub", *command], stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stderr is not None
+            assert f"WARNING server s1: {address} cannot be reached: Connection refused" in process.stderr.readline()
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
+
+
 def test_the_number_of_proxies_is_fixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "proxies").write_text("h:1\nh:2\n")
     assert main(["up", "--dir", str(tmp_path), "--proxies", "3"]) == 8

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -283,3 +284,26 @@ def test_dead_letters_are_listed(
     assert "cannot be handled" in letter["error"]
     assert run("c", "dead-letters", topic) == 0
     assert "cannot be handled" in capsys.readouterr().out
+
+
+def test_who_cannot_be_reached_is_said_soon_and_the_error_says_why(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{closed.getsockname()[1]}"  # Bound, and nobody listens.
+        command = [sys.executable, "-m", "pubsub", "client", "c", "subscribe", "t", "--proxy", address]
+        command += ["--directory", str(tmp_path), "--timeout-seconds", "5"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert process.poll() is None, "it is said while it is still tried"
+        _, rest = process.communicate(timeout=60)
+    assert first == f"pubsub: {address} cannot be reached: Connection refused; it is tried again and again\n"
+    assert rest == f"pubsub: error: subscribe on t: no success within 5 s ({address}: Connection refused)\n"
+    assert process.returncode == 4
+
+
+def test_a_long_wait_for_a_message_says_nothing_of_a_proxy_that_is_there(run: Run, topic: str, service: str) -> None:
+    assert run("c", "subscribe", topic) == 0
+    command = [sys.executable, "-m", "pubsub", "client", "c", "get", topic, "--wait", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == f"pubsub: error: {topic} has no message for c within 3 s\n"
