@@ -252,9 +252,8 @@ class Servers:
         elif server.id != said.sender:
             raise DecodeError(f"this link is server {server.id}")
         elif said.leaving:
-            self._notices.say(f"left {server.store}", Routine(f"server {server.id} has left"), now)
             self._table.detach(server)
-            self._died(server, now)
+            self._died(server, now, left=True)
 
     def _whole(self, server: Server | None, link: bytes, prefix: Prefix, said: Whole, body: Buffer, now: float) -> None:
         """WHOLE: for each topic all other holders, dead ones included; no answer while one may be missing."""
@@ -303,11 +302,14 @@ class Servers:
             server.liveness.forget()
             self._died(server, now)
 
-    def _died(self, server: Server, now: float) -> None:
-        """The server counts as dead from now on."""
+    def _died(self, server: Server, now: float, *, left: bool = False) -> None:
+        """The server counts as dead from now on. `left`: it said so itself."""
         if server.was_alive:
             server.was_alive = False
-            text = f"server {server.id} is not heard; topics that it alone holds are unavailable: {len(server.topics)}"
+            tail = f"topics that it alone holds are unavailable: {len(server.topics)}"
+            text = (
+                Routine(f"server {server.id} has left; {tail}") if left else f"server {server.id} is not heard; {tail}"
+            )
             self._notices.say(f"silent {server.store}", text, now)
             self._notices.settled(f"heard {server.store}")
         if server.newcomer is not None:
