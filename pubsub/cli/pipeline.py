@@ -118,11 +118,11 @@ def replay(
     Run again, it puts what the archive got since; with another --checkpoint it puts everything again.
     """
     place, settings = where(proxies, proxies_file, config, timeout), spark_settings(master, conf)
-    from pubsub.protocol.names import check_topic, file_name
+    from pubsub.protocol.names import check_new_topic, file_name
     from pubsub.spark import pipelines
     from pubsub.spark import replay as replaying
 
-    check_topic(to)
+    check_new_topic(to)
     source = pipelines.whole_path(directory)
     checkpoint = pipelines.whole_path(checkpoint) if checkpoint else f"{source}/_replay/{file_name(to)}"
     with session(master, settings) as spark, progress("replay") as tell, stopping() as stop:

@@ -39,7 +39,7 @@ from pubsub.errors import (
     Unavailable,
 )
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from pubsub.protocol import batch_size, check_topic, format_position
+from pubsub.protocol import batch_size, check_new_topic, check_topic, format_position
 
 RECEIVE_MAX: Final = 10_000
 """Messages that `get_many` takes at most where the caller names no number."""
@@ -98,11 +98,21 @@ class Calls:
 
     # Puts
 
+    def check_put(self, topic: str) -> None:
+        """See that this client may put to a topic: one that it has put to before, or that may be made.
+
+        Raises:
+            InvalidName: it may not.
+        """
+        chain = self.core.outbox.chains.get(check_topic(topic))
+        if chain is None or not (chain.previous or chain.rows):
+            check_new_topic(topic)
+
     def put_many(
         self, topic: str, bodies: Sequence[bytes], timeout: float | None, transaction: Transaction | None, wait: bool
     ) -> Flow[list[Row]]:
         """Put messages in one commit; the rows they are in, done where `wait`."""
-        check_topic(topic)
+        self.check_put(topic)
         batches = split(check_bodies(bodies if isinstance(bodies, list | tuple) else list(bodies)))
         if transaction is not None:
             if transaction.draft.outbox is not self.core.outbox:
@@ -239,7 +249,10 @@ class Calls:
 
     def intend(self, topic: str, on: bool, timeout: float | None) -> Flow[None]:
         """Subscribe or unsubscribe, and wait until the service has confirmed it."""
-        check_topic(topic)
+        if not on or topic in self.core.subscriptions:
+            check_topic(topic)
+        else:
+            check_new_topic(topic)
         until = self.until(timeout)
         if not on and topic not in self.core.subscriptions:
             raise NotSubscribed(self.session.name, topic, never=True)

@@ -156,7 +156,7 @@ class Client:
         """Put one message; with it, what is unfinished on its topic goes out first.
 
         Args:
-            topic: 1-80 printable ASCII characters without space.
+            topic: 1-80 printable ASCII characters without space, not `*` `>` `#`, nor `_` or `$` in front.
             body: what; it must fit into a batch of BATCH_BYTES_MAX.
             timeout: in seconds; None: the client's.
             transaction: it happens in this transaction's commit, and the call returns at once.

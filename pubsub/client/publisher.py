@@ -16,7 +16,7 @@ from pubsub.client.outbox import DISCARDED, DONE, Row
 from pubsub.client.waiting import Flow
 from pubsub.errors import CallerError, PubsubError
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from pubsub.protocol import batch_size, check_topic
+from pubsub.protocol import batch_size
 
 _NEVER: Final = float("inf")
 
@@ -73,7 +73,8 @@ class Publisher:
         linger: float | None,
     ) -> None:
         settings = calls.session.settings
-        self.topic = check_topic(topic)
+        calls.check_put(topic)
+        self.topic = topic
         self._calls, self._run = calls, run
         self._records = min(settings.publisher_records if records is None else records, BATCH_RECORDS_MAX)
         self._size = min(settings.publisher_bytes if size is None else size, BATCH_BYTES_MAX)

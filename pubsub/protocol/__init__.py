@@ -22,7 +22,7 @@ from pubsub.protocol.messages import (
     Unsubscribe,
     Whole,
 )
-from pubsub.protocol.names import Position, check_id, check_topic, format_position, parse_position
+from pubsub.protocol.names import Position, check_id, check_new_topic, check_topic, format_position, parse_position
 from pubsub.protocol.records import Records, RecordsBuilder, Run
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "batch_size",
     "check_batch",
     "check_id",
+    "check_new_topic",
     "check_topic",
     "decode",
     "decode_batch",

@@ -14,6 +14,7 @@ Position = tuple[str, int]
 
 _ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 _TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
+_RESERVED: Final = re.compile(r"[_$].*|.*[*>#].*")
 _HEX: Final = re.compile(r"[0-9a-f]{16}")
 _ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:]{1,255}:[0-9]{1,5}|(ipc|inproc)://[!-~]{1,100}")
 
@@ -61,6 +62,20 @@ def check_topic(text: str) -> str:
     """
     if not isinstance(text, str) or not is_topic(text):
         raise InvalidName("topic", text, f"1-{TOPIC_LENGTH_MAX} printable ASCII characters without space")
+    return text
+
+
+def check_new_topic(text: str) -> str:
+    """The topic itself, where it may be made.
+
+    `*`, `>`, `#` and a leading `_` or `$` are reserved: so a pattern of topics, and topics of the service's own, can
+    be told from others one day. A topic that was made under such a name before is served, read, moved and exported.
+
+    Raises:
+        InvalidName: it is no topic (see `check_topic`), or one that is reserved.
+    """
+    if _RESERVED.fullmatch(check_topic(text)):
+        raise InvalidName("topic", text, "* > # and a leading _ or $ are reserved")
     return text
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, PubsubError
-from pubsub.protocol.names import check_id, check_topic, is_endpoint, parse_position
+from pubsub.protocol.names import check_id, check_new_topic, check_topic, is_endpoint, parse_position
 
 _EDGES: Final = ("earliest", "latest")
 
@@ -146,7 +146,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     topic, sink = given.get("topic", ""), given.get("sink", "spark")
     try:
         if topic:
-            check_topic(topic)
+            check_new_topic(topic)
         check_id("sink", sink)
     except PubsubError as error:
         raise ConfigurationError(str(error)) from None

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from pubsub.errors import ConfigurationError, PubsubError, Unavailable
 from pubsub.protocol import Outcome, Publish, Stage, Status
-from pubsub.protocol.names import check_topic
+from pubsub.protocol.names import check_new_topic
 from pubsub.spark.arrow import pieces, values_of
 from pubsub.spark.link import Link, Pending
 from pubsub.spark.options import SinkOptions
@@ -115,7 +115,7 @@ class Attempt:
             if topic is None:
                 raise ValueError("column topic is null in some row")
             its = pc.equal(topics, topic)
-            self._stage(check_topic(topic), values.filter(its), None if keys is None else keys.filter(its))
+            self._stage(check_new_topic(topic), values.filter(its), None if keys is None else keys.filter(its))
 
     def _stage(self, topic: str, values: pa.Array, keys: pa.Array | None) -> None:
         sent = self._sent.setdefault(topic, deque())

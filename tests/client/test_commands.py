@@ -168,6 +168,27 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["*", ">", "orders.#", "_x", "$x"])
+def test_a_reserved_topic_is_refused_and_one_that_exists_goes_on(
+    run: Run, service: str, tmp_path: Path, name: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for words in (["subscribe", name], ["put", name, "-"], ["put", name, "-", "--lines"]):
+        assert run("c", *words, stdin=b"x") == 2
+        assert b"are reserved" in capfdbinary.readouterr().err
+    with Client("c", proxies=[service], directory=tmp_path / "share/pirate-pubsub/client/c") as client:
+        calls = client._calls  # As a release made it that knew of no reserved names.
+        client._run(calls._intend(name, True, calls.until(10.0), 10.0))
+        with client._session.entered():
+            client._session.put_rows(name, [[b"old"]], calls.until(10.0))
+        client.flush()
+    assert run("c", "put", name, "-", stdin=b"new") == 0
+    assert run("c", "subscribe", name) == 0
+    capfdbinary.readouterr()
+    assert run("c", "get", name, "--count", "2") == 0
+    assert capfdbinary.readouterr().out == b"old\nnew\n"
+    assert run("c", "unsubscribe", name) == 0
+
+
 def test_the_state_is_written_as_a_tree(run: Run, topic: str, tmp_path: Path) -> None:
     assert run("c", "subscribe", topic) == 0
     assert run("c", "put", topic, "-", stdin=b"x") == 0

@@ -8,6 +8,7 @@ from pubsub.errors import InvalidName
 from pubsub.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
 from pubsub.protocol.names import (
     check_id,
+    check_new_topic,
     check_topic,
     file_name,
     format_position,
@@ -68,6 +69,18 @@ def test_an_allowed_id_is_itself(name):
 @pytest.mark.parametrize("topic", ["orders", "zeromq/pyzmq", "a=b", "../x", ".", "..", "!", "x" * TOPIC_LENGTH_MAX])
 def test_an_allowed_topic_is_itself(topic):
     assert check_topic(topic) == topic
+
+
+@pytest.mark.parametrize("topic", ["*", ">", "#", "orders.*", "a>b", "c#", "_", "_internal", "$", "$sys"])
+def test_a_reserved_topic_cannot_be_made_and_is_still_a_topic(topic):
+    assert check_topic(topic) == topic
+    with pytest.raises(InvalidName, match=r"is not allowed: \* > # and a leading _ or \$ are reserved"):
+        check_new_topic(topic)
+
+
+@pytest.mark.parametrize("topic", ["orders", "a_b", "a$", "zeromq/pyzmq", "a=b", "../x", "!"])
+def test_any_other_topic_can_be_made(topic):
+    assert check_new_topic(topic) == topic
 
 
 @given(st.text(max_size=100))
