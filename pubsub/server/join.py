@@ -72,8 +72,8 @@ def larger(one: Counters, other: Counters) -> dict[int, int]:
 def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
     """Join `other`, which is frozen, into `topic`. Its logs, skips and publishers have this store's numbers already.
 
-    Logs that `topic` holds, or held, are left out, with the legs into them. But what is `outdated` here comes from the
-    other side, and so do subscriptions that neither side knows to be newer.
+    Logs that `topic` holds, or held, are left out, with the legs into those that it holds no more. But what is
+    `outdated` here comes from the other side, and so do subscriptions that neither side knows to be newer.
 
     Args:
         next_skip: the first free number of a stored copy of `last`.
@@ -105,7 +105,9 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
         else:
             assert its is not None
             entry = its
-            rest = _without(cut(its.legs, other.open.id, other.open.end), known) + view(own, theirs, its.since)
+            # What both sides hold, since one of them took back what the other had joined, stays due where it was due.
+            rest = _without(cut(its.legs, other.open.id, other.open.end), known - topic.logs.keys())
+            rest += view(_without(own, {leg.log for leg in rest}), theirs, its.since)
         entry.opening = max(one.opening for one in (mine, its) if one is not None)
         entry.legs = (*rest, tail) if entry.on else ()
         topic.entries[name] = entry

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from pubsub.protocol import Get, Operate, Outcome, Report, Status, Transfer
+from pubsub.protocol import Get, Operate, Outcome, Report, Status, Subscribe, Transfer
 from pubsub.protocol.codec import join_topics
 from pubsub.server.links import LISTENER, Origin
 from tests.server.stage import Stage, bodies, put
-from tests.server.test_moves import ADDRESS, Pair
+from tests.server.test_moves import ADDRESS, Pair, message, take
+from tests.server.test_named import everything
 
 DEAD = "d" * 16
 """A log that was given up."""
@@ -219,6 +220,37 @@ def test_it_is_taken_back_once_however_often_proxies_say_it(pair: Pair) -> None:
     abandoned(pair["s2"], "t", DEAD, server="s1", address=ADDRESS["s1"])
     pair.turns()
     assert pair.holders() == ["s1"]
+
+
+@pytest.mark.parametrize(("giver", "receiver"), [("s3", "s1"), ("s1", "s3")])
+def test_who_reads_from_the_beginning_gets_all_once_though_both_sides_hold_what_was_taken_back(
+    tmp_path: Path, giver: str, receiver: str
+) -> None:
+    """s1 gave the topic to s2, was never told so, and took it back when s2 was given up; s2 had given it to s3."""
+    pair = Pair(tmp_path, "s1", "s2", "s3")
+    s1, s3 = pair["s1"], pair["s3"]
+    s1.ask(Subscribe("bob", "t", 5, 5))
+    assert s1.ask(message("alice", 10, 0, b"a1", b"a2")).outcome is Outcome.SUCCESS
+    pair.lose = {"done"}
+    pair.merge("s1", "s2")
+    pair.turns(6)
+    pair.lose = set()
+    del pair.stages["s1"]
+    pair.merge("s2", "s3")
+    pair.turns(30)
+    pair.stages.pop("s2").close()
+    pair.stages["s1"] = s1
+    abandoned(s1, "t", DEAD, server="s2", address=ADDRESS["s2"])
+    assert s1.ask(message("alice", 12, 11, b"a3")).outcome is Outcome.SUCCESS
+    assert s3.ask(message("dora", 10, 0, b"d1")).outcome is Outcome.SUCCESS
+    s3.ask(Subscribe("spark", "t", 7, 7, name="archive", start="earliest"))
+    pair.merge(giver, receiver)
+    pair.turns(30)
+    assert pair.holders() == [receiver]
+    pair[receiver].restart()
+    assert sorted(everything(pair[receiver])) == [b"a1", b"a2", b"a3", b"d1"]
+    assert sorted(take(pair[receiver], "bob")) == [b"a1", b"a2", b"a3", b"d1"]
+    pair.close()
 
 
 def test_another_holder_that_is_given_up_does_not_end_the_freeze(pair: Pair) -> None:
