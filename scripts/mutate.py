@@ -5,7 +5,7 @@
 `tests/mutation/mutants.toml` lists the mistakes. Each is made in a copy of the tree, never in the tree itself. Then,
 until something objects, come the test file of the changed module, the tests of its folder, the tests of all folders
 without those that start processes to kill or Spark, and some minutes of simulation. What objects counts only where it
-does not object to the tree without the mistake; that is looked at each time, so an unsteady test catches nothing.
+objects again, by itself, and not to the tree without the mistake: so an unsteady test catches nothing.
 
 The table on standard output is Markdown. The exit code is 0 where everything was caught, 1 where something was not, and
 2 where a mistake does not fit the code any more: its old text has to stand in its file exactly once.
@@ -206,10 +206,17 @@ class Trial:
             if found is None:
                 return "the run does not end" if code == -1 else f"pytest ends with {code}"
             test = found[1]
-            if self._tree.run(["-m", "pytest", "--tb=no", test], TESTS_SECONDS_MAX)[0] == 0:
+            if self._tells_apart(mutant, test):
                 return test.removeprefix("tests/")
             self._unsteady.add(test)
-            print(f"{test} fails without a mistake too: it is left out", file=sys.stderr, flush=True)
+            print(f"{test} is unsteady: it is left out", file=sys.stderr, flush=True)
+
+    def _tells_apart(self, mutant: Mutant, test: str) -> bool:
+        """Whether a test fails by itself with the mistake, and passes without."""
+        command = ["-m", "pytest", "--tb=no", "-p", "no:cacheprovider", test]
+        with self._tree.mistaken(mutant):
+            fails = self._tree.run(command, TESTS_SECONDS_MAX)[0] != 0
+        return fails and self._tree.run(command, TESTS_SECONDS_MAX)[0] == 0
 
     def _simulation(self, mutant: Mutant) -> str:
         """The first seed that finds something, and what; or ""."""
