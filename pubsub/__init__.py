@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from pubsub.config.settings import ClientSettings
     from pubsub.embedded import embedded
     from pubsub.errors import (
+        AfterFork,
         CallerError,
         ConfigurationError,
         DataLoss,
+        HandlerMisused,
         InDoubt,
         InvalidName,
         NotSubscribed,
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
     )
 
 _ERRORS = (
+    "AfterFork",
     "CallerError",
     "ConfigurationError",
     "DataLoss",
+    "HandlerMisused",
     "InDoubt",
     "InvalidName",
     "NotSubscribed",
@@ -78,6 +82,7 @@ _WHERE = (
 )
 
 __all__ = [
+    "AfterFork",
     "AsyncClient",
     "AsyncHandler",
     "Batch",
@@ -88,6 +93,7 @@ __all__ = [
     "DataLoss",
     "DeadLetter",
     "Handler",
+    "HandlerMisused",
     "InDoubt",
     "InvalidName",
     "Message",

@@ -4,7 +4,7 @@ Every error carries its facts as attributes and builds its one-line text from th
 facts and a person reads what happened, to what, and what to do next. `exit_code` is what the commands end with.
 
     PubsubError
-      CallerError          this program asked for something that cannot be: InvalidName, TooLarge, NotSubscribed …
+      CallerError          this program asked for something that cannot be: InvalidName, TooLarge, AfterFork …
       PeerError            what arrived breaks the protocol: DecodeError, Refused
       StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
       ConfigurationError   a setting, an address or a directory cannot be used
@@ -14,6 +14,9 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
 """
 
 from __future__ import annotations
+
+THIS_PROCESS = "this process"
+"""The owner of what this very process has open already."""
 
 
 class PubsubError(Exception):
@@ -50,6 +53,24 @@ class TooLarge(CallerError):
 
     def __str__(self) -> str:
         return f"{self.what} is {self.size:,}, above the limit {self.name} = {self.limit:,}"
+
+
+class AfterFork(CallerError):
+    """Something that was opened before a fork was used in the child; what it did in the parent goes on there."""
+
+    def __init__(self, what: str, parent: int) -> None:
+        self.what, self.parent = what, parent
+        super().__init__(what, parent)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} was opened in process {self.parent}, before it forked this one, and works only there; "
+            "open one here, after the fork and under a name of its own"
+        )
+
+
+class HandlerMisused(CallerError):
+    """A handler cannot do its work in the way it is made: it is a generator, say. It counts as no attempt."""
 
 
 class NotSubscribed(CallerError):
@@ -130,13 +151,14 @@ class StoreNewer(StorageError):
 
 
 class StoreInUse(StorageError):
-    """Another process has the directory open."""
+    """Another process, or THIS_PROCESS, has the directory open."""
 
     exit_code = 9
 
     def __init__(self, path: str, owner: str) -> None:
         self.owner = owner
-        super().__init__(path, f"in use by another process ({owner}); one at a time")
+        here = "in use by this very process; share what has it open there (any thread may), or close it first"
+        super().__init__(path, here if owner == THIS_PROCESS else f"in use by another process ({owner}); one at a time")
         self.args = path, owner
 
 

@@ -7,10 +7,12 @@ import pytest
 
 from pubsub import errors
 from pubsub.errors import (
+    AfterFork,
     CallerError,
     ConfigurationError,
     DataLoss,
     DecodeError,
+    HandlerMisused,
     InDoubt,
     InvalidName,
     NotHeard,
@@ -42,6 +44,8 @@ EXAMPLES = [
     NotHeard("server s1 is not heard"),
     NotKnown("topic orders is not known"),
     NotNow("topic orders is contested"),
+    AfterFork("client c", 12),
+    HandlerMisused("a generator"),
     NotSubscribed("billing", "orders"),
     OperatorError("no"),
     PeerError("no"),

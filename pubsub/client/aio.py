@@ -16,8 +16,10 @@ from pathlib import Path
 from random import Random
 from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from pubsub import forks
+from pubsub.client import leaving
 from pubsub.client.awaiting import AsyncProcessing
 from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
@@ -99,6 +101,7 @@ class AsyncClient:
         made = make_settings(settings, proxies, directory, power_safe, timeout)
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
+        leaving.opened(self._calls)
         self._processing = AsyncProcessing(self._calls)
         self._breathed = 0.0
 
@@ -325,6 +328,12 @@ class AsyncClient:
         except asyncio.CancelledError:
             await asyncio.wait([closing])  # A fifth of a second; the next client of that name finds the state free.
             raise
+
+    def __del__(self) -> None:
+        leaving.collected(getattr(self, "_calls", None))
+
+    def __reduce__(self) -> NoReturn:
+        forks.no_pickling(f"client {self.name}")
 
     async def __aenter__(self) -> AsyncClient:
         return self

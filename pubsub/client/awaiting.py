@@ -17,11 +17,11 @@ from typing import Any
 
 from pubsub.client.changes import Change
 from pubsub.client.outbox import Draft
-from pubsub.client.processing import DISK_ERRORS, AsyncHandler, Attempt, HandlerMisused, Processing, check_result
+from pubsub.client.processing import DISK_ERRORS, AsyncHandler, Attempt, Processing, check_result
 from pubsub.client.session import Session
 from pubsub.client.subscription import Subscription
 from pubsub.client.transaction import Transaction
-from pubsub.errors import CallerError
+from pubsub.errors import CallerError, HandlerMisused
 
 
 class HandlerTransaction(Transaction):

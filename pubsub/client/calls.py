@@ -13,6 +13,7 @@ What is durable when (docs/architecture.md, *Put: the chain* and *Subscribe and 
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,8 @@ from pubsub.errors import (
 )
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.protocol import batch_size, check_new_topic, check_topic, format_position
+
+_log: Final = logging.getLogger("pubsub.client")
 
 RECEIVE_MAX: Final = 10_000
 """Messages that `get_many` takes at most where the caller names no number."""
@@ -577,9 +580,24 @@ class Calls:
             self.session.close(seconds)
 
     def close_here(self) -> None:
-        """What was taken and not handed out is for the next start."""
+        """What was taken and not handed out is for the next start, and what publishers hold goes to the outbox."""
         if not self.session.closed:
+            self.close_batches()
             self.close_chunks()
+
+    def close_batches(self) -> None:
+        """Publishers that were not closed: their open batches are put, and kept where there is no time to send them."""
+        for timer in tuple(self.session.timers):
+            try:
+                held = timer.finish()
+            except PubsubError as error:
+                _log.error(
+                    "client %s: messages in a publisher that was not closed are lost: %s", self.session.name, error
+                )
+                continue
+            if held:
+                text = "client %s: a publisher was not closed; the %d messages in its open batch were put just now"
+                _log.warning(text, self.session.name, held)
 
     # State
 

@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from pubsub import forks
+from pubsub.client import leaving
 from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.deadletters import DeadLetter, dead_letters
 from pubsub.client.export import export_client
@@ -102,6 +104,7 @@ class Client:
         made = make_settings(settings, proxies, directory, power_safe, timeout)
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
+        leaving.opened(self._calls)
         self._processing = Processing(self._calls)
 
     @property
@@ -368,6 +371,12 @@ class Client:
     def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. More than once is fine."""
         self._calls.close(ACKNOWLEDGE_SECONDS)
+
+    def __del__(self) -> None:
+        leaving.collected(getattr(self, "_calls", None))
+
+    def __reduce__(self) -> NoReturn:
+        forks.no_pickling(f"client {self.name}")
 
     def __enter__(self) -> Client:
         return self

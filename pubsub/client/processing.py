@@ -22,7 +22,7 @@ from pubsub.client.message import Batch, Message
 from pubsub.client.subscription import Loss, Subscription, Taking
 from pubsub.client.transaction import Transaction
 from pubsub.client.waiting import Flow
-from pubsub.errors import CallerError, PubsubError, StorageError
+from pubsub.errors import CallerError, HandlerMisused, PubsubError, StorageError
 
 Handler = Callable[[Message, Transaction], None]
 """What `Client.process` calls: a plain function, whose result is not looked at."""
@@ -56,10 +56,6 @@ class Attempt:
     message: Message
     number: int
     generation: int
-
-
-class HandlerMisused(CallerError):
-    """A handler cannot do its work in the way it is made: it is a generator, say. It counts as no attempt."""
 
 
 def check_handler(handler: object, *, awaits: bool) -> None:

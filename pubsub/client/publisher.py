@@ -6,15 +6,19 @@ and a window of them bounds what is open: beyond it `put` waits.
 
 from __future__ import annotations
 
+import sys
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+from weakref import ref
 
+from pubsub import forks
 from pubsub.client.calls import Calls, check_body
 from pubsub.client.outbox import DISCARDED, DONE, Row
 from pubsub.client.waiting import Flow
-from pubsub.errors import CallerError, PubsubError
+from pubsub.errors import AfterFork, CallerError, PubsubError
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.protocol import batch_size
 
@@ -56,6 +60,62 @@ class BatchTicket(tuple[Filling, int]):
         return row is not None and row.state == DISCARDED
 
 
+class Lingering:
+    """A publisher's open batch, which the client looks after: sent when it has lingered, its publisher gone or not.
+
+    It does not keep the publisher alive, which keeps the client alive, and so it is found out when nobody closes them.
+    """
+
+    def __init__(self, publisher: Publisher, calls: Calls) -> None:
+        self._publisher = ref(publisher)
+        self._topic, self._calls = publisher.topic, calls
+        self.filling: Filling | None = None
+        self._again = -_NEVER
+
+    def deadline(self) -> float:
+        """When the batch is to be sent, on the monotonic clock; at once where nobody can add to it any more."""
+        publisher = self._publisher()
+        return publisher.deadline() if publisher is not None else self._again
+
+    def tick(self, now: float) -> None:
+        """Send the batch. Called by the thread that drives the sockets, which must not wait for a put."""
+        publisher = self._publisher()
+        if publisher is not None:
+            publisher.tick(now)
+            return
+        try:
+            self._put()
+        except PubsubError:
+            self._again = now + 1.0
+
+    def finish(self) -> int:
+        """The client is about to be closed: put what the batch holds; how many messages those were."""
+        publisher = self._publisher()
+        return publisher.finish() if publisher is not None else self._put()
+
+    def _put(self) -> int:
+        """Put what a publisher has left behind."""
+        bodies, session = self.filling.bodies if self.filling is not None else [], self._calls.session
+        if bodies:
+            with session.entered():
+                session.put_rows(self._topic, (bodies,), self._calls.until(None))
+        self.filling = None
+        self.leave()
+        return len(bodies)
+
+    def leave(self) -> None:
+        """There is nothing to look after any more."""
+        with suppress(ValueError):
+            self._calls.session.timers.remove(self)
+
+    def forked(self, error: AfterFork) -> None:
+        """This is a child of the process that made it."""
+        self.filling = None
+        publisher = self._publisher()
+        if publisher is not None:
+            publisher.forked(error)
+
+
 class Publisher:
     """Messages of one topic in batches; made by `Client.publisher`.
 
@@ -72,7 +132,9 @@ class Publisher:
         size: int | None,
         linger: float | None,
     ) -> None:
+        self._inherited: AfterFork | None = None
         settings = calls.session.settings
+        calls.session.check_open()
         calls.check_put(topic)
         self.topic = topic
         self._calls, self._run = calls, run
@@ -88,7 +150,8 @@ class Publisher:
         self._deadline = _NEVER
         self._chain = calls.core.outbox.chain(topic)
         self._closed = False
-        calls.session.timers.append(self)
+        self._lingering = Lingering(self, calls)
+        calls.session.timers.append(self._lingering)
 
     def put(self, body: bytes) -> BatchTicket:
         """Put one message; waits only where a window of batches is unfinished.
@@ -117,6 +180,8 @@ class Publisher:
         if type(body) is not bytes or len(body) >= self._size:
             body = check_body(body)
         with self._lock:
+            if self._closed:
+                raise self._inherited or CallerError(f"the publisher on {self.topic} is closed")
             filling = self._filling
             bodies = filling.bodies
             index = len(bodies)
@@ -135,9 +200,7 @@ class Publisher:
                     filling.size -= len(body)
                     raise
             elif not index:
-                if self._closed:
-                    filling.bodies, filling.size = [], 0
-                    raise CallerError(f"the publisher on {self.topic} is closed")
+                self._lingering.filling = filling
                 self._deadline = self._calls.session.now + self._linger
                 self._calls.session.wake()
         return BatchTicket((filling, index))
@@ -200,7 +263,9 @@ class Publisher:
         self._run(self._calls.flush_topic(self.topic, timeout))
 
     def close(self) -> None:
-        """Flush, and put no more."""
+        """Flush, and put no more. In the child of a fork it does nothing."""
+        if self._inherited is not None:
+            return
         try:
             self.flush()
         finally:
@@ -211,17 +276,44 @@ class Publisher:
         with self._lock:
             self._close_batch()
 
+    def forked(self, error: AfterFork) -> None:
+        """This is a child of the process that made it; its open batch is the parent's."""
+        self._inherited, self._closed, self._last = error, True, 0
+        self._lock, self._filling, self._deadline = threading.Lock(), Filling(), _NEVER
+
+    def __reduce__(self) -> NoReturn:
+        forks.no_pickling("a publisher")
+
     def leave(self) -> None:
         """Put no more; what was put goes on."""
-        self._closed = True
-        if self in self._calls.session.timers:
-            self._calls.session.timers.remove(self)
+        self._closed, self._last = True, 0  # From now on no put takes the short way.
+        self._lingering.leave()
+
+    def finish(self) -> int:
+        """The client is about to be closed: put what the open batch holds; how many messages those were."""
+        held = len(self._filling.bodies)
+        try:
+            self.close_batch()
+        finally:
+            self.leave()
+        return held
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True) or self._inherited is not None or sys.is_finalizing():
+            return
+        session, held = self._calls.session, len(self._filling.bodies)
+        if session.closed:
+            return
+        session.wake()  # The thread that drives the sockets puts what is left.
+        left = f"; the {held} messages in its open batch are put now" if held else ""
+        message = f"a publisher on {self.topic} was not closed: use it in a with block, or call close(){left}"
+        warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
     def __enter__(self) -> Publisher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        if kind is None:
+        if kind is None or self._inherited is not None:
             self.close()
             return
         # Special case: the block failed. What it put is sent and not waited for, and its own error says more than ours.

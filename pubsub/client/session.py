@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import zmq
 
+from pubsub import forks
 from pubsub.client.changes import Change
 from pubsub.client.core import ClientCore, CoreSettings
 from pubsub.client.numbers import Numbers
@@ -30,7 +31,7 @@ from pubsub.client.transaction import TRANSACTION_RECORDS_MAX, Transaction
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.locations import state_directory
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import CallerError, ConfigurationError, DecodeError, PubsubError, StorageError, TooLarge
+from pubsub.errors import AfterFork, CallerError, ConfigurationError, DecodeError, PubsubError, StorageError, TooLarge
 from pubsub.limits import PROXIES_MAX
 from pubsub.messenger import Messenger
 from pubsub.protocol import Put, Status, check_id, decode, encode
@@ -51,6 +52,12 @@ class Timer(Protocol):
 
     def tick(self, now: float) -> None:
         """Do it. Called without the session's lock, and must not wait for another thread."""
+
+    def finish(self) -> int:
+        """The client is about to be closed: put what is held, and hold no more. How many messages those were."""
+
+    def forked(self, error: AfterFork) -> None:
+        """This is a child of the process that made it: be of no use."""
 
 
 def boot_id() -> str:
@@ -112,6 +119,8 @@ class Session:
         self.lock = threading.RLock()
         self.owner: int | None = None
         self.closed = False
+        self.inherited: AfterFork | None = None
+        self._transaction: Transaction | None = None
         self._inbox: deque[tuple[int, Status]] = deque()
         self._registered: dict[int, int] = {}
         self._next = _NEVER
@@ -147,6 +156,7 @@ class Session:
                 sink.close()
             raise
         self._ask_again()
+        forks.watch(self)
 
     def _load(self, random: Random) -> ClientCore:
         settings, store = self.settings, self.store
@@ -229,7 +239,33 @@ class Session:
         self.lock.acquire()
         if self.closed:
             self.lock.release()
-            raise CallerError(f"client {self.name} is closed")
+            self.check_open()
+
+    def check_open(self) -> None:
+        """See that it is.
+
+        Raises:
+            CallerError: it is closed; AfterFork: it is the parent's.
+        """
+        if self.closed:
+            raise self.inherited or CallerError(f"client {self.name} is closed")
+
+    def forked(self, parent: int) -> None:
+        """This is a child of the process that opened it: every call raises, and nothing of the parent's is touched."""
+        error = self.inherited = AfterFork(f"client {self.name}", parent)
+        self.closed, self.owner = True, None
+        if not self.lock._is_owned():  # type: ignore[attr-defined]
+            self.lock = threading.RLock()  # Who held it is a thread of the parent.
+        self.store.forked(error)
+        if self._transaction is not None:
+            self._transaction.forked(error)
+        forks.keep(self.recorder)
+        self.recorder = None
+        for timer in self.timers:
+            timer.forked(error)
+        for sub in self.core.subscriptions.values():
+            if sub.chunk is not None:
+                sub.chunk.stop()
 
     # The turn
 
@@ -368,6 +404,11 @@ class Session:
         """Let the thread that drives the sockets see an earlier deadline."""
         self._messenger.wake()
 
+    @property
+    def busy_here(self) -> bool:
+        """Whether this thread is in the midst of something with this client."""
+        return bool(self.lock._is_owned()) or self._messenger.driven_here  # type: ignore[attr-defined]
+
     def check_disk(self) -> None:
         """See that the disk takes writes again after it was full or failed. The lock is held.
 
@@ -437,12 +478,12 @@ class Session:
         draft = transaction.draft
         try:
             with self.store.transaction(fsync=fsync):
-                self.owner = threading.get_ident()
+                self.owner, self._transaction = threading.get_ident(), transaction
                 yield transaction
                 transaction.check_in_transaction()
                 self.store.apply([*draft.changes(), *changes()])
         finally:
-            self.owner = None
+            self.owner = self._transaction = None
             transaction.open = False
         now = self.now
         self.core.outbox.accept(draft, held=not fsync)

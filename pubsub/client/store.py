@@ -18,8 +18,9 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub import forks
 from pubsub.client import changes as c
-from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.errors import THIS_PROCESS, AfterFork, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol import Position
 
 FORMAT: Final = 1
@@ -28,6 +29,9 @@ CHECKPOINT_PAGES: Final = 4_000
 """Pages of the WAL after which they are moved into the database."""
 
 _log: Final = logging.getLogger("pubsub.client")
+
+_open_here: Final[set[str]] = set()
+"""The files that this process has open."""
 
 _TABLES: Final = (
     "create table pubsub_state (key text primary key, value) without rowid",
@@ -71,6 +75,8 @@ def storage_errors(path: str) -> Iterator[None]:
 
 
 def _owner(path: str) -> str:
+    if os.path.realpath(path) in _open_here:
+        return THIS_PROCESS
     with suppress(OSError):
         return f"process {Path(path).with_suffix('.pid').read_text().strip()}"
     return "its ID is not known"
@@ -113,6 +119,9 @@ class Store:
         except BaseException:
             self.db.close()
             raise
+        self._place = os.path.realpath(self.path)
+        if vfs is None:
+            _open_here.add(self._place)
         self._pid = path.with_suffix(".pid")
         if self._folder is not None:
             with suppress(OSError):
@@ -335,6 +344,12 @@ class Store:
             )
         )
 
+    def forked(self, error: AfterFork) -> None:
+        """This is a child of the process that opened it. The connection is left alone for good, and out of reach."""
+        forks.keep(self.db)
+        self.db = _Inherited(error)  # type: ignore[assignment]
+        _open_here.discard(self._place)
+
     def close(self, *, clean: bool = True) -> None:
         """Release the file; `clean`: everything is fsynced first, and then the mark that says so.
 
@@ -348,8 +363,19 @@ class Store:
                     self._put_state("clean", 1)
         finally:
             self.db.close()
+            _open_here.discard(self._place)
             with suppress(OSError):
                 self._pid.unlink()
+
+
+class _Inherited:
+    """Stands in the place of a parent's connection."""
+
+    def __init__(self, error: AfterFork) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
 
 
 def _add_row(db: apsw.Connection, row: c.RowAdded) -> None:

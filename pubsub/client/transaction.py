@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.client.outbox import DISCARDED, DONE, Draft, Row
-from pubsub.errors import CallerError, TooLarge
+from pubsub.errors import AfterFork, CallerError, TooLarge
 
 if TYPE_CHECKING:
     import apsw
@@ -52,6 +52,7 @@ class Transaction:
     def __init__(self, db: apsw.Connection, draft: Draft) -> None:
         self._db, self.draft = db, draft
         self.open = True
+        self.inherited: AfterFork | None = None
         self._records = 0
 
     def execute(self, statement: str, bindings: Sequence[Any] | dict[str, Any] = ()) -> apsw.Cursor:
@@ -78,7 +79,11 @@ class Transaction:
             CallerError: it is over.
         """
         if not self.open:
-            raise CallerError("the transaction is over")
+            raise self.inherited or CallerError("the transaction is over")
+
+    def forked(self, error: AfterFork) -> None:
+        """This is a child of the process that began it."""
+        self.inherited, self.open = error, False
 
     def check_in_transaction(self) -> None:
         """See that no statement ended it.

@@ -12,13 +12,14 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from threading import Lock, Thread, get_ident
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import zmq
 from zmq.backend import zmq_poll
 
+from pubsub import forks
 from pubsub.clock import Clock, SystemClock
-from pubsub.errors import CallerError, TooLarge
+from pubsub.errors import AfterFork, CallerError, TooLarge
 from pubsub.messenger.core import AnswerCallback, Counters, MessengerCore, ServerLoop
 from pubsub.messenger.driving import Driving
 from pubsub.messenger.framing import Callback
@@ -58,7 +59,7 @@ class Messenger:
     """Messages with callbacks between processes and threads, over `tcp://`, `ipc://` and `inproc://`.
 
     A callback or a server loop runs on whichever thread drives the sockets: the I/O thread, or a caller inside `wait`.
-    It must not block. One that raises is logged and counted. A Messenger does not survive a fork.
+    It must not block. One that raises is logged and counted. In the child of a fork every call raises AfterFork.
 
     Args:
         context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
@@ -101,6 +102,8 @@ class Messenger:
         self._cleaned = False
         self._driving = Driving(self.clock, self.limits.grace_seconds, self._wake_sleeper)
         self._thread: Thread | None = None
+        self._inherited: AfterFork | None = None
+        forks.watch(self)
 
     # Links
 
@@ -146,6 +149,8 @@ class Messenger:
 
     def disconnect(self, peer: Peer) -> None:
         """Close the connection to a peer; what is pending to it is abandoned."""
+        if self._inherited is not None:
+            raise self._inherited
 
         def close(now: float) -> None:
             sock = self._sockets.pop(peer.link, None)
@@ -190,7 +195,23 @@ class Messenger:
                 self._core.counters.redialed += 1
         self._redial_at = min([redial.due for redial in self._redials.values()], default=_FOREVER)
 
+    def forked(self, parent: int) -> None:
+        """This is a child of the process that opened it: whatever is called raises, and nothing is touched."""
+        self._inherited = AfterFork("the Messenger", parent)
+        self._closed = self._cleaned = True
+        self._gate, self._connecting = Lock(), Lock()
+
+    def __reduce__(self) -> NoReturn:
+        forks.no_pickling("a Messenger")
+
+    @property
+    def driven_here(self) -> bool:
+        """Whether this thread drives the sockets, or is the one that does where nobody else does."""
+        return self._driver == get_ident() or (self._thread is not None and self._thread.ident == get_ident())
+
     def _check_open(self) -> None:
+        if self._inherited is not None:
+            raise self._inherited
         if self._closed:
             raise CallerError("the Messenger is closed")
 
@@ -316,6 +337,8 @@ class Messenger:
             self._flush_if_free()
             if self.clock.monotonic() >= deadline:
                 break
+        if self._inherited is not None:
+            raise self._inherited
         return done()
 
     def _run(self) -> None:

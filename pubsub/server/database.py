@@ -8,10 +8,12 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Final
+from weakref import WeakValueDictionary
 
 import apsw
 
-from pubsub.errors import ConfigurationError, StorageError, StoreDamaged, StoreFull, StoreInUse
+from pubsub import forks
+from pubsub.errors import THIS_PROCESS, ConfigurationError, StorageError, StoreDamaged, StoreFull, StoreInUse
 
 PAGE_BYTES: Final = 16 * 1024
 
@@ -51,13 +53,33 @@ def lock_directory(directory: Path) -> IO[str]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.seek(0)
-        owner = file.read(100).strip() or "unknown"
+        owner = f"process {file.read(100).strip() or 'unknown'}"
         file.close()
-        raise StoreInUse(str(directory), f"process {owner}") from None
+        here = _locks.files.get(directory.resolve())
+        raise StoreInUse(str(directory), THIS_PROCESS if here is not None and not here.closed else owner) from None
     file.truncate(0)
     file.write(f"{os.getpid()}\n")
     file.flush()
+    _locks.files[directory.resolve()] = file
     return file
+
+
+class _Locks:
+    """The lock files that this process has open, by directory."""
+
+    def __init__(self) -> None:
+        self.files: WeakValueDictionary[Path, IO[str]] = WeakValueDictionary()
+        forks.watch(self)
+
+    def forked(self, parent: int) -> None:
+        """This is a child: what it has of the parent's locks must not outlive the parent's use of them."""
+        for file in self.files.values():
+            file.close()
+        self.files = WeakValueDictionary()
+        forks.watch(self)
+
+
+_locks: Final = _Locks()
 
 
 def open_database(

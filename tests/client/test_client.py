@@ -817,7 +817,7 @@ def test_a_handlers_puts_are_fsynced_before_they_are_sent(client: Client, topic:
 
 
 def test_a_second_opening_of_a_client_is_refused_with_a_clear_message(cluster: Embedded, client: Client) -> None:
-    with pytest.raises(StoreInUse, match="in use by another process"):
+    with pytest.raises(StoreInUse, match="in use by this very process"):
         cluster.client(client.name)
 
 

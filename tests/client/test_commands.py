@@ -226,7 +226,7 @@ def test_a_second_process_on_the_same_client_is_one_line_and_exit_code_9(
 ) -> None:
     with Client("c", proxies=[service], directory=tmp_path / "share/pirate-pubsub/client/c"):
         assert run("c", "flush") == 9
-    assert "in use by another process" in capsys.readouterr().err
+    assert "in use by this very process" in capsys.readouterr().err
     assert run("c", "flush") == 0
 
 

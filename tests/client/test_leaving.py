@@ -1,0 +1,247 @@
+"""Clients, publishers and clusters that nobody closes: said, their state freed, and what was put not lost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pubsub import embedded
+from pubsub.client import Client
+from pubsub.embedded import Embedded
+from pubsub.errors import CallerError, StoreInUse
+from pubsub.server.database import lock_directory
+
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    with embedded(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(_names)}"
+
+
+@pytest.fixture
+def name() -> str:
+    return f"client{next(_names)}"
+
+
+def test_a_client_that_is_collected_says_so_and_frees_its_state(cluster: Embedded, name: str) -> None:
+    client = cluster.client(name)
+    client.put("t", b"x")
+    with pytest.warns(ResourceWarning, match=f"client {name} was not closed"):
+        del client
+    cluster.client(name).close()
+
+
+def test_an_async_client_that_is_collected_says_so_and_frees_its_state(cluster: Embedded, name: str) -> None:
+    async def main() -> None:
+        client = cluster.async_client(name)
+        await client.put("t", b"x")
+        with pytest.warns(ResourceWarning, match=f"client {name} was not closed"):
+            del client
+        async with cluster.async_client(name) as again:
+            await again.put("t", b"x")
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_client_in_a_circle_is_closed_by_the_garbage_collection_wherever_that_runs(
+    cluster: Embedded, name: str
+) -> None:
+    """Even within a callback of its own, on the thread that drives its sockets."""
+    client = cluster.client(name)
+    session = client._session
+    circle = [client]
+    circle.append(circle)  # type: ignore[arg-type]
+    gc.disable()
+    try:
+        done = threading.Event()
+
+        def look() -> None:
+            gc.collect()
+            done.set()
+
+        session.watchers.append(look)
+        del client, circle
+        with session.lock:
+            session._next = 0.0
+        session.wake()
+        assert done.wait(10.0)
+        for thread in threading.enumerate():
+            if thread.name == f"close {name}":
+                thread.join(10.0)
+    finally:
+        gc.enable()
+    cluster.client(name).close()
+
+
+def test_nothing_is_said_of_what_was_closed(cluster: Embedded, name: str, topic: str) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        client = cluster.client(name)
+        publisher = client.publisher(topic)
+        publisher.put(b"x")
+        publisher.close()
+        client.close()
+        del publisher, client
+        gc.collect()
+
+
+def test_what_a_publisher_holds_that_is_collected_is_put_and_told(cluster: Embedded, name: str, topic: str) -> None:
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        publisher = client.publisher(topic, linger=60.0)
+        for number in range(5):
+            publisher.put(b"%d" % number)
+        with pytest.warns(ResourceWarning, match="the 5 messages in its open batch are put now"):
+            del publisher
+        found = [message.body for message in client.messages(topic, timeout=1.0)]
+        assert found == [b"0", b"1", b"2", b"3", b"4"]
+        assert client._session.timers == []
+
+
+def test_what_a_publisher_holds_when_its_client_is_closed_is_kept_and_told(
+    cluster: Embedded, name: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cluster.client("reader" + name) as reader:
+        reader.subscribe(topic)
+        client = cluster.client(name)
+        publisher = client.publisher(topic, linger=60.0)
+        publisher.put(b"one")
+        publisher.put(b"two")
+        client.close()
+        assert "the 2 messages in its open batch were put just now" in caplog.text
+        with pytest.raises(CallerError, match="closed"):
+            publisher.put(b"three")
+        with cluster.client(name) as again:
+            again.flush()
+        assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one", b"two"]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_what_a_publisher_holds_is_kept_where_client_and_publisher_are_collected_together(
+    cluster: Embedded, name: str, topic: str
+) -> None:
+    with cluster.client("reader" + name) as reader:
+        reader.subscribe(topic)
+        client = cluster.client(name)
+        publisher = client.publisher(topic, linger=60.0)
+        publisher.put(b"one")
+        circle: list[object] = [client, publisher]
+        circle.append(circle)
+        del client, publisher, circle
+        gc.collect()
+        with cluster.client(name) as again:
+            again.flush()
+        assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one"]
+
+
+def test_a_publisher_keeps_its_client(cluster: Embedded, name: str, topic: str) -> None:
+    publisher = cluster.client(name).publisher(topic)
+    gc.collect()
+    publisher.put(b"x")
+    publisher.flush()
+    publisher._run.__self__.close()  # type: ignore[attr-defined]
+
+
+def test_an_iteration_keeps_its_client(cluster: Embedded, name: str, topic: str) -> None:
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put(topic, b"x")
+    messages = cluster.client(name).messages(topic, timeout=10.0)
+    gc.collect()
+    assert next(messages).body == b"x"
+    with pytest.warns(ResourceWarning):
+        del messages
+
+
+def test_a_second_client_in_this_very_process_is_told_so(cluster: Embedded, name: str) -> None:
+    with cluster.client(name), pytest.raises(StoreInUse, match="this very process") as told:
+        cluster.client(name)
+    assert told.value.exit_code == 9
+
+
+def test_a_second_cluster_in_this_very_process_is_told_so(tmp_path: Path) -> None:
+    with embedded(tmp_path), pytest.raises(StoreInUse):
+        embedded(tmp_path)
+    with embedded(tmp_path), pytest.raises(StoreInUse, match="this very process"):
+        lock_directory(tmp_path / "server")
+
+
+def test_a_cluster_that_is_collected_says_so_and_ends() -> None:
+    cluster = embedded()
+    directory = cluster.directory
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del cluster
+    assert not directory.exists()
+
+
+def test_a_cluster_ends_the_clients_that_are_open() -> None:
+    with embedded() as cluster:
+        client = cluster.client("c")
+        client.put("t", b"x")
+        async_client = cluster.async_client("d")
+    for opened in (client, async_client):
+        assert opened._session.closed  # type: ignore[attr-defined]
+    with pytest.raises(CallerError, match="closed"):
+        client.put("t", b"x")
+    with pytest.raises(CallerError, match="closed"):
+        cluster.client("e")
+    cluster.close()
+
+
+PROGRAM = """
+import sys
+from pubsub import embedded
+
+with embedded(sys.argv[1]) as cluster:
+    proxies = cluster.proxies
+    reader = cluster.client("reader")
+    reader.subscribe("t")
+    reader.close()
+from pubsub import Client
+client = Client("c", proxies=["tcp://127.0.0.1:1"], directory=sys.argv[1] + "/clients")
+publisher = client.publisher("t", linger=60.0)
+publisher.put(b"one")
+publisher.put(b"two")
+"""
+
+
+def test_what_a_publisher_holds_at_the_end_of_the_program_is_kept(tmp_path: Path) -> None:
+    words = [sys.executable, "-W", "default::ResourceWarning", "-c", PROGRAM, str(tmp_path)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60.0, check=False)
+    assert ended.returncode == 0
+    assert "client c was not closed" in ended.stderr
+    assert "the 2 messages in its open batch were put just now" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    with embedded(tmp_path) as cluster, cluster.client("reader") as reader:
+        with cluster.client("c") as client:
+            assert client.unfinished("t") == 2
+            client.flush()
+        assert [message.body for message in reader.messages("t", timeout=1.0)] == [b"one", b"two"]
+
+
+def test_a_client_that_could_not_be_opened_leaves_nothing_to_close(tmp_path: Path) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(CallerError):
+            Client("not a name", directory=tmp_path)
+        gc.collect()
