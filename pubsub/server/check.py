@@ -6,9 +6,13 @@ what lies on it and nothing else, so a topic is read from both ends and what lie
 
     intact     everything that was written is here
     damaged    a server starts on it and serves what is intact; what is not is told, topic by topic
-    broken     a server refuses to start on it
+    broken     a server refuses to start on it: what all topics need is damaged
     stale      an older copy of itself: acknowledged puts are missing that nothing in the file speaks of
     newer      written by a newer release
+
+What a server does with a damaged topic: a batch whose bytes are not what was put is lost, told once, and the rest
+served; at a page that cannot be read it goes no further, and says unavailable; a topic whose newest batches, or whose
+description, cannot be read is held back. To put a copy back, or to let the topic go, is for the operator to decide.
 
 That a copy is older than the store was, its file does not say. The server does, once a proxy or a client has told it;
 and proxies remember how far a store had come: see `compare`.
@@ -29,19 +33,22 @@ import apsw
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.protocol.batch import Buffer, check_batch
+from pubsub.server.database import find_damage
 from pubsub.server.quarantine import HELD, STALE
-from pubsub.server.reader import Reader
+from pubsub.server.reader import BATCH, Reader, is_batch
+from pubsub.server.serving import load
 from pubsub.server.staged import body_of
-from pubsub.server.store import ADDED, APPLICATION_ID, FILE, FORMAT, Store
+from pubsub.server.store import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, Store
 from pubsub.server.topic import Log, Topic
-from pubsub.server.writeahead import begins_damaged, frames
+from pubsub.server.writeahead import begins_damaged, first_page, frames
 
 PROBLEMS_MAX: Final = 20
 """Problems that are named of one topic, and of the file; the others are counted."""
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
-_BATCH: Final = "select key, count, publisher, checksum, body from batch where key >= ? and key < ?"
 _SQLITE: Final = b"SQLite format 3\0"
+_WAL_VERSION: Final = 2
+"""The version of SQLite's file format that has a write-ahead log; a file of a later one is only read."""
 
 
 class Verdict(StrEnum):
@@ -79,6 +86,8 @@ class TopicFound:
     Attributes:
         records: that can be read; bare: those of them whose bytes were given up on purpose, for all had them.
         lost: that cannot be read, as far as that is known.
+        stops: the first position that a server comes to and cannot read, "" for none; it hands out nothing behind it.
+        held_back: whether a server serves nothing of it.
         aside: whether it was set aside, and is served no more.
     """
 
@@ -87,6 +96,8 @@ class TopicFound:
     records: int = 0
     bare: int = 0
     lost: int = 0
+    stops: str = ""
+    held_back: bool = False
     aside: bool = False
     problems: Problems = field(default_factory=Problems)
 
@@ -134,6 +145,8 @@ class Found:
                     "without_bytes": one.bare,
                     "lost": one.lost,
                     "set_aside": one.aside,
+                    "served_until": one.stops,
+                    "held_back": one.held_back,
                     "problems": one.problems.said,
                     "problems_left_out": one.problems.left_out,
                 }
@@ -154,6 +167,10 @@ class Found:
             lost = f", {one.lost:,} are lost" if one.lost else ""
             yield f"  {where} is damaged: {one.records:,} records can be read{bare}{lost}"
             yield from _listed(one.problems, "    ")
+            if one.held_back:
+                yield "    a server holds it back: it serves nothing of it"
+            elif one.stops:
+                yield f"    a server hands out nothing from {one.stops} on"
         yield from _listed(self.problems, "  ")
         for note in self.notes:
             yield f"  {note}"
@@ -164,7 +181,7 @@ _SUMMARY: Final = {
     Verdict.INTACT: "the store is intact",
     Verdict.DAMAGED: (
         "the store is damaged: a server starts on it, serves what is intact, and tells subscribers once of each record"
-        " that is lost"
+        " that is lost; where it cannot read on, and of what it holds back, it says that it is unavailable"
     ),
     Verdict.BROKEN: "the store is broken: a server refuses to start on it; put back a backup, or let the topics go",
     Verdict.STALE: (
@@ -199,6 +216,7 @@ def check(directory: Path) -> Found:
         raise ConfigurationError(f"{directory} holds no server's store: {FILE}: {error.strerror}") from None
     found = Found(str(directory))
     with _kept_out(directory):
+        header = first_page(Path(f"{path}-wal"))[:100] or header
         if len(header) < 100 or not header.startswith(_SQLITE):
             found.problems.add(f"{FILE} does not begin as a database does")
             found.verdict = Verdict.BROKEN
@@ -207,7 +225,7 @@ def check(directory: Path) -> Found:
         whole = _check_log(found, path) and whole
         try:
             with contextlib.closing(_open(path)) as db:
-                _check(found, path, db)
+                _check(found, path, header, db)
         except (apsw.Error, StorageError) as error:
             found.problems.add(f"{FILE} cannot be read any further: {_plain(error)}")
             found.verdict = Verdict.BROKEN
@@ -275,6 +293,7 @@ class _Reading(Store):
     def __init__(self, path: Path, db: apsw.Connection) -> None:
         self.directory, self.path, self.db = path.parent, path, db
         self._lock_file = None
+        self.failed = None
         self._fresh, self._newest_stamp = [], 0
         self.reader = Reader(db)
         self.store_id = str(self._meta("store") or "")
@@ -289,11 +308,19 @@ class _Reading(Store):
         return int(self._row(f"select count(*) from {table}")[0])  # noqa: S608 - our own words
 
 
-def _check(found: Found, path: Path, db: apsw.Connection) -> None:
+def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None:
     version = db.pragma("user_version")
+    if max(header[18:20]) > _WAL_VERSION:
+        found.problems.add("it says of itself that it may not be written")
+        found.verdict = Verdict.BROKEN
+        return
     if version > FORMAT:
         found.problems.add(f"it is in format {version}; this release knows up to {FORMAT}")
         found.verdict = Verdict.NEWER
+        return
+    if not version and not db.execute("select 1 from sqlite_schema").fetchall():
+        found.problems.add("it holds nothing: a server begins a new store here")
+        found.verdict = Verdict.DAMAGED
         return
     if db.pragma("application_id") != APPLICATION_ID or version != FORMAT:
         found.problems.add("it is a database, but not a server's store")
@@ -303,10 +330,11 @@ def _check(found: Found, path: Path, db: apsw.Connection) -> None:
         name = statement.split()[5]
         if not db.execute("select 1 from sqlite_schema where name = ?", (name,)).fetchall():
             db.execute(statement.replace("create table", "create temp table", 1))
-    _check_pages(found, db)
+    sound = _check_pages(found, db)
     store = _Reading(path, db)
     found.store, found.server = store.store_id, store.server_id
     found.incarnation, found.change = int(store.meta("incarnation") or 0), int(store.meta("change") or 0)
+    load(store, found.incarnation, found.change)
     publishers = len(store.publishers())
     for name in store.names("topic"):
         found.topics.append(_check_topic(store, name, publishers, aside=False))
@@ -324,6 +352,8 @@ def _check(found: Found, path: Path, db: apsw.Connection) -> None:
         found.verdict = Verdict.STALE
     elif found.problems or any(topic.problems for topic in found.topics):
         found.verdict = Verdict.DAMAGED
+    if not sound:
+        found.verdict = Verdict.BROKEN
 
 
 def _check_length(found: Found, path: Path, header: bytes) -> bool:
@@ -366,14 +396,19 @@ def _check_log(found: Found, path: Path) -> bool:
     return after <= 1
 
 
-def _check_pages(found: Found, db: apsw.Connection) -> None:
+def _check_pages(found: Found, db: apsw.Connection) -> bool:
+    """Whether what all topics need is sound; what is wrong with any page is noted."""
+    described = find_damage(db, DESCRIBING, PROBLEMS_MAX)
+    for line in described:
+        found.problems.add(f"SQLite: {line}")
     try:
         for (text,) in db.execute(f"pragma integrity_check({PROBLEMS_MAX})"):
             for line in str(text).splitlines():
-                if line != "ok" and not line.startswith("*** in database"):
+                if line != "ok" and not line.startswith("*** in database") and line not in described:
                     found.problems.add(f"SQLite: {line}")
     except apsw.CorruptError as error:
         found.problems.add(f"SQLite: {_plain(error)}")
+    return not described
 
 
 def _plain(error: Exception) -> str:
@@ -386,6 +421,7 @@ def _check_topic(store: _Reading, name: str, publishers: int, *, aside: bool) ->
         topics = list(store.topics(name, aside=aside))
     except (apsw.CorruptError, StoreDamaged) as error:
         found.problems.add(f"what the store says of it cannot be read: {_plain(error)}")
+        found.held_back = True
         return found
     for topic in topics:
         found.log = topic.open.id
@@ -410,6 +446,8 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
             place = _check_row(found, db, log, place, row, publishers)
         if not torn:
             break
+        if not found.stops:
+            found.stops = f"{log.id}.{place}"
         stop = min(_next_readable(db, base | place, base | end) & _OFFSET, end) or end
         _lost(found, log, place, stop, "cannot be read: their place in the file is damaged")
         place = stop
@@ -423,11 +461,12 @@ def _next_readable(db: apsw.Connection, low: int, high: int) -> int:
     The file is read from the other end, without the bodies. A batch of which these alone cannot be read is skipped.
     """
     keys = [(high, 0)]
-    with contextlib.suppress(apsw.CorruptError):
+    with contextlib.suppress(apsw.CorruptError, UnicodeDecodeError):
         for key, count in db.execute(
             "select key, count from batch where key >= ? and key < ? order by key desc", (low, high)
         ):
-            keys.append((key, count))
+            if type(count) is int:
+                keys.append((key, count))
     key, count = keys[-1]
     return key + count if key == low else key
 
@@ -444,9 +483,12 @@ def _last_end(db: apsw.Connection, base: int, log: Log) -> int:
 def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | None]:
     """The batches with keys in [low, high); None, at last, where they cannot be read any further."""
     try:
-        for key, *rest, body in db.execute(f"{_BATCH} order by key", (low, high)):
-            yield key, *rest, body_of(db, key) if body is None else body
-    except apsw.CorruptError:
+        for row in db.execute(f"{BATCH} where key >= ? and key < ? order by key", (low, high)):
+            if not is_batch(row):
+                yield None
+                return
+            yield *row[:-1], body_of(db, row[0]) if row[-1] is None else row[-1]
+    except (apsw.CorruptError, UnicodeDecodeError):
         yield None
 
 
@@ -454,7 +496,7 @@ def _check_row(
     found: TopicFound, db: apsw.Connection, log: Log, place: int, row: Sequence[Any], publishers: int
 ) -> int:
     """One batch; where the next one is to begin."""
-    key, count, publisher, checksum, body = row
+    key, count, publisher, _, _, checksum, _, body = row
     offset = int(key) & _OFFSET
     if offset > place:
         _lost(found, log, place, offset, "are missing")
@@ -468,7 +510,7 @@ def _check_row(
     if wrong:
         _lost(found, log, offset, offset + count, wrong)
     else:
-        found.records += count
+        found.records += max(0, offset + count - max(place, offset))
         found.bare += 0 if body is not None else count
     return max(place, offset + int(count))
 

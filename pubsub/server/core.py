@@ -163,6 +163,8 @@ class ServerCore:
         self.sinks = Sinks(self, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
         self.moves = Moves(self, random, now)
         self.operations = Operations(self, loaded.notes)
+        for topic in [topic for topic in self.topics.values() if topic.unreadable]:
+            self.quarantine.damaged(topic, topic.unreadable)
 
     # What comes in
 
@@ -286,6 +288,17 @@ class ServerCore:
         self.damaged.add(topic.name)
         self.counters["damaged reads"] += 1
 
+    def changed(self, change: c.Change) -> Topic | None:
+        """The topic that a change is of; None where it is of none that is held here."""
+        number, log = getattr(change, "topic", None), getattr(change, "log", None)
+        stage = getattr(change, "stage", None)
+        for topic in self.topics.values():
+            if topic.number == number or any(one.number == log for one in topic.logs.values()):
+                return topic
+            if any(one.number == stage for one in topic.stages.values()):
+                return topic
+        return None
+
     def new_log_id(self) -> str:
         """A log ID that nobody has."""
         return f"{self._random.getrandbits(64):016x}"
@@ -399,11 +412,18 @@ class ServerCore:
         out += self.moves.outgoing(now)
         return out
 
-    def reverted(self, reload: Callable[[str], Topic | None], now: float) -> None:
-        """The commit failed for want of space: go back to what the store holds, answer the loop's requests `full`.
+    def reverted(
+        self,
+        reload: Callable[[str], Topic | None],
+        now: float,
+        outcome: Outcome = Outcome.FULL,
+        reason: str = "disk",
+    ) -> None:
+        """The commit failed: go back to what the store holds, and answer the loop's requests so, to be tried again.
 
         Args:
             reload: gives a topic as the store has it, or None where it holds none of that name.
+            outcome, reason: of the answers; by default, that it was for want of space.
         """
         self._announce = {}
         # A number that is announced is on the disk, or an honest server would look stale after a power cut.
@@ -420,7 +440,7 @@ class ServerCore:
         self.operations.reverted()
         self.quarantine.reverted()
         self.retention.pause(now)
-        retry = Status(self.settings.id, Outcome.FULL, reason="disk")
+        retry = Status(self.settings.id, outcome, reason=reason)
         # What else was answered speaks of logs, counters and positions that are not there any more.
         self.answers = [
             (origin, answer if isinstance(answer, Status) and answer.outcome is Outcome.REFUSED else retry)

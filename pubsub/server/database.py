@@ -112,10 +112,32 @@ def open_database(
     return db
 
 
+def find_damage(db: apsw.Connection, tables: Sequence[str], most: int = 1) -> list[str]:
+    """What SQLite finds wrong with the pages of these tables and of their indexes; with those that hold nothing where
+    `sqlite_schema` is among them.
+
+    Args:
+        most: so many findings at most.
+    """
+    out: list[str] = []
+    known = {"sqlite_schema", *(name for (name,) in db.execute("select name from sqlite_schema where type = 'table'"))}
+    for table in tables:
+        if table not in known:  # Those of the whole file would be checked.
+            continue
+        try:
+            for (text,) in db.execute(f"pragma integrity_check({table})"):
+                out += [line for line in str(text).splitlines() if line != "ok" and not line.startswith("***")]
+        except apsw.CorruptError as error:
+            out.append(str(error))
+        if len(out) >= most:
+            break
+    return out[:most]
+
+
 def translate(error: apsw.Error, path: Path) -> StorageError:
     """What SQLite said, as one of our errors."""
     if isinstance(error, apsw.FullError):
         return StoreFull(str(path), "the disk, or the limit set for this store, is full")
-    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.ConstraintError):
         return StoreDamaged(str(path), f"damaged: {error}")
     return StorageError(str(path), f"cannot be written or read: {error}")

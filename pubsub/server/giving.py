@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.messages import Outcome, Status, Transfer
 
@@ -95,6 +96,7 @@ class Giving:
         thaw: makes it an ordinary one again.
         chunks: gives the chunks of a frozen topic.
         given: deletes a topic that the sender of this `done`, at an address, has joined.
+        unreadable: told of a topic that cannot be given because the store is damaged there, and why.
     """
 
     def __init__(
@@ -106,9 +108,11 @@ class Giving:
         thaw: Callable[[str], None],
         chunks: Callable[[str], Iterator[bytes]],
         given: Callable[[str, Transfer, str], None],
+        unreadable: Callable[[str, str], None] = lambda topic, reason: None,
     ) -> None:
         self._sender, self._random = sender, random
         self._freeze, self._thaw, self._chunks, self._given = freeze, thaw, chunks, given
+        self._unreadable = unreadable
         self.gifts: dict[str, Gift] = {}
         self.out: list[tuple[str, Transfer]] = []
         """Address and message, to be sent."""
@@ -234,10 +238,13 @@ class Giving:
 
         To be called when the loop that froze a topic is committed: what it still put is only then in the store.
         """
-        for gift in self.gifts.values():
+        for gift in list(self.gifts.values()):
             if gift.hungry:
                 gift.hungry = False
-                self._pump(gift, now)
+                try:
+                    self._pump(gift, now)
+                except StoreDamaged as error:
+                    self._unreadable(gift.topic, str(error))
 
     def _pump(self, gift: Gift, now: float) -> None:
         """Send chunks up to the window, and the commit behind the last one."""

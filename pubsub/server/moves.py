@@ -51,6 +51,7 @@ class Moves:
             thaw=self._thaw,
             chunks=self._chunks,
             given=self._given,
+            unreadable=self._unreadable,
         )
         self.receiving = Receiving(
             core.settings.id,
@@ -193,6 +194,10 @@ class Moves:
         core.announce_given(topic, done)
         self._tokens.pop(name, None)
         core.counters["topics given"] += 1
+
+    def _unreadable(self, name: str, reason: str) -> None:
+        """It stays frozen, and here: what can be read of it is only a part."""
+        self._core.quarantine.damaged(self._core.topics[name], reason)
 
     # The receiving side
 

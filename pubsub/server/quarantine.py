@@ -133,6 +133,20 @@ class Quarantine:
         core.marks.rows.append(c.NoteKept(HELD + topic.name, reason))
         core.counters["topics held back"] += 1
 
+    def damaged(self, topic: Topic, reason: str) -> None:
+        """A damaged page keeps a topic from being served; other topics are.
+
+        Nothing is stored: the next start tries again, with what was put back or found readable by then.
+        """
+        core = self._core
+        core.damaged.add(topic.name)
+        if topic.name in self.held:
+            return
+        self._stop(topic.name)
+        self.held[topic.name] = reason
+        self._stored[2][topic.name] = reason
+        core.counters["topics held back"] += 1
+
     def hold_all_back(self, reason: str, change: int) -> None:
         """A proxy says that this store is an older copy of itself.
 

@@ -6,16 +6,16 @@ again; who is behind reads ranges of the table.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import apsw
 
-from pubsub.limits import OFFSET_BITS
+from pubsub.errors import StoreDamaged
+from pubsub.limits import BATCH_RECORDS_MAX, OFFSET_BITS
 from pubsub.protocol.batch import Buffer
-from pubsub.server.database import translate
 from pubsub.server.delivery import Batch
 from pubsub.server.staged import body_of, staged_body
 
@@ -26,7 +26,18 @@ PIECE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of bodies after which reading ahead stops."""
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
-_BATCH: Final = "select key, count, publisher, counter, stamp, checksum, total, body from batch"
+BATCH: Final = "select key, count, publisher, counter, stamp, checksum, total, body from batch"
+
+_NUMBERS: Final = {int}
+
+
+def is_batch(row: Sequence[Any]) -> bool:
+    """Whether a row, as `BATCH` selects it, can be one: what a damaged page gives may be anything."""
+    return (
+        set(map(type, row[:-1])) == _NUMBERS
+        and 0 < row[1] <= BATCH_RECORDS_MAX
+        and (row[-1] is None or type(row[-1]) is bytes)
+    )
 
 
 class Reader:
@@ -42,12 +53,27 @@ class Reader:
         self._db = db
         self._cache: OrderedDict[int, Batch] = OrderedDict()
         self._cache_bytes = 0
+        self.damaged: set[int] = set()
+        """Keys of batches that are not what was written: they are given without their bytes."""
+        with contextlib.suppress(apsw.Error):  # A new store has no table yet; what is not known is found again.
+            self.damaged.update(key for (key,) in db.execute("select key from quarantine"))
 
     def _rows(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
         try:
             return self._db.execute(statement, bind).fetchall()
-        except apsw.CorruptError as error:
-            raise translate(error, Path(self._db.filename)) from None
+        except (apsw.CorruptError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> StoreDamaged:
+        return StoreDamaged(self._db.filename, f"damaged: {error}")
+
+    def _facts(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
+        """Rows that have numbers only, of which the second is how many records a batch has."""
+        rows = self._rows(statement, bind)
+        for row in rows:
+            if not (set(map(type, row)) == _NUMBERS and 0 < row[1] <= BATCH_RECORDS_MAX):
+                raise StoreDamaged(self._db.filename, "damaged: a row that is no batch")
+        return rows
 
     def _row(self, statement: str, bind: tuple[Any, ...]) -> Any:
         rows = self._rows(statement, bind)
@@ -86,34 +112,39 @@ class Reader:
         """The next so many rows, or fewer where their bodies are large."""
         piece, size = [], 0
         try:
-            cursor = self._db.execute(f"{_BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
+            cursor = self._db.execute(f"{BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
             for row in cursor:
+                if not is_batch(row):
+                    raise apsw.CorruptError("a row that is no batch")
+                if row[0] in self.damaged:
+                    piece.append((*row[:-1], None))
+                    continue
                 body = body_of(self._db, row[0]) if row[-1] is None else row[-1]
                 piece.append((*row[:-1], body))
                 size += len(body or b"")
                 if size >= PIECE_BYTES_MAX:
                     cursor.close()
                     break
-        except apsw.CorruptError as error:
+        except (apsw.CorruptError, UnicodeDecodeError) as error:
             if not piece:
-                raise translate(error, Path(self._db.filename)) from None
+                raise self._unreadable(error) from None
         return piece
 
     def _holding(self, base: int, offset: int) -> int | None:
         """The key of the batch that holds an offset."""
         if base | offset in self._cache:
             return base | offset
-        row = self._row(
+        rows = self._facts(
             "select key, count from batch where key >= ? and key <= ? order by key desc limit 1", (base, base | offset)
         )
-        return row[0] if row is not None and row[0] + row[1] > base | offset else None
+        return rows[0][0] if rows and rows[0][0] + rows[0][1] > base | offset else None
 
     def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
         """(offset, count, stamp, total) of up to `rows` batches from `offset` on."""
         base = log << OFFSET_BITS
         return [
             (key & _OFFSET, count, stamp, total)
-            for key, count, stamp, total in self._rows(
+            for key, count, stamp, total in self._facts(
                 "select key, count, stamp, total from batch where key >= ? and key < ? order by key limit ?",
                 (base | offset, base | _OFFSET, rows),
             )
@@ -127,11 +158,11 @@ class Reader:
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         """The same of the last batch that begins in [low, offset]."""
         base = log << OFFSET_BITS
-        row = self._row(
+        rows = self._facts(
             "select key, count, stamp, total from batch where key >= ? and key <= ? order by key desc limit 1",
             (base | low, base | offset),
         )
-        return None if row is None else (row[0] & _OFFSET, *row[1:])
+        return (rows[0][0] & _OFFSET, *rows[0][1:]) if rows else None
 
     def total_before(self, log: int, offset: int) -> int | None:
         """Bytes of the log before the batch that holds `offset`; None where there is no such batch."""
@@ -141,11 +172,14 @@ class Reader:
         cached = self._cache.get(key)
         if cached is not None:
             return cached.total
-        return int(self._row("select total from batch where key = ?", (key,))[0])
+        return int(self._facts("select total, count from batch where key = ?", (key,))[0][0])
 
     def staged(self, piece: int) -> bytes:
         """The bytes of a piece that a sink staged."""
-        return staged_body(self._db, piece)
+        try:
+            return staged_body(self._db, piece)
+        except (apsw.CorruptError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
 
     def remember(self, key: int, batch: Batch) -> None:
         """Keep a batch in memory, at the expense of the oldest."""

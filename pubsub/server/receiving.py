@@ -140,6 +140,10 @@ class Receiving:
             if key[0] == topic and incoming.moving.open == log:
                 self._forget(key)
 
+    def brings(self, log: int) -> bool:
+        """Whether a log with this number is on its way here."""
+        return any(one.number == log for incoming in self.incoming.values() for one in incoming.moving.logs.values())
+
     def clear(self) -> None:
         """Forget everything, without deleting: the loop in which it arrived was taken back."""
         for key in list(self.incoming):

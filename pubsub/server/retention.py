@@ -144,7 +144,11 @@ class Retention:
 
     def _discard(self, core: ServerCore) -> list[Change]:
         log = self._discarded[0]
-        rows = core.reader.stamps(log, 0, PIECE_BATCHES_MIN)
+        try:
+            rows = core.reader.stamps(log, 0, PIECE_BATCHES_MIN)
+        except StoreDamaged:  # What is left of it is in nobody's way.
+            self._discarded.popleft()
+            return []
         low = 0
         for offset, count, _, total in rows:
             if total - rows[0][3] > PIECE_BYTES_MIN and low:

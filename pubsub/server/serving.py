@@ -23,14 +23,16 @@ import apsw
 
 from pubsub.clock import Stamps
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import DecodeError, StoreFull
+from pubsub.errors import DecodeError, StoreDamaged, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
+from pubsub.protocol.messages import Outcome
 from pubsub.server.core import Loaded, ServerCore
 from pubsub.server.database import Turns, translate
 from pubsub.server.links import Origin, Outgoing
 from pubsub.server.store import Store
+from pubsub.server.topic import Topic
 
 FULL_RETRY_SECONDS: Final = 0.5
 """How often a server whose disk was full looks whether it still is."""
@@ -76,6 +78,32 @@ class ReserveFile:
         self.path.unlink(missing_ok=True)
 
 
+def load(store: Store, incarnation: int, change: int) -> Loaded:
+    """All that a server reads of its store before it serves; `pubsub server check` reads the same.
+
+    Raises:
+        apsw.Error, StoreDamaged: it cannot start on this store.
+    """
+    next_topic, next_log, next_skip = store.next_numbers()
+    topics = {topic.name: topic for topic in store.topics(unreadable=True)}
+    return Loaded(
+        store.store_id,
+        incarnation,
+        change,
+        topics,
+        store.publishers(),
+        next_topic,
+        next_log,
+        next_skip,
+        tuple(store.discarded()),
+        store.notes(),
+        store.aside(),
+        *store.next_staged(),
+        tuple(store.dropped_stages()),
+        tuple(store.unused_skips(topics.values())),
+    )
+
+
 class Serving:
     """One server between its sockets and its disk.
 
@@ -99,24 +127,7 @@ class Serving:
         self._full_check_at = 0.0
         with self._translated():
             incarnation, change = store.start(int(wall * 1000), settings.id)
-            next_topic, next_log, next_skip = store.next_numbers()
-            topics = {topic.name: topic for topic in store.topics()}
-            loaded = Loaded(
-                store.store_id,
-                incarnation,
-                change,
-                topics,
-                store.publishers(),
-                next_topic,
-                next_log,
-                next_skip,
-                tuple(store.discarded()),
-                store.notes(),
-                store.aside(),
-                *store.next_staged(),
-                tuple(store.dropped_stages()),
-                tuple(store.unused_skips(topics.values())),
-            )
+            loaded = load(store, incarnation, change)
         stamps = Stamps(wall, now, store.stamp())
         self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)
         self.core.disk = store.sizes
@@ -187,6 +198,8 @@ class Serving:
                     store.apply(core.changes(now))
             except StoreFull:
                 self._became_full(now)
+            except StoreDamaged as error:
+                self._met_damage(error, now)
 
     def _became_full(self, now: float) -> None:
         if not self.core.full:
@@ -195,7 +208,30 @@ class Serving:
         self._full_check_at = now + FULL_RETRY_SECONDS
         self.reserve.release()
         with self._translated():
-            self.core.reverted(lambda name: next(self.store.topics(name), None), now)
+            self.core.reverted(self._reload, now)
+
+    def _met_damage(self, error: StoreDamaged, now: float) -> None:
+        """A change needed a page that is damaged: take the loop back, and go on without its topic.
+
+        Raises:
+            StoreDamaged: it is no single topic's, or one that is held back already.
+        """
+        core, change, self.store.failed = self.core, self.store.failed, None
+        topic = None if change is None else core.changed(change)
+        if topic is None and core.moves.receiving.brings(getattr(change, "log", 0)):
+            _log.error("what arrives from another server is not taken: %s", error)
+        elif topic is None or core.quarantine.holds(topic.name):
+            raise error
+        else:
+            _log.error("topic %s is held back, others are served: %s", topic.name, error)
+        with self._translated():
+            core.reverted(self._reload, now, Outcome.BUSY, "taken_back")
+        found = core.topics.get(topic.name) if topic else None
+        if found is not None:
+            core.quarantine.damaged(found, str(error))
+
+    def _reload(self, name: str) -> Topic | None:
+        return next(self.store.topics(name, unreadable=True), None)
 
     def check_full(self, now: float) -> None:
         """Where the disk was full, see now and then whether it still is."""

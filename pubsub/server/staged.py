@@ -24,6 +24,10 @@ SCHEMA: Final = (
     "create table published (key integer primary key, source integer not null)",
 )
 
+SOUND: Final = "key >= ?1 and key < ?2 and key not in (select key from quarantine where key >= ?1 and key < ?2)"
+"""Which batches with keys from one to another may be changed: where one was found damaged it may lead to pages that are
+another's, and what it leads to must not be freed."""
+
 
 def _rows(db: apsw.Connection, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
     return db.execute(statement, bind).fetchall()
@@ -80,22 +84,21 @@ def next_numbers(db: apsw.Connection) -> tuple[int, int]:
     return row[0][0], row[0][1]
 
 
-def drop_published(db: apsw.Connection, first: int, stop: int) -> None:
-    """Delete what published batches with keys in [first, stop) refer to."""
-    db.execute(
-        "delete from staged where id in (select source from published where key >= ? and key < ?)", (first, stop)
+def deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """The statements that delete what published batches with keys in [low, high) refer to, but for damaged ones."""
+    return (
+        (f"delete from staged where id in (select source from published where {SOUND})", (low, high)),  # noqa: S608
+        (f"delete from published where {SOUND}", (low, high)),  # noqa: S608
     )
-    db.execute("delete from published where key >= ? and key < ?", (first, stop))
 
 
-def set_aside(db: apsw.Connection, key: int) -> None:
-    """A published batch is not what was written: its bytes go into quarantine, its place stays."""
-    db.execute(
+def keep(key: int) -> tuple[str, tuple[Any, ...]]:
+    """The statement that copies the bytes of a published batch, which are not what was written, into quarantine."""
+    return (
         "insert or ignore into quarantine select key, checksum, body from published"
-        " join staged on staged.id = published.source where key = ?",
+        " join staged on staged.id = published.source where key = ?1",
         (key,),
     )
-    drop_published(db, key, key + 1)
 
 
 def _open(db: apsw.Connection, change: c.StageOpened) -> None:

@@ -23,7 +23,7 @@ from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
 from pubsub.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.server import changes as c
 from pubsub.server import staged
-from pubsub.server.database import lock_directory, open_database, translate
+from pubsub.server.database import find_damage, lock_directory, open_database, translate
 from pubsub.server.delivery import Batch
 from pubsub.server.legs import Leg
 from pubsub.server.quarantine import Aside
@@ -66,6 +66,24 @@ ADDED: Final = (
 )
 """Tables that a store of this format may lack."""
 
+DESCRIBING: Final = (
+    "sqlite_schema",
+    "meta",
+    "topic",
+    "log",
+    "publisher",
+    "last",
+    "entry",
+    "skip",
+    "stage",
+    "published",
+    "rival",
+    "aside",
+    "quarantine",
+)
+"""Tables that every topic needs, or whose rows stand close together: a server refuses to start where a page of one, or
+of the list of free pages, is damaged. What is damaged elsewhere concerns single topics."""
+
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 _PRAGMAS: Final = (
     ("journal_mode", "wal"),
@@ -88,6 +106,16 @@ def read_legs(text: str) -> tuple[Leg, ...]:
         ValueError: the text is something else.
     """
     return tuple(Leg(*row) for row in json.loads(text))
+
+
+def _deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """The statements that delete the batches with keys in [low, high), but for those found damaged."""
+    return (*staged.deletion(low, high), (f"delete from batch where {staged.SOUND}", (low, high)))  # noqa: S608
+
+
+def _baring(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """Those that take their bytes."""
+    return ((f"update batch set body = null where body is not null and {staged.SOUND}", (low, high)),)  # noqa: S608
 
 
 def _on_database(apply: Callable[[apsw.Connection, Any], object]) -> Callable[[Store, Any], object]:
@@ -131,6 +159,8 @@ class Store:
                 raise translate(error, self.path) from None
             raise
         self.reader = Reader(self.db)
+        self.failed: c.Change | None = None
+        """The change during which a damaged page was met."""
         self._fresh: list[int] = []
         self._newest_stamp = 0
 
@@ -142,6 +172,8 @@ class Store:
         if found == FORMAT:
             if self.db.pragma("application_id") != APPLICATION_ID:
                 raise StoreDamaged(str(self.path), "not a server's store")
+            for finding in find_damage(self.db, DESCRIBING):
+                raise StoreDamaged(str(self.path), f"damaged: {finding}, see: pubsub server check")
             self._add_tables()
             return True
         if self._row("select 1 from sqlite_schema"):
@@ -194,11 +226,14 @@ class Store:
             raise StoreDamaged(str(self.path), reason)
 
     def _rows(self, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
-        return self.db.execute(statement, bind).fetchall()
+        try:
+            return self.db.execute(statement, bind).fetchall()
+        except UnicodeDecodeError:
+            raise StoreDamaged(str(self.path), "damaged: a text that is none") from None
 
     def _row(self, statement: str, bind: tuple[Any, ...] = ()) -> Any:
         """The first row, or None."""
-        rows = self.db.execute(statement, bind).fetchall()
+        rows = self._rows(statement, bind)
         return rows[0] if rows else None
 
     def _meta(self, name: str) -> Any:
@@ -253,46 +288,79 @@ class Store:
             names.append(name)
         return names
 
-    def topics(self, name: str | None = None, *, aside: bool = False) -> Iterator[Topic]:
+    def topics(self, name: str | None = None, *, aside: bool = False, unreadable: bool = False) -> Iterator[Topic]:
         """Every topic, or the one named, as the last commit left it.
 
         Args:
             aside: those that were set aside, which are no topics of this server's any more.
+            unreadable: where a topic cannot be read, give what is to be had of it, marked so.
 
         Raises:
-            StoreDamaged: a row refers to what is not there.
+            StoreDamaged: a topic cannot be read, or a row refers to what is not there.
         """
         every = "select id, name, open_log, spine, frozen from topic"
         if aside:
             every = "select id, name, open_log, spine, '' from aside"
-        for number, title, open_log, spine, frozen in (
-            self._rows(every) if name is None else self._rows(f"{every} where name = ?", (name,))
-        ):
-            logs = {log.number: log for log in self._logs(number, aside=aside)}
-            if open_log not in logs:
-                raise StoreDamaged(str(self.path), f"topic {title} has no open log")
-            topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
-            topic.spine, topic.frozen = self._legs(spine, title), frozen
-            topic.absorbed = {
-                name for (name,) in self._rows("select name from log where topic = ? and state = 'absorbed'", (number,))
-            }
-            ended = self._rows(
-                "select name, receiver from log where topic = ? and end >= ? order by id", (number, OFFSET_MAX)
-            )
-            topic.ended = {name for name, _ in ended}
-            topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
-            topic.rivals = dict(self._rows("select log, server from rival where topic = ?", (number,)))
-            topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
-            for row in self._rows(
-                "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry"
-                " where topic = ?",
-                (number,),
-            ):
-                who, own, opening, on, since, log, acknowledged, legs = row
-                topic.entries[who] = Entry(own, opening, bool(on), since, (log, acknowledged), self._legs(legs, title))
-            self._load_skips(topic)
-            topic.stages = staged.load(self.db, number)
+        for row in self._rows(every) if name is None else self._rows(f"{every} where name = ?", (name,)):
+            try:
+                topic = self._topic_of(*row, aside=aside)
+            except (apsw.CorruptError, StoreDamaged) as error:
+                if not unreadable:
+                    raise
+                number, title, open_log, *_ = row
+                topic = self._unreadable(number, title, open_log, str(error))
             yield topic
+
+    def _unreadable(self, number: int, title: str, open_log: int, reason: str) -> Topic:
+        row = self._row("select name from log where id = ?", (open_log,))
+        if row is None:
+            raise StoreDamaged(str(self.path), f"topic {title} has no open log")
+        log = Log(open_log, row[0])
+        return Topic(number, title, log, {log.id: log}, unreadable=reason)
+
+    def _topic_of(self, number: int, title: str, open_log: int, spine: str, frozen: str, *, aside: bool) -> Topic:
+        logs = {log.number: log for log in self._logs(number, aside=aside)}
+        if open_log not in logs:
+            raise StoreDamaged(str(self.path), f"topic {title} has no open log")
+        topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
+        topic.spine, topic.frozen = self._legs(spine, title), frozen
+        topic.absorbed = {
+            name for (name,) in self._rows("select name from log where topic = ? and state = 'absorbed'", (number,))
+        }
+        ended = self._rows(
+            "select name, receiver from log where topic = ? and end >= ? order by id", (number, OFFSET_MAX)
+        )
+        topic.ended = {name for name, _ in ended}
+        topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
+        topic.rivals = dict(self._rows("select log, server from rival where topic = ?", (number,)))
+        topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
+        for row in self._rows(
+            "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry where topic = ?",
+            (number,),
+        ):
+            who, own, opening, on, since, log, acknowledged, legs = row
+            topic.entries[who] = Entry(own, opening, bool(on), since, (log, acknowledged), self._legs(legs, title))
+        self._load_skips(topic)
+        topic.stages = staged.load(self.db, number)
+        self._check_types(topic)
+        return topic
+
+    def _check_types(self, topic: Topic) -> None:
+        """See that numbers are numbers and texts are texts: SQLite gives what stands there.
+
+        Raises:
+            StoreDamaged: something is not.
+        """
+        numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
+        for counters in topic.skips.values():
+            numbers |= set(map(type, counters)) | set(map(type, counters.values()))
+        texts = {type(text) for text in (topic.name, topic.frozen, *topic.absorbed, *topic.ended, *topic.entries)}
+        texts |= {type(text) for rival in topic.rivals.items() for text in rival}
+        for entry in topic.entries.values():
+            numbers |= {type(entry.number), type(entry.opening), type(entry.since), type(entry.acknowledged[1])}
+            texts.add(type(entry.acknowledged[0]))
+        if not (numbers <= {int} and texts <= {str}):
+            raise StoreDamaged(str(self.path), f"topic {topic.name} has rows that cannot be read")
 
     def _legs(self, text: str, topic: str) -> tuple[Leg, ...]:
         try:
@@ -311,7 +379,10 @@ class Store:
         Args:
             topics: all that the store holds; those that were set aside refer to copies too.
         """
-        used = {number for topic in (*topics, *self.topics(aside=True)) for number in topic.skips}
+        every = (*topics, *self.topics(aside=True, unreadable=True))
+        if any(topic.unreadable for topic in every):
+            return []  # Nobody knows what those refer to.
+        used = {number for topic in every for number in topic.skips}
         found, unused = 0, []
         # One look for each copy: to have them all read would cost a row for each publisher.
         while (row := self._row("select id from skip where id > ? order by id limit 1", (found,))) is not None:
@@ -343,11 +414,15 @@ class Store:
                 (number << OFFSET_BITS, number + 1 << OFFSET_BITS),
             )
             log = Log(number, name, low, end, total)
-            stored = low
+            if not all(type(value) is int for value in (low, end, total)) or type(name) is not str:
+                raise StoreDamaged(str(self.path), f"what the store says of log {name} cannot be read")
+            stored = low  # A damaged batch may have been left behind below it.
             if newest is not None:
                 key, count, before, size, stamp = newest
+                if not all(type(value) is int for value in (count, before, stamp)):
+                    raise StoreDamaged(str(self.path), f"the newest batch of log {name} cannot be read")
                 self._newest_stamp = max(self._newest_stamp, stamp)
-                stored = (key & _OFFSET) + count
+                stored = max(low, (key & _OFFSET) + count)
                 log.end = max(end, stored)
                 log.total = max(total, before + (size or staged.size_of(self.db, key)))
             log.unknown = log.end - stored if log.end == OFFSET_MAX else 0
@@ -401,9 +476,46 @@ class Store:
             self.db.execute("rollback")
 
     def apply(self, changes: Sequence[c.Change]) -> None:
-        """Carry out changes within the open transaction, in order."""
-        for change in changes:
-            self._APPLY[type(change)](self, change)
+        """Carry out changes within the open transaction, in order.
+
+        Raises:
+            apsw.CorruptError, apsw.ConstraintError: a damaged page was met; `failed` is the change that needed it.
+        """
+        try:
+            for change in changes:
+                self._APPLY[type(change)](self, change)
+        except (apsw.CorruptError, apsw.ConstraintError):  # A row is in the way that no sound page shows.
+            self.failed = change
+            raise
+
+    def _spared(self, *statements: tuple[str, tuple[Any, ...]]) -> bool:
+        """Carry these out, all or, where a damaged page is in the way, none; whether they were."""
+        self.db.execute("savepoint spared")
+        try:
+            for statement, bind in statements:
+                self.db.execute(statement, bind)
+        except apsw.CorruptError:
+            self.db.execute("rollback to spared")
+            return False
+        finally:
+            self.db.execute("release spared")
+        return True
+
+    def _each(
+        self, low: int, high: int, statements: Callable[[int, int], tuple[tuple[str, tuple[Any, ...]], ...]]
+    ) -> None:
+        """Change the batches with keys in [low, high); of those that a damaged page is in the way of, none.
+
+        What was found damaged stays as it is: its row may lead to pages that are another's.
+        """
+        if self._spared(*statements(low, high)):
+            return
+        keys: list[int] = []
+        with contextlib.suppress(apsw.CorruptError):
+            for (key,) in self.db.execute("select key from batch where key >= ? and key < ?", (low, high)):
+                keys.append(key)
+        for key in keys:
+            self._spared(*statements(key, key + 1))
 
     def _append(self, change: c.BatchAppended) -> None:
         key = change.log << OFFSET_BITS | change.offset
@@ -445,23 +557,18 @@ class Store:
             "update log set low = ?, end = ?, total = ? where id = ?",
             (change.low, change.end, change.total, change.log),
         )
-        staged.drop_published(self.db, first, first | change.low)
-        self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
+        self._each(first, first | change.low, _deletion)
 
     def _drop_bodies(self, change: c.BodiesDropped) -> None:
         first = change.log << OFFSET_BITS
-        self.db.execute(
-            "update batch set body = null where key >= ? and key < ? and body is not null",
-            (first | change.low, first | change.high),
-        )
+        self._each(first | change.low, first | change.high, _baring)
         self.reader.drop_range(first | change.low, first | change.high)
 
     def _discard(self, change: c.BatchesDiscarded) -> None:
         # The log of a topic whose giving was taken back for want of space is held again, and keeps its batches.
         first = change.log << OFFSET_BITS
         if not self._row("select 1 from log where id = ? and state = 'held'", (change.log,)):
-            staged.drop_published(self.db, first, first | change.low)
-            self.db.execute("delete from batch where key >= ? and key < ?", (first, first | change.low))
+            self._each(first, first | change.low, _deletion)
         if change.last:
             self.db.execute("delete from log where id = ? and state = 'incoming'", (change.log,))
 
@@ -474,9 +581,16 @@ class Store:
 
     def _quarantine(self, change: c.BatchQuarantined) -> None:
         key = change.log << OFFSET_BITS | change.offset
-        staged.set_aside(self.db, key)
-        self.db.execute("insert or ignore into quarantine select key, checksum, body from batch where key = ?", (key,))
-        self.db.execute("update batch set body = null where key = ?", (key,))
+        # Its row stays: where a page number is what was damaged, to free its pages would free those of another.
+        self._spared(staged.keep(key))
+        self._spared(
+            (
+                "insert or ignore into quarantine select key, checksum, body from batch where key = ?1"
+                " and body is not null",
+                (key,),
+            )
+        )
+        self.reader.damaged.add(key)
         self.reader.drop(key)
 
     def _topic(self, change: c.TopicChanged) -> None:

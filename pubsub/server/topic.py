@@ -110,6 +110,7 @@ class Topic:
         rivals: open logs of other servers that hold this topic too, and their servers.
         waiting_bytes: bytes that some subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
+        unreadable: why nothing else of it than its name and its open log's ID could be read; "" where all was.
     """
 
     number: int
@@ -128,6 +129,7 @@ class Topic:
     rivals: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
+    unreadable: str = ""
 
     @property
     def backlog_bytes(self) -> int:

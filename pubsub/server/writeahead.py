@@ -34,6 +34,8 @@ class Frame(NamedTuple):
 def frames(path: Path, *, checked: bool) -> Iterator[Frame]:
     """The frames that were written since the log began anew, in order.
 
+    What stands behind them is of the time before that, and says so. A frame that says so between others is damaged.
+
     Args:
         path: of the log; where there is none, there are no frames.
         checked: read them in full, and see whether they are sound.
@@ -51,29 +53,55 @@ def frames(path: Path, *, checked: bool) -> Iterator[Frame]:
         words = ">" if magic & 1 else "<"
         sums = _summed(header[:24], (0, 0), words)
         sound = not checked or sums == (first, second)
+        foreign = 0
         for place in range(_HEADER.size, size - _FRAME.size - page_bytes + 1, _FRAME.size + page_bytes):
             file.seek(place)
             frame = file.read(_FRAME.size + page_bytes if checked else _FRAME.size)
             page, pages, *own, first, second = _FRAME.unpack_from(frame)
             if own != salts:
-                return  # What was there before the log began anew.
+                foreign += 1
+                continue
+            if foreign:
+                sound = False
+                yield from [Frame(0, 0, sound)] * foreign
+                foreign = 0
             if checked and sound:
                 sums = _summed(frame[_FRAME.size :], _summed(frame[:8], sums, words), words)
                 sound = sums == (first, second)
             yield Frame(page, pages, sound)
 
 
+def first_page(path: Path) -> bytes:
+    """The file's first page as the last sound commit of the log has it; empty where none has."""
+    written, committed = -1, -1
+    for index, frame in enumerate(frames(path, checked=True)):
+        if not frame.sound:
+            break
+        if frame.page == 1:
+            written = index
+        if frame.pages:
+            committed = written
+    if committed < 0:
+        return b""
+    with path.open("rb") as file:
+        page_bytes = _HEADER.unpack(file.read(_HEADER.size))[2]
+        file.seek(_HEADER.size + committed * (_FRAME.size + page_bytes) + _FRAME.size)
+        return file.read(page_bytes)
+
+
 def begins_damaged(path: Path) -> bool:
     """Whether the log's own head is not what was written: SQLite then takes nothing of it.
 
-    A head of zeros is one that was never synced, and so is all behind it.
+    A head of zeros is one that was never synced. It is synced before anything is written behind it.
     """
     if not path.exists():
         return False
     with path.open("rb") as file:
         header = file.read(_HEADER.size)
-    if len(header) < _HEADER.size or not any(header):
-        return False
+        if len(header) < _HEADER.size:
+            return False
+        if not any(header):
+            return any(map(any, iter(lambda: file.read(1 << 20), b"")))
     magic, *_, first, second = _HEADER.unpack(header)
     return magic & ~1 != 0x377F0682 or _summed(header[:24], (0, 0), ">" if magic & 1 else "<") != (first, second)
 

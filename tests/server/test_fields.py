@@ -123,7 +123,7 @@ def test_every_field_of_a_change_leaves_its_mark(change: c.Change, tmp_path: Pat
 
 # A topic
 
-MEMORY = {"Topic.waiting_bytes", "Topic.measured_total"}
+MEMORY = {"Topic.waiting_bytes", "Topic.measured_total", "Topic.unreadable"}
 """Counted anew by each process."""
 
 FULL: list[c.Change] = [
@@ -196,7 +196,7 @@ def test_every_field_of_a_topic_travels(store: Store) -> None:
     assert {one.name for one in fields(Topic)} == {
         "open", "logs", "last", "entries", "spine", "skips", "absorbed", "stages", "ended", "rivals",  # in the chunks
         "name",  # in the message around them
-        "number", "frozen", "restored", "waiting_bytes", "measured_total",  # this server's alone
+        "number", "frozen", "restored", "waiting_bytes", "measured_total", "unreadable",  # this server's alone
     }  # fmt: skip
     assert (moving.open, moving.spine, moving.entries) == (topic.open.id, topic.spine, topic.entries)
     assert (moving.absorbed, moving.ended, moving.rivals) == (topic.absorbed, topic.ended, topic.rivals)
@@ -223,6 +223,7 @@ JOINED_ELSEWHERE = {
     "ended",
     "waiting_bytes",
     "measured_total",
+    "unreadable",
 }
 """Fields that a join leaves to who calls it (`server/receiving.py`, `sinks.py`, `disputes.py`), or that are not the
 other side's to say."""
@@ -265,7 +266,7 @@ def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> Non
     full = full_topic()
     assert {one.name for one in fields(Topic)} == {
         "name", "last", "entries", "spine",  # in the tree
-        "number", "open", "logs", "waiting_bytes", "measured_total",  # made anew: one log, with numbers of its own
+        "number", "open", "logs", "waiting_bytes", "measured_total", "unreadable",  # made anew: one log
         "skips", "absorbed", "ended", "restored", "rivals", "frozen",  # about logs that are none any more
         "stages",  # staged again by their sink, which is told so
     }  # fmt: skip

@@ -1,0 +1,151 @@
+"""Damaged stores: what `pubsub server check` says is what a server does, and one topic's damage is its alone."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from pubsub.errors import StoreDamaged
+from pubsub.protocol import Get, Outcome
+from pubsub.server.check import Verdict, check
+from pubsub.server.store import FILE, Store
+from tests.server.damages import LOG, PAGE, TOPICS, Made, serve, tried, workshop
+from tests.server.stage import Stage
+from tests.server.test_moves import Pair, put, split
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[tuple[Made, Path]]:
+    with workshop() as made:
+        yield made
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_what_check_says_of_a_damaged_store_is_what_a_server_does(bench: tuple[Made, Path], first: int) -> None:
+    made, copy = bench
+    findings = {}
+    for seed in range(first, first + 50):
+        what, _, found = tried(made, copy, seed)
+        if found:
+            findings[f"seed {seed}, {what}"] = found
+    assert findings == {}
+
+
+def test_damage_of_every_kind_of_page_is_tried(bench: tuple[Made, Path]) -> None:
+    assert set(bench[0].pages) == {
+        "first",
+        "free",
+        "leaf of batch",
+        "internal of batch",
+        "overflow of batch",
+        "leaf of a table",
+        "internal of a table",
+        "overflow of a table",
+        "index leaf",
+        "index internal",
+    }
+
+
+@pytest.fixture
+def store(bench: tuple[Made, Path], tmp_path: Path) -> Path:
+    """A stopped server's directory."""
+    for name, raw in bench[0].stopped.items():
+        (tmp_path / name).write_bytes(raw)
+    return tmp_path
+
+
+def spoil(path: Path, at: int, raw: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(raw)
+
+
+def large(made: Made, store: Path) -> list[int]:
+    """The pages on which the bodies of one topic go on."""
+    raw = (store / FILE).read_bytes()
+    return [page for page in made.pages["overflow of batch"] if b"x" * 9_000 in raw[(page - 1) * PAGE : page * PAGE]]
+
+
+@pytest.mark.parametrize("leads_to", [0, 2, 1 << 30])
+def test_a_body_whose_pages_lead_astray_is_lost_and_its_topic_and_the_others_go_on(
+    bench: tuple[Made, Path], store: Path, leads_to: int
+) -> None:
+    page = large(bench[0], store)[2]
+    spoil(store / FILE, (page - 1) * PAGE, struct.pack(">I", leads_to))
+    found = check(store)
+    assert found.verdict is Verdict.DAMAGED
+    assert [topic.topic for topic in found.topics if topic.problems] == ["large"]
+    served = serve(store)  # It reads all, lets time pass until all of it goes, and starts again.
+    assert not isinstance(served, str)
+    assert [served[name].put for name in TOPICS] == [Outcome.SUCCESS] * 4
+    assert served["large"].records > 0
+    assert [(served[name].ended, served[name].lost) for name in TOPICS if name != "large"] == [(Outcome.EMPTY, 0)] * 3
+
+
+def test_a_topic_whose_description_cannot_be_read_is_held_back_and_the_others_are_served(store: Path) -> None:
+    with apsw.Connection(str(store / FILE)) as db:
+        db.execute("update entry set legs = '[[]]' where topic = (select id from topic where name = 'small')")
+    db.close()
+    found = check(store)
+    assert [(topic.topic, topic.held_back) for topic in found.topics if topic.problems] == [("small", True)]
+    stage = Stage(store)
+    assert stage.ask(Get("bob", "small", None, 5, 5, records_max=9)).outcome is Outcome.UNAVAILABLE
+    assert stage.put("small", 9_000_000).outcome is Outcome.UNAVAILABLE
+    assert stage.put("many", 9_000_000).outcome is Outcome.SUCCESS
+    assert "small" in {name for periodic in stage.periodics() for name in (periodic.topics or {})}
+    stage.sleep(100)
+    assert stage.core.topics["small"].name in stage.core.damaged
+    stage.close()
+
+
+def test_a_page_that_every_topic_needs_is_refused_at_the_start(bench: tuple[Made, Path], store: Path) -> None:
+    for kind in ("index leaf", "free"):
+        page = bench[0].pages[kind][0]
+        before = (store / FILE).read_bytes()
+        spoil(store / FILE, (page - 1) * PAGE, b"\xff" * 64)
+        refused = kind != "free"  # A free page that lists no others holds nothing.
+        assert (check(store).verdict is Verdict.BROKEN) is refused
+        assert isinstance(serve(store), str) is refused
+        (store / FILE).write_bytes(before)
+
+
+def test_commits_behind_a_damaged_frame_of_the_log_are_not_passed_over_in_silence(
+    bench: tuple[Made, Path], store: Path
+) -> None:
+    for name, raw in bench[0].killed.items():
+        (store / name).write_bytes(raw)
+    spoil(store / LOG, 32 + 3 * (PAGE + 24), bytes(24))
+    assert check(store).verdict is Verdict.BROKEN
+    with pytest.raises(StoreDamaged, match="commits at the end"):
+        Store(store)
+
+
+def test_a_log_whose_head_is_gone_is_not_taken_for_one_never_written(bench: tuple[Made, Path], store: Path) -> None:
+    for name, raw in bench[0].killed.items():
+        (store / name).write_bytes(raw)
+    spoil(store / LOG, 0, bytes(32))
+    assert check(store).verdict is Verdict.BROKEN
+    with pytest.raises(StoreDamaged, match="cannot be read"):
+        Store(store)
+
+
+def test_a_topic_that_cannot_be_given_for_a_damaged_page_stays_and_the_server_goes_on(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2")
+    split(pair)
+    assert put(pair["s2"], "carl", 20, 11, b"z" * 100_000) == "success"
+    pair["s2"].close()
+    raw = (tmp_path / "s2" / FILE).read_bytes()
+    page = next(at for at in range(0, len(raw), PAGE) if raw[at + 100 : at + 9_000] == b"z" * 8_900)
+    spoil(tmp_path / "s2" / FILE, page, struct.pack(">I", 1 << 30))
+    pair["s2"].open()
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1", "s2"]
+    assert pair["s2"].core.topics["t"].frozen
+    assert pair["s2"].core.quarantine.holds("t")
+    assert pair["s2"].put("u", 1).outcome is Outcome.SUCCESS
+    pair.close()
