@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
         Transaction,
     )
     from pubsub.config.settings import ClientSettings
-    from pubsub.embedded import embedded
+    from pubsub.embedded import Embedded, embedded
     from pubsub.errors import (
         AfterFork,
         CallerError,
@@ -78,7 +80,7 @@ _CLIENT = (
 _WHERE = (
     dict.fromkeys(_ERRORS, "pubsub.errors")
     | dict.fromkeys(_CLIENT, "pubsub.client")
-    | {"ClientSettings": "pubsub.config.settings", "embedded": "pubsub.embedded"}
+    | {"ClientSettings": "pubsub.config.settings", "Embedded": "pubsub.embedded", "embedded": "pubsub.embedded"}
 )
 
 __all__ = [
@@ -92,6 +94,7 @@ __all__ = [
     "ConfigurationError",
     "DataLoss",
     "DeadLetter",
+    "Embedded",
     "Handler",
     "HandlerMisused",
     "InDoubt",
@@ -123,3 +126,18 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_WHERE[name]), name)
     globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    """This package, in which `embedded` is the function, though a module of that name makes it.
+
+    The import system sets a module that was imported as an attribute of its package.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "embedded" and isinstance(value, ModuleType):
+            value = value.embedded
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pubsub import embedded
+import pytest
+import zmq
+
+from pubsub import Client, embedded
 from pubsub.embedded import Embedded
+from pubsub.errors import ConfigurationError
 
 
 def test_the_fixture_gives_a_running_cluster(pubsub_cluster: Embedded) -> None:
@@ -65,3 +69,33 @@ def test_every_name_that_the_package_offers_is_there() -> None:
     for package in (pubsub, pubsub.client):
         for name in package.__all__:
             assert getattr(package, name) is not None
+
+
+def test_the_function_stays_the_function_whatever_is_imported_from_its_module() -> None:
+    programs = [
+        "from pubsub.embedded import Embedded; from pubsub import embedded; import pubsub",
+        "import pubsub.embedded; import pubsub; from pubsub import embedded; from pubsub.embedded import Embedded",
+        "from pubsub import embedded; from pubsub.embedded import Embedded, embedded; import pubsub",
+        "from pubsub import *; import pubsub; from pubsub import embedded, Embedded",
+    ]
+    test = """
+import types
+assert isinstance(embedded, types.FunctionType) and pubsub.embedded is embedded, embedded
+with embedded() as cluster:
+    assert isinstance(cluster, Embedded) and cluster.proxies
+"""
+    for program in programs:
+        subprocess.run([sys.executable, "-c", program + "\n" + test], check=True, timeout=60)
+
+
+def test_an_address_of_another_context_is_refused_at_once(tmp_path: Path) -> None:
+    with embedded() as cluster:
+        own: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        try:
+            for context in (None, own):
+                with pytest.raises(ConfigurationError, match=r"cluster\.client"):
+                    Client("c", proxies=cluster.proxies, directory=tmp_path, context=context)
+            with Client("c", proxies=cluster.proxies, directory=tmp_path, context=cluster.context) as client:
+                client.put("t", b"x")
+        finally:
+            own.term()

@@ -34,6 +34,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, ConfigurationError, DecodeError, PubsubError, StorageError, TooLarge
 from pubsub.limits import PROXIES_MAX
 from pubsub.messenger import Messenger
+from pubsub.messenger.sockets import other_context
 from pubsub.protocol import Put, Status, check_id, decode, encode
 
 if TYPE_CHECKING:
@@ -114,6 +115,9 @@ class Session:
         self.name = check_id("client ID", name)
         if not 0 < len(settings.proxies) <= PROXIES_MAX:
             raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; {len(settings.proxies)} are named")
+        elsewhere = [proxy for proxy in settings.proxies if proxy.startswith("inproc://")]
+        if elsewhere and context is None and messenger is None:
+            raise ConfigurationError(other_context(elsewhere[0]))
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.RLock()

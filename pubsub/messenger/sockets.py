@@ -15,6 +15,7 @@ import struct
 from collections import deque
 from collections.abc import Hashable, MutableMapping, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import zmq
 from zmq import backend
@@ -70,6 +71,18 @@ def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[byt
     return sock
 
 
+_bound: Final[WeakKeyDictionary[zmq.Context[Any], set[str]]] = WeakKeyDictionary()
+"""The `inproc://` addresses that were bound in each context."""
+
+
+def other_context(endpoint: str) -> str:
+    """What to tell who connects to an `inproc://` address from another context than that in which it is."""
+    return (
+        f"{endpoint} exists only in the ZeroMQ context in which it was opened: share that (context=…); "
+        "of an embedded cluster, cluster.client(name) makes clients that do"
+    )
+
+
 def open_router(
     context: zmq.Context[Any], endpoint: str, *, received_max: int = HIGH_WATER_MARK
 ) -> tuple[zmq.Socket[bytes], str]:
@@ -103,6 +116,8 @@ def open_router(
         sock.close(0)
         reason = "is in use by another process" if error.errno == zmq.EADDRINUSE else f"cannot be bound: {error}"
         raise ConfigurationError(f"address {endpoint} {reason}") from None
+    if endpoint.startswith("inproc://"):
+        _bound.setdefault(context, set()).add(endpoint)
     bound = sock.getsockopt(zmq.LAST_ENDPOINT)
     return sock, bound.decode().rstrip("\0") if isinstance(bound, bytes) else endpoint
 
@@ -117,8 +132,11 @@ def open_dealer(context: zmq.Context[Any], endpoint: str, *, heartbeat_seconds: 
             none, where the messages themselves carry heartbeats.
 
     Raises:
-        ConfigurationError: `endpoint` is not an address.
+        ConfigurationError: `endpoint` is not an address, or is an `inproc://` one of another context.
     """
+    contexts = [one for one, names in tuple(_bound.items()) if endpoint in names and not one.closed]
+    if contexts and context not in contexts:
+        raise ConfigurationError(other_context(endpoint))
     sock = _open(context, zmq.DEALER, endpoint)
     # A routing ID must not begin with a zero byte: those are ZeroMQ's own.
     sock.setsockopt(zmq.ROUTING_ID, b"\x01" + secrets.token_bytes(ROUTING_ID_BYTES - 1))
