@@ -1,4 +1,4 @@
-"""The main job, on real input, while its processes are being killed; and the proof of what came of it.
+"""The main job while its processes are being killed, and the proof of what came of it.
 
 Two proxies, two servers, a publisher and two subscribers, each a process of its own. While the records flow, one of
 each role is ended by SIGKILL and started again. The next death waits until the last is overcome, by what was put and
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from demo_check import Verdict, check
-from demo_input import Item, from_file, from_history, save
+from demo_input import RECORDS, SEED, Item, from_file, from_shop, save
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -315,8 +315,10 @@ def main() -> int:
     """Runs the demo; 0 if every record was delivered once to each subscriber, in order."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "file", nargs="?", type=Path, help="publish its lines (.gz too) instead of this repository's history"
+        "file", nargs="?", type=Path, help="publish its lines (.gz too) instead of the events of a shop's day"
     )
+    parser.add_argument("--records", type=int, default=RECORDS, metavar="N", help="events of that day [%(default)s]")
+    parser.add_argument("--seed", type=int, default=SEED, metavar="N", help="of that day [%(default)s]")
     parser.add_argument("--topic", default="lines", help="of lines that are not JSON with a `repository` [%(default)s]")
     parser.add_argument(
         "--record", type=Path, metavar="DIR", help="have the clients record what they do there, for an audit on Spark"
@@ -326,8 +328,11 @@ def main() -> int:
     try:
         if arguments.record:
             arguments.record.mkdir(parents=True, exist_ok=True)
-        items = from_file(arguments.file, arguments.topic) if arguments.file else from_history(SCRIPTS.parent)
-    except (OSError, subprocess.CalledProcessError) as error:
+        if arguments.file:
+            items = from_file(arguments.file, arguments.topic)
+        else:
+            items = from_shop(arguments.records, arguments.seed)
+    except OSError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
     if not items:

@@ -1,4 +1,4 @@
-"""What the demo publishes: each commit of this repository's history, or each line of a file.
+"""What the demo publishes: the events of a shop's day, made from a seed, or each line of a file.
 
 Every record becomes one message whose body is `NUMBER TAB RECORD`. The number makes equal lines of a file tell apart,
 so a lost and a doubled one cannot make up for each other.
@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from random import Random
+from typing import Any, Final, NamedTuple
 
-from pubsub.protocol.names import is_topic
+from pubsub.errors import InvalidName
+from pubsub.protocol.names import check_new_topic
+
+RECORDS: Final = 30_000
+SEED: Final = 1
+
+_OPENING: Final = 1_767_222_000_000
+"""When the shop's day begins: milliseconds since 1970."""
+
+_GOODS: Final = {"coffee": 1290, "tea": 690, "filter": 350, "grinder": 8900, "kettle": 4490, "cup": 1150, "scale": 2990}
+_CITIES: Final = ("Bergen", "Galway", "Gdynia", "Genoa", "Porto", "Rostock", "Turku", "Varna")
 
 
 class Item(NamedTuple):
@@ -34,19 +43,45 @@ def number_of(body: bytes) -> int:
     return int(body.partition(b"\t")[0])
 
 
-def from_history(repository: Path) -> list[Item]:
-    """Every commit reachable from HEAD, oldest first; its topic is the folder that it touched most."""
-    log = subprocess.run(
-        ["git", "-C", str(repository), "log", "--reverse", "--name-only", "--format=%x00%H%x09%ct%x09%s"],
-        check=True, capture_output=True, text=True, encoding="utf-8", errors="replace",
-    )  # fmt: skip
-    records = []
-    for entry in log.stdout.split("\0")[1:]:
-        head, *paths = [line for line in entry.splitlines() if line]
-        commit, seconds, subject = head.split("\t", 2)
-        facts = {"commit": commit, "committed_at": int(seconds), "subject": subject, "paths": paths}
-        records.append((_folder(paths), json.dumps(facts).encode()))
-    return _numbered(records)
+def from_shop(count: int = RECORDS, seed: int = SEED) -> list[Item]:
+    """The events of a shop's day: orders, their payments and shipments, and the stock that is left, a topic for each.
+
+    Args:
+        count: how many events.
+        seed: the same seed is the same day.
+    """
+    return _numbered((topic, json.dumps(facts).encode()) for topic, facts in _day(count, Random(seed)))
+
+
+def _day(count: int, random: Random) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What happens, in order of time: an order is paid a little later, and then shipped."""
+    at, made = _OPENING, 0
+    stock = dict.fromkeys(_GOODS, 5_000)
+    paid: list[dict[str, Any]] = []
+    placed: list[dict[str, Any]] = []
+    for _ in range(count):
+        at += random.randrange(1, 2_000)
+        what = random.random()
+        if paid and what < 0.25:
+            order = paid.pop(0)
+            parcel = {"order": order["order"], "city": random.choice(_CITIES), "grams": random.randrange(200, 9_000)}
+            yield "shipments", {"at": at, **parcel}
+        elif placed and what < 0.55:
+            order = placed.pop(random.randrange(min(5, len(placed))))
+            paid.append(order)
+            yield "payments", {"at": at, "order": order["order"], "cents": order["cents"], "by": random.choice("ABC")}
+        elif what < 0.7:
+            good = random.choice(list(_GOODS))
+            yield "stock", {"at": at, "good": good, "left": stock[good]}
+        else:
+            made += 1
+            lines = {good: random.randrange(1, 5) for good in random.sample(list(_GOODS), random.randrange(1, 4))}
+            for good, pieces in lines.items():
+                stock[good] += 5_000 if stock[good] < pieces else -pieces
+            cents = sum(_GOODS[good] * pieces for good, pieces in lines.items())
+            order = {"order": made, "customer": f"c{random.randrange(2_000):04}", "lines": lines, "cents": cents}
+            placed.append(order)
+            yield "orders", {"at": at, **order}
 
 
 def from_file(path: Path, topic: str) -> list[Item]:
@@ -79,16 +114,8 @@ def _numbered(records: Iterable[tuple[str, bytes]]) -> list[Item]:
     return [Item(topic, b"%d\t%b" % (number, record)) for number, (topic, record) in enumerate(records)]
 
 
-def _folder(paths: list[str]) -> str:
-    """The folder, two levels deep at most, that holds most of the paths; `root` for the top level and for none."""
-    folders = Counter("/".join(path.split("/")[:-1][:2]) for path in paths)
-    folder = max(folders, key=lambda name: (folders[name], name), default="")
-    return folder if is_topic(folder) else "root"
-
-
 def _repository(line: bytes) -> str | None:
     try:
-        name = json.loads(line)["repository"]
-    except (ValueError, TypeError, KeyError):
+        return check_new_topic(json.loads(line)["repository"])
+    except (ValueError, TypeError, KeyError, InvalidName):
         return None
-    return name if isinstance(name, str) and is_topic(name) else None

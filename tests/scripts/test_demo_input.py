@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
+from typing import Any
 
-import pytest
-from demo_input import Item, from_file, from_history, number_of, save, saved
+from demo_input import Item, from_file, from_shop, number_of, save, saved
 
 
 def test_lines_go_to_the_topic_of_their_repository_or_to_the_one_named(tmp_path: Path) -> None:
@@ -41,25 +40,19 @@ def test_the_publisher_reads_back_what_was_saved(tmp_path: Path) -> None:
     assert [number_of(item.body) for item in items] == [0, 1]
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    def git(*arguments: str) -> None:
-        names = ["-c", "user.name=a", "-c", "user.email=a@b.invalid", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", "-C", str(tmp_path), *names, *arguments], check=True, capture_output=True)
-
-    git("init")
-    for path, subject in (("README", "Begin"), ("pubsub/server/deep/core.py", "Serve"), ("sp ace/x", "Odd")):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(subject)
-        git("add", path)
-        git("commit", "-m", subject)
-    git("commit", "--allow-empty", "-m", "Nothing")
-    return tmp_path
-
-
-def test_every_commit_is_a_record_under_the_folder_it_touched_most(repository: Path) -> None:
-    items = from_history(repository)
-    assert [item.topic for item in items] == ["root", "pubsub/server", "root", "root"]
-    facts = [json.loads(item.body.partition(b"\t")[2]) for item in items]
-    assert [fact["subject"] for fact in facts] == ["Begin", "Serve", "Odd", "Nothing"]
-    assert facts[1]["paths"] == ["pubsub/server/deep/core.py"]
+def test_a_shops_day_is_the_same_for_the_same_seed_and_has_every_kind_of_event() -> None:
+    items = from_shop(3_000)
+    assert from_shop(3_000) == items
+    assert from_shop(3_000, seed=2) != items
+    assert [item.number for item in items] == list(range(3_000))
+    events: dict[str, list[dict[str, Any]]] = {}
+    for item in items:
+        events.setdefault(item.topic, []).append(json.loads(item.body.partition(b"\t")[2]))
+    assert set(events) == {"orders", "payments", "shipments", "stock"}
+    assert all(len(found) > 300 for found in events.values())
+    times = [json.loads(item.body.partition(b"\t")[2])["at"] for item in items]
+    assert times == sorted(times)
+    placed, paid, shipped = ([one["order"] for one in events[name]] for name in ("orders", "payments", "shipments"))
+    assert set(shipped) <= set(paid) <= set(placed)
+    assert len(set(paid)) == len(paid), "an order is paid once"
+    assert all(one["left"] >= 0 for one in events["stock"])
