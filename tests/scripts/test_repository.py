@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ["scripts/test", "scripts/docs", "scripts/demo", "scripts/soak", ".ci/run"]
+SCRIPTS = [
+    "scripts/test",
+    "scripts/matrix",
+    "scripts/simulate",
+    "scripts/docs",
+    "scripts/demo",
+    "scripts/soak",
+    ".ci/run",
+]
 
 
 def pins() -> dict[str, str]:

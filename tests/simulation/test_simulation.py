@@ -18,19 +18,19 @@ SEEDS = 200
 PARTS = 8
 
 QUICK = {
-    "duplicate detection off": 0,
-    "put chain off": 0,
-    "last-get ID ignored": 0,
-    "same number for two transmissions": 0,
-    "subscription number off": 0,
-    "position not committed with what was handled": 0,
-    "joined records end before they are cut": 0,
-    "seen set forgets": 0,
+    "duplicate detection off": 100,
+    "put chain off": 101,
+    "answer before commit": 100,
+    "subscription number off": 200,
+    "entries left out of a transfer": 204,
+    "seen set forgets": 200,
 }
-"""Breakages that many a short run shows, each with a seed that does."""
+"""Breakages that one short run in three shows, or more, each with a seed that does. What shows more seldom is for
+`scripts/simulate --mutants`."""
 
 TRIES_MAX = 40
-"""Seeds from the named one on, since every change of the product makes another history of a seed."""
+"""Seeds from the named one on, since every change of the product makes another history of each. That none of so many
+shows such a breakage has a chance of one in ten million."""
 
 TRACES = """
 import sys
@@ -84,9 +84,12 @@ def test_another_seed_is_another_history() -> None:
 @pytest.mark.parametrize("title", QUICK)
 def test_a_breakage_is_caught(title: str) -> None:
     first = QUICK[title]
-    with broken(title):
-        caught = any(short(seed).violations for seed in range(first, first + TRIES_MAX))
-    assert caught, f"try: scripts/simulate --mutants '{title}' --short --seed {first}"
+    for seed in range(first, first + TRIES_MAX):
+        with broken(title):
+            violations = short(seed).violations
+        if violations and not short(seed).violations:
+            return
+    pytest.fail(f"try: scripts/simulate --mutants '{title}' --short --seed {first}")
 
 
 def test_at_least_twenty_breakages_are_known() -> None:
