@@ -146,6 +146,21 @@ class View:
                 if facts["id"] == server:
                     yield address, facts
 
+    def away(self, server: str) -> dict[str, dict[str, Any]]:
+        """The stores of a server (or the one of this ID) that no proxy hears, with what a proxy says of each.
+
+        Where proxies differ it is the one that knows of the most topics.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        heard = set()
+        for report in self.answered.values():
+            for facts in report["servers"]:
+                if server in {facts["id"], facts["store"]}:
+                    heard |= {facts["store"]} if facts["alive"] else set()
+                    if facts["topics"] >= found.get(facts["store"], facts)["topics"]:
+                        found[facts["store"]] = facts
+        return {store: facts for store, facts in found.items() if store not in heard}
+
     def hearing(self, server: str) -> list[str]:
         """The proxies that hear a server."""
         return [address for address, facts in self._servers(server) if facts["alive"]]

@@ -11,8 +11,8 @@ import typer
 from pubsub import console
 from pubsub.cli.operating import Cluster, View, cluster, confirm
 from pubsub.cli.topic import AsJson, Config, Patience, Proxies, ProxiesFile, Wait, Yes, move_topic
-from pubsub.errors import NotNow, Unavailable
-from pubsub.protocol.messages import Outcome
+from pubsub.errors import NotKnown, NotNow, Unavailable
+from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id
 from pubsub.server.commands import app
 
@@ -103,6 +103,63 @@ def _move_all(found: Cluster, server: str, *, quiet: bool) -> list[dict[str, Any
             stuck = ", ".join(sorted(held)[:5])
             raise Unavailable("drain", server, found.seconds, f"contested or on their way elsewhere: {stuck}")
         time.sleep(0 if ready else 0.2)
+
+
+@app.command()
+def forget(
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server, or of its store.")],
+    proxies: Proxies = None,
+    proxies_file: ProxiesFile = None,
+    config: Config = None,
+    patience: Patience = 2.0,
+    wait: Wait = 60.0,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a server's store is gone for good, so that nobody waits to hear what it holds.
+
+    It is needed where proxies have lost their directories and pubsub status says that they wait for the server. All
+    proxies must answer. A store that is heard, or that a proxy knows topics of, is not forgotten: pubsub topic abandon
+    gives those up. Another store that is heard under the same ID is left alone.
+    """
+    check_id("server ID", server)
+    with cluster(proxies, proxies_file, config, patience, wait) as found:
+        view = found.look()
+        if view.silent:
+            silent = "; ".join(f"{address}: {reason}" for address, reason in view.silent.items())
+            raise Unavailable("forget", server, patience, f"every proxy must answer, and one did not: {silent}")
+        stores = view.away(server)
+        if not stores:
+            if view.hearing(server):
+                raise NotNow(f"server {server} is heard: it is not forgotten")
+            raise NotKnown(f"server {server} is not known to any proxy; pubsub status lists them")
+        held = sum(facts["topics"] for facts in stores.values())
+        if held:
+            raise NotNow(f"server {server} holds {held:,} topics, as proxies know: pubsub topic abandon gives them up")
+        confirm(
+            f"Nobody waits for server {server} any more (store {', '.join(sorted(stores))}). Topics that only it holds"
+            " are begun anew elsewhere: what waits there for its subscribers is given up.",
+            yes,
+            word=server,
+        )
+        for store, facts in stores.items():
+            _forget(found, str(facts["id"]), store)
+        found.wait(lambda: not found.look().away(server), "forget", server)
+    console.report(as_json, {"server": server, "stores": sorted(stores)}, f"{server} is forgotten")
+
+
+def _forget(found: Cluster, server: str, store: str) -> None:
+    failed = []
+    for proxy, answer in found.operate_all("forget", server=server, store=store).items():
+        if isinstance(answer, Status) and answer.outcome is Outcome.BUSY:
+            raise NotNow(f"server {server} is not forgotten, {proxy} says: {answer.reason.replace('_', ' ')}")
+        if not isinstance(answer, Status) or answer.outcome not in {Outcome.SUCCESS, Outcome.UNKNOWN}:
+            reason = answer if isinstance(answer, str) else answer.reason.replace("_", " ") or str(answer.outcome)
+            failed.append(f"{proxy}: {reason}")
+    if failed:
+        raise Unavailable(
+            "forget", server, found.patience, f"not durable at every proxy, repeat it: {'; '.join(failed)}"
+        )
 
 
 CHECK_CODES: Final = {"intact": 0, "damaged": 16, "broken": 17, "stale": 18, "newer": 19}

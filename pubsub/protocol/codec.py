@@ -20,6 +20,7 @@ from pubsub.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX
 from pubsub.protocol import messages as m
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import format_position, is_hex, is_id, is_topic, parse_number, parse_position
+from pubsub.protocol.stores import is_roster
 
 END: Final = b"\r\n\r\n"
 VERSION: Final = "!v=1"
@@ -76,6 +77,7 @@ _FLAG = _Kind(str, _flag)
 _START = _Kind(str, _start)
 _POSITION = _Kind(format_position, parse_position)
 _OUTCOME = _Kind(str, _outcome)
+_STORES = _Kind(str, _matching("a roster of stores", is_roster))
 
 
 def split_topics(body: Buffer) -> dict[str, str]:
@@ -223,6 +225,7 @@ _HISTORY = (("log", "log", _HEX), ("avoid", "avoid", _HEX))
 _SUBSCRIPTION = (("number", "number", _NUMBER), ("opening", "opening", _NUMBER))
 _NAME = ("name", "name", _ID)
 _SINK = (("publisher", "publisher", _HEX),)
+_ROSTER = (("stores", "stores", _STORES), ("gone", "gone", _STORES))
 _CODECS: Final = (
     _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME, ("from", "start", _START))),
     _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME)),
@@ -296,10 +299,17 @@ _CODECS: Final = (
             ("partial", "partial", _FLAG),
             ("previous", "previous", _NUMBER),
             ("draining", "draining", _FLAG),
+            *_ROSTER,
+            ("made", "made", _NUMBER),
         ),
         body="topics",
     ),
-    _Codec("HEARTBEAT", m.Heartbeat, (_SENDER,), (("stamp", "stamp", _NUMBER), ("leaving", "leaving", _FLAG))),
+    _Codec(
+        "HEARTBEAT",
+        m.Heartbeat,
+        (_SENDER,),
+        (("stamp", "stamp", _NUMBER), ("leaving", "leaving", _FLAG), ("empty", "empty", _FLAG)),
+    ),
     _Codec("WHOLE", m.Whole, (_SENDER,), body="topics"),
     _Codec("MERGE", m.Merge, (*_ABOUT, ("address", _WORD)), (("log", "log", _HEX),)),
     _Codec(
@@ -348,6 +358,8 @@ _CODECS: Final = (
             ("stamp", "stamp", _NUMBER),
             ("server", "server", _ID),
             ("rows", "rows", _NUMBER),
+            *_ROSTER,
+            ("since", "since", _NUMBER),
         ),
         optional=1,
         body="bytes",

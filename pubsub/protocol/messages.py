@@ -220,6 +220,8 @@ class Periodic:
         previous: the change number of the announcement before this one to the same proxy, by which it sees that none
             is missing; 0: not said.
         draining: 1: it is to be given no new topic.
+        stores, gone: where all topics are named, the other stores of the cluster, see `protocol.stores`.
+        made: the server's clock when it made this (microseconds since 1970).
     """
 
     sender: str
@@ -233,15 +235,24 @@ class Periodic:
     topics: dict[str, str] | None = None
     previous: int = 0
     draining: int = 0
+    stores: str = ""
+    gone: str = ""
+    made: int = 0
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """HEARTBEAT: still here. `leaving` = 1: this is the last one."""
+    """HEARTBEAT: still here.
+
+    Attributes:
+        leaving: 1: this is the last one.
+        empty: 1: and the server, which is drained, holds nothing any more.
+    """
 
     sender: str
     stamp: int = 0
     leaving: int = 0
+    empty: int = 0
 
 
 @dataclass(slots=True)
@@ -343,6 +354,9 @@ class Status:
         stamp: the highest one known.
         server: whom the answer speaks of.
         rows: rows staged so far, or published.
+        stores, gone: to PERIODIC: what its server lacks of the roster, see `protocol.stores`.
+        since: to WHOLE: the proxy has an announcement of all topics from every other store that it
+            knows, made at this time or later; 0: it does not.
         body: records, JSON, or topics. To WHOLE: each with its other holders, as `server.log`, separated by commas. To
             PERIODIC: those of the server's topics that have several holders, with all of them; and those that were
             given up there, with the log alone.
@@ -364,6 +378,9 @@ class Status:
     stamp: int = 0
     server: str = ""
     rows: int = 0
+    stores: str = ""
+    gone: str = ""
+    since: int = 0
     body: Buffer = b""
 
 

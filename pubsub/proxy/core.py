@@ -166,6 +166,10 @@ class ProxyCore:
         except DecodeError as error:
             self.outbox.refuse(client, prefix, error.reason)
             return
+        if awaits := self.servers.roster.awaits():
+            # Who is awaited may hold it.
+            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, awaits)
+            return
         server = self.table.assigned(topic, now)
         if server is None or name not in READS:
             if now < self.servers.starts_at:
@@ -215,7 +219,9 @@ class ProxyCore:
 
     def _operate(self, client: bytes, prefix: Prefix, asked: Operate, now: float) -> None:
         """OPERATE for this proxy itself."""
-        if asked.action != "abandon":
+        if asked.action == "forget":
+            self._forget(client, prefix, asked, now)
+        elif asked.action != "abandon":
             self.outbox.refuse(client, prefix, f"{asked.action}_is_no_action_of_a_proxy")
         elif not (asked.topic and asked.server):
             self.outbox.refuse(client, prefix, "abandon_needs_topic_and_server")
@@ -234,6 +240,27 @@ class ProxyCore:
             self.outbox.answer(client, prefix, Outcome.SUCCESS)
         else:
             self.outbox.answer(client, prefix, Outcome.FULL, "too_many_logs_were_given_up")
+
+    def _forget(self, client: bytes, prefix: Prefix, asked: Operate, now: float) -> None:
+        """A store will not come back: nobody is to wait for it."""
+        server = self.table.servers.get(asked.store)
+        if not asked.store:
+            self.outbox.refuse(client, prefix, "forget_needs_a_store")
+        elif self.outbox.suspended:
+            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, self.outbox.suspended)
+        elif server is None:
+            outcome = Outcome.SUCCESS if asked.store in self.table.gone else Outcome.UNKNOWN
+            self.outbox.answer(client, prefix, outcome, "" if asked.store in self.table.gone else "store_is_not_known")
+        elif server.alive(now):
+            self.outbox.answer(client, prefix, Outcome.BUSY, f"server_{server.id}_is_heard", server.id)
+        elif server.topics or server.overflow or server.assigned:
+            self.outbox.answer(client, prefix, Outcome.BUSY, f"it_holds_{len(server.topics)}_topics", server.id)
+        else:
+            self.table.detach(server)
+            self.servers.roster.forget(server)
+            self.notices.say(f"forgot {asked.store}", f"store {asked.store} of server {server.id} was forgotten", now)
+            self.servers.tell_roster()
+            self.outbox.answer(client, prefix, Outcome.SUCCESS)
 
     def _may_hold(self, server: Server, topic: str) -> bool:
         """Whether a server that is heard holds a topic, or may be making it: it says so, or has not said all."""

@@ -104,11 +104,14 @@ class Outbox:
         *,
         change: int = 0,
         body: bytes = b"",
+        lacked: tuple[str, str] = ("", ""),
+        since: int = 0,
     ) -> None:
         """Answer a server. Where its message named no callback the answer names none either: its outcome says all."""
         if self.suspended and outcome is Outcome.SUCCESS:
-            outcome, reason, body = Outcome.UNAVAILABLE, self.suspended, b""
+            outcome, reason, body, lacked = Outcome.UNAVAILABLE, self.suspended, b"", ("", "")
         status = Status(self._proxy, outcome, reason=_words(reason), change=change, stamp=self._stamps.last, body=body)
+        (status.stores, status.gone), status.since = lacked, since
         self._to_server(link, prefix.source, status)
 
     def beat(self, server: Server, now: float, *, leaving: int = 0) -> None:

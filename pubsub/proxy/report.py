@@ -2,7 +2,7 @@
 
     proxy, uptime_seconds, starting, startup_seconds_left, proxies_agree
     servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
-                draining
+                draining, heard (whether it ever said to this proxy what it holds)
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
     abandoned   topic, log, server, store: logs that were given up, ABANDONED_MAX at most
     doubts      topic, servers: they may hold it without having said so; they are not heard
@@ -84,6 +84,7 @@ def _server(server: Server, now: float) -> dict[str, Any]:
         "proxies": list(server.proxies or ()),
         "complete": server.complete and not server.overflow,
         "draining": server.draining,
+        "heard": server.heard,
     }
 
 
@@ -118,6 +119,11 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
     if len(set(named.values())) > 1:
         each = "; ".join(f"{server} names {proxies}" for server, proxies in sorted(named.items()))
         yield f"servers name different sets of proxies: {each}"
+    for server in table.awaited.values():
+        yield (
+            f"waiting for server {server.id or '?'} (store {server.store}), which this proxy has never heard: unknown"
+            f" topics are unavailable until it comes, or pubsub server forget {server.id or server.store}"
+        )
     for server in table.servers.values():
         if server.topics and not server.alive(now):
             count = sum(table.single.get(topic) is server for topic in server.topics)

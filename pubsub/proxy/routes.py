@@ -1,9 +1,10 @@
 """The routes file: which store holds which topic, remembered over a restart (SQLite through apsw).
 
-It is what keeps a topic of a dead server from being given to another one. So a change is on the disk (an fsync, not
+It is what keeps a topic of a dead server from being given to another one, without waiting to hear that server again as
+a proxy without it must (`roster`). So a change is on the disk (an fsync, not
 only a write) before anything that came after it is forwarded, and a file that is damaged, or was written by a newer
-release, stops the proxy with a clear error: to begin with an empty one would give such topics away anew. One process
-at a time has it open.
+release, stops the proxy with a clear error: whether to begin with an empty one is for a person to say, since with it
+what operators gave up is forgotten too. One process at a time has it open.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import apsw
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.limits import NUMBER_MAX
 from pubsub.protocol.names import is_hex, is_id, is_topic
-from pubsub.proxy.routing import DeadLog, Remembered, RouteChanges, StoreRow
+from pubsub.proxy.routing import DeadLog, GoneStore, Remembered, RouteChanges, StoreRow
 
 FILE_NAME: Final = "routes.db"
-FORMAT: Final = 2
+FORMAT: Final = 3
 _APPLICATION: Final = 0x70726F78
 _REMEDY: Final = (
-    "put it aside only while every server is running, or topics of one that is not are given to others: "
-    "start the proxy without it then"
+    "put it aside and start the proxy without it, best while every server is running: it waits for those that are not, "
+    "and has forgotten what was given up"
 )
 _SCHEMA: Final = (
     "create table stores (store text primary key, server text not null, incarnation integer not null,"
@@ -37,6 +38,11 @@ _SINCE: Final = {
     2: (
         "create table dead (topic text, log text, server text not null, store text not null, address text not null,"
         " primary key (topic, log)) without rowid",
+    ),
+    3: (
+        "alter table stores add column heard integer not null default 1",
+        "update stores set heard = 0 where incarnation = 0",
+        "create table gone (store text primary key, incarnation integer not null, here integer not null) without rowid",
     ),
 }
 """What each format added."""
@@ -108,7 +114,10 @@ class RoutesStore:
         """
         assert self._db is not None
         with self._translated():
-            stores = [StoreRow(a, b, c, d, e, bool(f)) for a, b, c, d, e, f in self._db.execute("select * from stores")]
+            rows = self._db.execute("select * from stores")
+            stores = [StoreRow(a, b, c, d, e, bool(f), bool(g)) for a, b, c, d, e, f, g in rows]
+            rows = self._db.execute("select store, incarnation, here from gone")
+            gone = tuple(GoneStore(a, b, bool(c)) for a, b, c in rows)
             holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
             rows = self._db.execute("select topic, log, server, store, address from dead order by topic, log")
             dead = tuple(DeadLog(*row) for row in rows)
@@ -122,9 +131,12 @@ class RoutesStore:
             and (is_topic(row.topic) and is_hex(row.log) and is_id(row.server) and (not row.store or is_hex(row.store)))
             for row in dead
         )
+        sound = sound and all(
+            isinstance(row.store, str) and is_hex(row.store) and isinstance(row.incarnation, int) for row in gone
+        )
         if not sound:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
-        return Remembered(stores, holders, dead)
+        return Remembered(stores, holders, dead, gone)
 
     def write(self, changes: RouteChanges) -> None:
         """Put the changes on the disk: when this returns, they survive a power cut.
@@ -151,8 +163,21 @@ class RoutesStore:
             if row is None:
                 db.execute("delete from stores where store = ?", (store,))
             else:
-                values = (store, row.server, row.incarnation, row.change, row.address, int(row.overflow))
-                db.execute("insert or replace into stores values (?, ?, ?, ?, ?, ?)", values)
+                values = (
+                    store,
+                    row.server,
+                    row.incarnation,
+                    row.change,
+                    row.address,
+                    int(row.overflow),
+                    int(row.heard),
+                )
+                db.execute("insert or replace into stores values (?, ?, ?, ?, ?, ?, ?)", values)
+        for store, mark in changes.gone.items():
+            if mark is None:
+                db.execute("delete from gone where store = ?", (store,))
+            else:
+                db.execute("insert or replace into gone values (?, ?, ?)", (store, mark.incarnation, int(mark.here)))
         gone = [key for key, log in changes.holders.items() if log is None]
         held = [(*key, log) for key, log in changes.holders.items() if log is not None]
         if gone:
@@ -192,7 +217,7 @@ def _sound(row: StoreRow) -> bool:
         texts
         and numbers
         and is_hex(row.store)
-        and is_id(row.server)
+        and (is_id(row.server) or not (row.server or row.heard))
         and min(row.incarnation, row.change) >= 0
         and max(row.incarnation, row.change) <= NUMBER_MAX
     )

@@ -25,6 +25,7 @@ from typing import Final
 from pubsub.limits import NUMBER_MAX
 from pubsub.liveness import Liveness
 from pubsub.protocol.names import format_holder, is_hex, parse_holder, parse_number
+from pubsub.protocol.stores import GONE_MAX
 from pubsub.proxy.flight import Flight
 
 TENTATIVE_MAX: Final = 10_000
@@ -53,6 +54,7 @@ class StoreRow:
         incarnation, change: of the highest announcement that was accepted.
         address: where that server was reached by other servers.
         overflow: whether it holds topics that are not in the table, because topics_max was reached.
+        heard: whether it has ever said all it holds; else it was only heard of.
     """
 
     store: str
@@ -61,6 +63,21 @@ class StoreRow:
     change: int
     address: str
     overflow: bool = False
+    heard: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GoneStore:
+    """What the routes file keeps of a store that is in the roster no more (see `roster`).
+
+    Attributes:
+        incarnation: up to which it counts as gone.
+        here: whether only this proxy forgot it, because servers_max was reached: nobody else is told.
+    """
+
+    store: str
+    incarnation: int
+    here: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +104,17 @@ class RouteChanges:
     """(topic, store) to log."""
     dead: dict[tuple[str, str], DeadLog] = field(default_factory=dict)
     """By (topic, log); never deleted."""
+    gone: dict[str, GoneStore | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.stores) or bool(self.holders) or bool(self.dead)
+        return bool(self.stores) or bool(self.holders) or bool(self.dead) or bool(self.gone)
 
     def clear(self) -> None:
         """All of it was written."""
         self.stores.clear()
         self.holders.clear()
         self.dead.clear()
+        self.gone.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +124,7 @@ class Remembered:
     stores: Sequence[StoreRow] = ()
     holders: Sequence[tuple[str, str, str]] = ()
     dead: Sequence[DeadLog] = ()
+    gone: Sequence[GoneStore] = ()
 
 
 class Server:
@@ -127,6 +147,8 @@ class Server:
         flight: what is on its way to it.
         newcomer: the link of a server that waits for this one to be silent.
         was_alive: whether it was alive when that was looked at last.
+        heard: whether it has ever said all it holds.
+        said_all: when its last full announcement since this proxy started was made, by its clock; 0: there was none.
     """
 
     __slots__ = (
@@ -139,6 +161,7 @@ class Server:
         "digest",
         "draining",
         "flight",
+        "heard",
         "hearsay",
         "id",
         "incarnation",
@@ -147,6 +170,7 @@ class Server:
         "newcomer",
         "overflow",
         "proxies",
+        "said_all",
         "store",
         "topics",
         "was_alive",
@@ -154,7 +178,8 @@ class Server:
 
     def __init__(self, row: StoreRow, liveness: Liveness) -> None:
         self.id, self.store, self.incarnation, self.change = row.server, row.store, row.incarnation, row.change
-        self.address, self.overflow = row.address, row.overflow
+        self.address, self.overflow, self.heard = row.address, row.overflow, row.heard
+        self.said_all = 0
         self.proxies: tuple[str, ...] | None = None
         self.topics: dict[str, str] = {}
         self.hearsay: dict[str, int] = {}
@@ -176,7 +201,7 @@ class Server:
 
     def row(self) -> StoreRow:
         """What the routes file keeps of it."""
-        return StoreRow(self.store, self.id, self.incarnation, self.change, self.address, self.overflow)
+        return StoreRow(self.store, self.id, self.incarnation, self.change, self.address, self.overflow, self.heard)
 
 
 @dataclass(slots=True)
@@ -209,6 +234,9 @@ class RoutingTable:
         """Servers that were given a topic, and may have made it without this proxy having heard."""
         self.stale: dict[str, str] = {}
         """Stores whose last announcement was that of an older copy, and what is to be said of them."""
+        self.awaited: dict[str, Server] = {}
+        """Stores that were never heard, only heard of."""
+        self.gone: dict[str, GoneStore] = {}
         self._signs = 1.0, 3, 0.0
 
     def restore(self, remembered: Remembered, interval: float, liveness: int, now: float) -> None:
@@ -218,6 +246,9 @@ class RoutingTable:
             signs = Liveness(interval, liveness, now)
             signs.forget()
             self.servers[row.store] = Server(row, signs)
+            if not row.heard:
+                self.awaited[row.store] = self.servers[row.store]
+        self.gone = {gone.store: gone for gone in remembered.gone}
         for topic, store, log in remembered.holders:
             self._hold(self.servers[store], topic, log)
         for dead in remembered.dead:
@@ -275,11 +306,26 @@ class RoutingTable:
     def evict(self) -> bool:
         """Forget a store that is not connected and holds nothing; False where there is none."""
         for server in self.servers.values():
-            if server.link is None and not server.topics and not server.overflow:
-                del self.servers[server.store]
-                self.changes.stores[server.store] = None
+            if server.link is None and server.heard and not server.topics and not server.overflow:
+                self.forget_store(GoneStore(server.store, server.incarnation, here=True))
                 return True
         return False
+
+    def await_store(self, server: Server) -> None:
+        """Note a store that was only heard of."""
+        self.servers[server.store] = self.awaited[server.store] = server
+        self.note(server)
+
+    def forget_store(self, gone: GoneStore) -> None:
+        """A store that holds nothing which is known here is in the roster no more."""
+        if self.servers.pop(gone.store, None) is not None:
+            self.changes.stores[gone.store] = None
+        self.awaited.pop(gone.store, None)
+        self.gone[gone.store] = self.changes.gone[gone.store] = gone
+        if len(self.gone) > GONE_MAX:
+            oldest = min(self.gone.values(), key=lambda one: one.incarnation)
+            del self.gone[oldest.store]
+            self.changes.gone[oldest.store] = None
 
     def replace(self, server: Server, topics: dict[str, str], change: int = NUMBER_MAX) -> int:
         """The server holds exactly these; returns how many did not fit into the table."""
@@ -340,8 +386,8 @@ class RoutingTable:
                 return
             signs = Liveness(*self._signs)
             signs.forget()
-            server = self.servers[store] = Server(StoreRow(store, server_id, 0, 0, ""), signs)
-            self.note(server)
+            server = Server(StoreRow(store, server_id, 0, 0, "", heard=False), signs)
+            self.await_store(server)
         if server.change >= after:
             return  # What was announced since says all there is to say.
         server.hearsay[topic] = after

@@ -24,6 +24,7 @@ from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.outbox import ORIGIN_MARK, Outbox, Send
+from pubsub.proxy.roster import Roster
 from pubsub.proxy.routing import RoutingTable, Server, StoreRow
 
 HEAD_BYTES_MAX: Final = HEADER_LENGTH_MAX + PREFIX_LENGTH_MAX
@@ -58,6 +59,7 @@ class Servers:
     Attributes:
         starts_at: when the start-up wait ends.
         deadline: when `tick` is to be called next.
+        roster: the stores that this proxy has to have heard before it speaks for all.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Servers:
             stamps,
         )
         self._counters = outbox.counters
+        self.roster = Roster(table, (settings.heartbeat_seconds, settings.liveness, now))
         wait = settings.startup_wait_seconds
         self.starts_at = now + (settings.patience_seconds if wait is None else wait)
         self.deadline = now
@@ -147,7 +150,7 @@ class Servers:
         same = known is not None and not said.partial and digest == known.digest and not known.hearsay
         topics = {} if over or same else split_topics(body)
         server = known or Server(
-            StoreRow(said.store, said.sender, -1, -1, said.address),
+            StoreRow(said.store, said.sender, -1, -1, said.address, heard=False),
             Liveness(self._settings.heartbeat_seconds, self._settings.liveness, now),
         )
         complete = not said.partial or (server.complete and follows(server, said))
@@ -167,8 +170,30 @@ class Servers:
             server.overflow, server.incarnation, server.change = overflow, said.incarnation, said.change
             self._table.note(server)
         server.complete = complete
+        if not said.partial:
+            self._take_roster(server, said, now)
         self._say_contested(server, topics, now)
         self._answer_announcement(server, prefix, full=not said.partial)
+
+    def _take_roster(self, server: Server, said: Periodic, now: float) -> None:
+        """A server has said all it holds, and whom it knows."""
+        server.said_all = said.made
+        waited = self.roster.awaits()
+        fresh = self.roster.heard(server)
+        self.roster.told(server, said.stores, said.gone)
+        awaits = self.roster.awaits()
+        if awaits and awaits != waited:
+            text = f"{awaits.replace('_', ' ')}: topics unknown to this proxy wait for it, or for pubsub server forget"
+            self._notices.say("roster", text, now)
+        if fresh:
+            self.tell_roster(server)
+
+    def tell_roster(self, of: Server | None = None) -> None:
+        """Have every server that does not know of a store announce itself, or all: the answer tells what it lacks."""
+        for other in self._table.links.values():
+            if other is not of and (of is None or not self.roster.is_known_to(other, of.store)):
+                assert other.link is not None
+                self._outbox.tell(other.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "the_roster_changed")
 
     def _admit(self, server: Server, link: bytes, said: Periodic, now: float) -> None:
         """The sender of an announcement is this store's server from now on."""
@@ -211,7 +236,15 @@ class Servers:
         self._say_given_up(server, contested, full)
         outcome = Outcome.FULL if server.overflow else Outcome.SUCCESS  # A topic is named once: no holder is contested.
         reason = "topics_max_is_reached" if server.overflow else ""
-        self._outbox.tell(server.link, prefix, outcome, reason, change=server.change, body=join_topics(contested))
+        self._outbox.tell(
+            server.link,
+            prefix,
+            outcome,
+            reason,
+            change=server.change,
+            body=join_topics(contested),
+            lacked=self.roster.lacked_by(server) if full else ("", ""),
+        )
 
     def _say_given_up(self, server: Server, told: dict[str, str], full: bool) -> None:
         """Name to a server what it holds of what was given up, and what was given up of what it holds."""
@@ -254,6 +287,8 @@ class Servers:
         elif said.leaving:
             self._table.detach(server)
             self._died(server, now, left=True)
+            if said.empty:
+                self.roster.left(server)
 
     def _whole(self, server: Server | None, link: bytes, prefix: Prefix, said: Whole, body: Buffer, now: float) -> None:
         """WHOLE: for each topic all other holders, dead ones included; no answer while one may be missing."""
@@ -276,10 +311,13 @@ class Servers:
             reason = "an_announcement_is_missing"
         elif self._table.undecided(server, topics):
             reason = "topic_was_just_assigned"
+        elif awaits := self.roster.awaits():
+            reason = awaits
         else:
             self._counters["whole_answered"] += 1
             others = {topic: self._table.named_holders(topic, but=server) for topic in topics}
-            self._outbox.tell(link, prefix, Outcome.SUCCESS, body=join_topics(others))
+            since = min((one.said_all for one in self._table.servers.values() if one is not server), default=0)
+            self._outbox.tell(link, prefix, Outcome.SUCCESS, body=join_topics(others), since=since)
             return
         self._counters["whole_unavailable"] += 1
         self._outbox.tell(link, prefix, Outcome.UNAVAILABLE, reason)

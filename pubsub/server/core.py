@@ -61,6 +61,7 @@ from pubsub.server.quarantine import Aside, Quarantine, Request
 from pubsub.server.report import TOPICS_MAX, TOPICS_PER_SECOND, report
 from pubsub.server.retention import Retention
 from pubsub.server.sinks import Sinks
+from pubsub.server.stores import Stores
 from pubsub.server.topic import Log, Topic
 from pubsub.server.wholeness import Wholeness
 
@@ -129,12 +130,13 @@ class ServerCore:
         self._next_topic, self._next_log, self.next_skip = loaded.next_topic, loaded.next_log, loaded.next_skip
         self._random, self.started = random, now
         self.links = Links(settings, loaded.store_id, loaded.incarnation, stamps, now)
-        self.disputes = Disputes(self)
+        self.stores = Stores(self, loaded.notes)
         self.given_up = GivenUp(self)
         self.quarantine = Quarantine(self, loaded.aside, loaded.notes)
-        self.wholeness = Wholeness(self.links, self._is_disputed)
+        self.wholeness = Wholeness(self.links, self._is_disputed, self._nobody_claims)
         self.polls = Polls()
         self.marks = Marks(self.topics)
+        self.disputes = Disputes(self)
         self.publishers = Publishers(loaded.publishers, self.marks)
         self.retention = Retention(settings.retention_hold_seconds, settings.history_bytes_max, now, self.topics)
         self.retention.discard(list(loaded.discarded))
@@ -256,7 +258,8 @@ class ServerCore:
             self._told_of_topics(status, now)
 
     def _told_of_topics(self, status: Status, now: float) -> None:
-        """Take note of who else holds our topics, as a proxy sees it, and of what was given up."""
+        """Take note of who else holds our topics, as a proxy sees it, of what was given up, and of the roster."""
+        self.stores.told(status)
         try:
             topics = split_topics(status.body)
         except DecodeError:
@@ -268,6 +271,14 @@ class ServerCore:
     def _is_disputed(self, topic: str) -> bool:
         # What we gave away ourselves is not whole because a proxy has not heard to whom.
         return self.disputes.is_open(topic) or self.quarantine.holds(topic) or topic in self._given
+
+    def _nobody_claims(self, topic: str, since: int) -> None:
+        self.disputes.unclaimed(topic, since)
+
+    def leave(self, now: float) -> None:
+        """Say goodbye to every proxy: the process ends."""
+        nothing = not (self.topics or self.quarantine.aside or self._given)
+        self.links.leave(now, empty=self.links.draining and nothing)
 
     # Topics
 
@@ -322,6 +333,21 @@ class ServerCore:
             self.marks.rows.append(c.NoteKept(GIVEN + topic.name, value))
             self._given[topic.name] = value
 
+    def drop_given(self, topic: str, server: str, store: str, log: str) -> None:
+        """Whom a topic was given to was given up there: there is nobody to be told of any more.
+
+        Args:
+            server, store, log: of the holder that was given up; store is "" where it is not known.
+        """
+        value = self._given.get(topic)
+        if value is None:
+            return
+        receiver, given = parse_holder(value.partition(",")[0])
+        if log == given or (store == value.split(",")[1] if store else server == receiver):
+            del self._given[topic]
+            self.links.remember(topic, "", self.change)
+            self.marks.rows.append(c.NoteKept(GIVEN + topic, None))
+
     def _forget_given(self) -> None:
         """What every proxy has heard needs no memory."""
         for name in [name for name in self._given if self.links.is_known_as_given(name)]:
@@ -339,8 +365,7 @@ class ServerCore:
         if name in self._given:
             # A proxy that has not heard to whom it went sends on what it believes is here: that server holds it too.
             receiver, given = parse_holder(self._given[name].partition(",")[0])
-            topic.rivals[given] = receiver
-            self.marks.rows.append(c.RivalTold(topic.number, given, receiver))
+            self.disputes.note(topic, given, receiver)
         self.announce(name, log.id)
         return topic
 
@@ -395,6 +420,8 @@ class ServerCore:
         """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
         self.marks.touched.clear()
         self.operations.committed()
+        self.stores.committed(now)
+        self.disputes.committed(now)
         self.quarantine.committed()
         self._change_stored = self.change
         if self._given != self._given_stored:
@@ -438,6 +465,7 @@ class ServerCore:
         self.publishers.reverted()
         self.moves.reverted(now)
         self.operations.reverted()
+        self.stores.reverted()
         self.quarantine.reverted()
         self.retention.pause(now)
         retry = Status(self.settings.id, outcome, reason=reason)

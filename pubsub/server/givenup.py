@@ -65,6 +65,12 @@ class GivenUp:
             core.moves.receiving.drop_log(asked.topic, asked.log)
         if topic is not None and asked.log:
             core.disputes.settle(topic, asked.log)
+        if news and asked.log:
+            # What else names that holder: to whom the topic was given, and what was made a rival of that. Another
+            # holder under that ID is told of again by the proxies that know it.
+            core.drop_given(asked.topic, asked.server, asked.store, asked.log)
+            if topic is not None:
+                core.disputes.settle(topic, *[log for log, server in topic.rivals.items() if server == asked.server])
         # Proxies say it again for ever; by then the topic may be on its way to that server for another reason.
         if topic is not None and topic.frozen and news and core.moves.gives_to(topic, asked.server, asked.address):
             self._take_back(topic)

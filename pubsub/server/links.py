@@ -109,6 +109,8 @@ class Links:
         """Whether some proxy has taken over an announcement of this process."""
         self.draining = False
         """Whether this server is to be given no new topic."""
+        self.roster = "", ""
+        """The other stores that are known, and those that are gone, as they are announced."""
         self.out: list[Outgoing] = []
         self.reconnect: list[int] = []
 
@@ -137,7 +139,7 @@ class Links:
             self.remember(topic, value, change)
         for proxy, link in enumerate(self.links):
             if link.announced is not None:
-                self._send(proxy, self._periodic(change, changed, previous=link.announced), now)
+                self._send(proxy, self._periodic(change, changed, now, previous=link.announced), now)
                 link.announced = change
 
     def remember(self, topic: str, value: str, change: int) -> None:
@@ -164,7 +166,7 @@ class Links:
                 link.announced = change
                 # Who has not heard to whom a topic was given must not take it for one that nobody holds.
                 given = {topic: value for topic, (value, _) in link.given.items()}
-                self._send(proxy, self._periodic(change, given | holdings), now)
+                self._send(proxy, self._periodic(change, given | holdings, now), now)
             elif link.liveness.due(now):
                 self._send(proxy, Heartbeat(self._settings.id, self._stamps.last), now)
 
@@ -219,16 +221,20 @@ class Links:
             self._send(proxy, Whole(self._settings.id, topics), now, source=token)
         return list(range(len(self.links)))
 
-    def leave(self, now: float) -> None:
-        """Say goodbye, so that nobody waits for our silence."""
+    def leave(self, now: float, *, empty: bool = False) -> None:
+        """Say goodbye, so that nobody waits for our silence.
+
+        Args:
+            empty: this server is drained and holds nothing: nobody needs to wait for its store.
+        """
         for proxy in range(len(self.links)):
-            self._send(proxy, Heartbeat(self._settings.id, self._stamps.last, leaving=1), now)
+            self._send(proxy, Heartbeat(self._settings.id, self._stamps.last, leaving=1, empty=int(empty)), now)
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
         return min(min(link.announce_at, link.reconnect_at, link.liveness.deadline()) for link in self.links)
 
-    def _periodic(self, change: int, topics: dict[str, str], previous: int | None = None) -> Periodic:
+    def _periodic(self, change: int, topics: dict[str, str], now: float, previous: int | None = None) -> Periodic:
         return Periodic(
             self._settings.id,
             self._store,
@@ -241,6 +247,8 @@ class Links:
             topics,
             previous or 0,
             int(self.draining),
+            *(self.roster if previous is None else ("", "")),
+            self._stamps.reading(now),
         )
 
     def _send(self, proxy: int, message: Message, now: float, source: int = 0) -> None:

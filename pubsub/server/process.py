@@ -230,7 +230,7 @@ class ServerProcess:
             self._store.keep_log()
             raise
         now = self._clock.monotonic()
-        self.core.links.leave(now)
+        self.core.leave(now)
         self._send(now)
 
     def _turn(self) -> None:

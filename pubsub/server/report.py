@@ -27,8 +27,8 @@ def report(core: ServerCore, now: float) -> bytes:
         An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
         `draining`, `stale` (why nothing is served, or ""), `aside` (topics that were given up here: `topic`,
         `log`, `reason`, `stamp`), `counters`, `disk` (bytes), `proxies` (each with `address`, `alive`,
-        `silence_seconds`, `problem`) and `topics`: by name, each with `log`, `records` and `bytes` stored,
-        `publishers`, `others` (servers that hold it too), `damaged` (whether some of it cannot be read),
+        `silence_seconds`, `problem`), `stores` (the other ones that are known, and their servers) and `topics`: by
+        name, each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too), `damaged` (whether some of it cannot be read),
         `backlog` (records waiting for the slowest subscriber) and `subscribers` (each with `waiting`,
         `polling`, `acknowledged`).
         `left_out` counts topics and subscribers beyond the limits.
@@ -66,6 +66,7 @@ def report(core: ServerCore, now: float) -> bytes:
         "counters": dict(core.counters),
         "disk": core.disk(),
         "proxies": proxies,
+        "stores": {store: known.server for store, known in core.stores.known.items()},
         "topics": topics,
         "left_out": {
             "topics": len(names) - len(topics),

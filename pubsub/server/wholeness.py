@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pubsub.errors import DecodeError
+from pubsub.limits import NUMBER_MAX
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.codec import split_topics
 from pubsub.protocol.messages import Outcome, Status
@@ -37,6 +38,8 @@ class _Question:
     then: list[tuple[str, Then]]
     size: int
     others: dict[str, set[str]] = field(default_factory=dict)
+    since: int = NUMBER_MAX
+    """Every store that these proxies know has said all it holds since then (a stamp)."""
 
 
 class Wholeness:
@@ -45,10 +48,17 @@ class Wholeness:
     Args:
         links: to the proxies.
         disputed: tells of a topic whether it is known not to be whole, whatever proxies say.
+        unclaimed: told of a topic that no proxy knows another holder of, and the stamp since which every store that
+            they know has said all it holds.
     """
 
-    def __init__(self, links: Links, disputed: Callable[[str], bool] = lambda _: False) -> None:
-        self._links, self._disputed = links, disputed
+    def __init__(
+        self,
+        links: Links,
+        disputed: Callable[[str], bool] = lambda _: False,
+        unclaimed: Callable[[str, int], None] = lambda topic, since: None,
+    ) -> None:
+        self._links, self._disputed, self._unclaimed = links, disputed, unclaimed
         self._token = FIRST_CALLBACK
         self._open: dict[int, _Question] = {}
         self._unasked: list[tuple[str, Then]] = []
@@ -102,6 +112,7 @@ class Wholeness:
             self._settle(token, now)
             return {}
         question.waiting.discard(proxy)
+        question.since = min(question.since, status.since)
         named = {topic: frozenset(filter(None, others.split(","))) for topic, others in told.items()}
         for topic, _ in question.then:
             # A topic that was left out of the answer was not answered.
@@ -124,5 +135,8 @@ class Wholeness:
         self._waiting -= len(question.then)
         self._waiting_bytes -= question.size
         known = not question.waiting
+        for topic in {topic: None for topic, _ in question.then} if known else ():
+            if not question.others.get(topic):
+                self._unclaimed(topic, question.since)
         for topic, then in question.then:
             then(known and not question.others.get(topic) and not self._disputed(topic), now)

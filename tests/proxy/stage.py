@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from pubsub.config.settings import ProxySettings
 from pubsub.messenger.framing import pack, unpack
 from pubsub.protocol import Get, Heartbeat, Message, Periodic, Put, Status, Subscribe, Whole, decode, encode
+from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.routing import Remembered
 
@@ -58,16 +59,29 @@ class Stage:
         proxies: str = PROXIES,
         stamp: int = 0,
         draining: int = 0,
+        stores: str | None = None,
+        gone: str = "",
+        made: int = 0,
     ) -> Status | None:
-        """PERIODIC; returns the answer. The store and the link are named after the server unless given."""
+        """PERIODIC; returns the answer. The store and the link are named after the server unless given.
+
+        Args:
+            stores: what the server knows of the roster; None: all that the proxy knows.
+        """
+        if stores is None:
+            known = self.core.table.servers.items()
+            stores = format_stores({one: Known(other.id, max(0, other.incarnation)) for one, other in known})
         said = Periodic(
             server, log_id(store or server), incarnation, change, f"tcp://{server}", proxies, stamp, partial,
             {topic: log and log_id(log) for topic, log in (topics or {}).items()}, previous, draining,
+            stores, gone, made,
         )  # fmt: skip
         return self._answer(link or server.encode(), said)
 
-    def heartbeat(self, server: str, *, link: bytes = b"", leaving: int = 0, stamp: int = 0) -> Status | None:
-        return self._answer(link or server.encode(), Heartbeat(server, stamp, leaving))
+    def heartbeat(
+        self, server: str, *, link: bytes = b"", leaving: int = 0, stamp: int = 0, empty: int = 0
+    ) -> Status | None:
+        return self._answer(link or server.encode(), Heartbeat(server, stamp, leaving, empty))
 
     def whole(self, server: str, *topics: str) -> Status:
         answer = self._answer(server.encode(), Whole(server, dict.fromkeys(topics, "")))

@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 
 from pubsub.protocol import Operate, Outcome, Periodic, Report, Status, join_topics
+from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.routes import FILE_NAME, RoutesStore
 from tests.proxy.stage import PROXIES, Stage, log_id
 
@@ -170,7 +171,8 @@ def test_a_copy_that_was_restored_in_between_is_told_by_the_log_that_was_ended()
     stage = split()
     abandon(stage)
     ended = f"{log_id('new')},{log_id('two')}"
-    said = Periodic("s2", log_id("s2"), 2, 9, "tcp://s2", PROXIES, 0, 0, {"t": ended})
+    known = format_stores({log_id("s1"): Known("s1", 1)})
+    said = Periodic("s2", log_id("s2"), 2, 9, "tcp://s2", PROXIES, 0, 0, {"t": ended}, stores=known)
     stage.from_server(b"s2", b"", said)
     answers = [said.message for said in stage.said() if isinstance(said.message, Status)]
     assert answers == [told(stage, {"t": log_id("two")}, change=9)]
@@ -233,6 +235,8 @@ def test_a_routes_file_of_the_first_format_is_taken_over(tmp_path: Path) -> None
     store.close()
     db = apsw.Connection(str(tmp_path / FILE_NAME))
     db.execute("drop table dead")
+    db.execute("drop table gone")
+    db.execute("alter table stores drop column heard")
     db.pragma("user_version", 1)
     db.close()
     store = RoutesStore(tmp_path)

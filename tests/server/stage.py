@@ -64,6 +64,8 @@ class Stage:
         self.whole: bool | None = True
         """What proxies answer to WHOLE: other holders as `others` says, or that they cannot tell; None: nothing."""
         self.others = ""
+        self.since = 0
+        """Since when every store has said all it holds, in those answers."""
         self.confirms = False
         """Whether proxies answer announcements."""
         self.fail_commit = False
@@ -119,7 +121,7 @@ class Stage:
                 answer = Status("p", Outcome.UNAVAILABLE, reason="servers_name_different_proxies")
                 if self.whole:
                     others = dict.fromkeys(out.message.topics or {}, self.others)
-                    answer = Status("p", Outcome.SUCCESS, body=join_topics(others))
+                    answer = Status("p", Outcome.SUCCESS, body=join_topics(others), since=self.since)
                 self.say(answer, proxy=int(out.link), origin=b"", callback=out.source)
             elif isinstance(out.message, Periodic) and self.confirms:
                 answer = Status("p", Outcome.SUCCESS, change=out.message.change)
@@ -159,6 +161,10 @@ class Stage:
             if self.now >= until and self.core.deadline() > self.now:
                 return
         raise AssertionError(f"the core always has something to do: {self.core.deadline()} at {self.now}")
+
+    def stamp(self) -> int:
+        """The server's clock, microseconds since 1970."""
+        return self.core.stamps.reading(self.now)
 
     # Requests
 

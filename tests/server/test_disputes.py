@@ -8,6 +8,7 @@ import pytest
 
 from pubsub.protocol import Operate, Outcome, Status
 from pubsub.protocol.codec import join_topics
+from pubsub.protocol.stores import Known, format_stores
 from tests.server.stage import Stage
 from tests.server.test_moves import Pair
 
@@ -133,3 +134,89 @@ def test_a_holder_whose_topic_is_just_arriving_is_in_the_way_until_it_is_joined(
     pair.turns(60)
     assert pair.holders() == ["s1"]
     assert pair["s1"].core.topics["t"].rivals == {}
+
+
+# A holder that nobody knows any more
+
+
+def know(stage: Stage, server: str) -> None:
+    """The server's store is in the roster of this one."""
+    stage.say(Status("p1", Outcome.SUCCESS, stores=format_stores({"e" * 16: Known(server, 1)})), origin=b"", callback=0)
+    stage.loop()
+
+
+def test_another_holder_that_nobody_knows_is_found_gone_by_asking(stage: Stage) -> None:
+    stage.put("t", 1)
+    know(stage, "s2")
+    tell(stage, "t", f"s2.{OTHER}")
+    stage.since = stage.stamp() + 4_000_000  # Within the bound on skew.
+    assert not is_whole(stage)
+    stage.since = stage.stamp() + 6_000_000
+    assert is_whole(stage)
+    stage.restart()
+    assert stage.core.topics["t"].rivals == {}
+
+
+def test_after_a_restart_stores_have_to_speak_after_that(stage: Stage) -> None:
+    stage.put("t", 1)
+    know(stage, "s2")
+    tell(stage, "t", f"s2.{OTHER}")
+    stage.since = stage.stamp() + 6_000_000
+    stage.now += 60
+    stage.restart()
+    assert not is_whole(stage)
+
+
+def test_one_whose_server_is_in_no_roster_stays(stage: Stage) -> None:
+    stage.put("t", 1)
+    tell(stage, "t", f"s2.{OTHER}")
+    stage.since = stage.stamp() + 60_000_000
+    assert not is_whole(stage)
+    know(stage, "s2")
+    assert is_whole(stage)
+
+
+def test_one_that_a_proxy_names_stays(stage: Stage) -> None:
+    stage.put("t", 1)
+    know(stage, "s2")
+    stage.since, stage.others = stage.stamp() + 60_000_000, f"s2.{OTHER}"
+    assert not is_whole(stage)
+    assert stage.core.topics["t"].rivals == {OTHER: "s2"}
+
+
+def test_a_receiver_that_was_given_up_is_no_rival_of_what_is_begun_anew(pair: Pair) -> None:
+    """`create` makes a rival of the note to whom the topic went; giving that server up ends the note."""
+    log = pair["s1"].put("t", 1).log
+    pair["s1"].confirms = False
+    pair.merge("s1", "s2")
+    pair.turns()
+    assert pair["s1"].core._given
+    store = pair["s2"].core.store_id
+    lost = pair["s2"].core.topics["t"].open.id
+    facts = {"topic": "t", "server": "s2", "store": store, "log": lost}
+    pair["s1"].say(Operate("op", "s1", "abandoned", **facts), callback=5)
+    pair["s1"].loop()
+    assert not pair["s1"].core._given
+    pair["s1"].put("t", 2, sender="bob")
+    assert pair["s1"].core.topics["t"].rivals == {}
+    assert log != lost
+    pair["s1"].restart()
+    assert not pair["s1"].core._given
+
+
+def test_a_rival_made_of_the_note_is_settled_when_its_server_is_given_up(pair: Pair) -> None:
+    pair["s1"].put("t", 1)
+    pair["s1"].confirms = False
+    pair.merge("s1", "s2")
+    pair.turns()
+    pair["s1"].put("t", 2, sender="bob")
+    pair["s1"].confirms = True  # Every proxy has heard of it by now: the note goes, the rival stays.
+    pair["s1"].core.links.announce_all(pair["s1"].now)
+    pair.turns(3)
+    assert not pair["s1"].core._given
+    assert list(pair["s1"].core.topics["t"].rivals.values()) == ["s2"]
+    facts = {"topic": "t", "server": "s2", "store": pair["s2"].core.store_id}
+    pair["s1"].say(Operate("op", "s1", "abandoned", log=OTHER, **facts), callback=5)
+    pair["s1"].loop()
+    assert pair["s1"].core.topics["t"].rivals == {}
+    assert is_whole(pair["s1"])

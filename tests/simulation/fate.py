@@ -95,6 +95,10 @@ def draw(random: Random) -> Fate:
         fate.faults.pop("twin", None)
     if fate.talkers:
         fate.faults["kill endpoint"] = 0.5
+    state = random.getstate()  # Drawn beside the others, so that runs without this fault stay what they were.
+    if random.random() < 0.2:
+        fate.faults["lose routes"] = random.choice((0.1, 0.3, 1.0))
+    random.setstate(state)
     return fate
 
 

@@ -56,6 +56,12 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "skips": "loaded where a leg refers to them, which is compared by `_skips`; others go at the next look",
     },
     "Quarantine": {"_stored": "what to go back to when a commit fails"},
+    "Disputes": {
+        "_started": "a time of this process",
+        "_noted": "since when what proxies say may settle a dispute: after a start, since the start",
+        "_fresh": "of this loop",
+    },
+    "Stores": {"_stored": "what to go back to when a commit fails"},
     "Publishers": {"_marks": "what is not committed yet", "_stored": "what to go back to when a commit fails"},
     "Operations": {"_actions": "functions", "_draining_stored": "what to go back to when a commit fails"},
     "Retention": {

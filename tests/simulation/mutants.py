@@ -20,6 +20,7 @@ import pubsub.liveness
 import pubsub.messenger.core
 import pubsub.messenger.pending
 import pubsub.messenger.seen
+import pubsub.proxy.roster
 import pubsub.proxy.servers
 import pubsub.server.core
 import pubsub.server.gets
@@ -445,6 +446,11 @@ def _always(self: Any, now: float) -> bool:
 def _(stack: contextlib.ExitStack) -> None:
     core = pubsub.server.core.ServerCore
     _replace(stack, core, "announce_given", lambda self, topic, done: self.announce(topic.name, ""))
+
+
+@mutant("proxy without a memory speaks for all")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, pubsub.proxy.roster.Roster, "awaits", lambda self: "")
 
 
 @mutant("contested topics not merged")

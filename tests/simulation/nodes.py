@@ -168,6 +168,14 @@ class ServerNode(Process):
             return float("-inf")
         return self.core.deadline()
 
+    def store_id(self) -> str:
+        """Of its store; its name until it has one."""
+        return self.core.store_id if self.life and hasattr(self, "core") else self.name
+
+    def witnessed(self) -> set[str]:
+        """The other stores that this server knows of, durably."""
+        return set(self.core.stores._stored[0]) if hasattr(self, "core") else set()
+
     def ended(self) -> None:
         self.kill_at_step = ""
 

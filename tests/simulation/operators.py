@@ -88,6 +88,11 @@ class Operators:
             to = self.random.choice(others)
             self._through(server, Operate("op", server.name, "move", topic, to.name, to.address))
 
+    def gave_up(self) -> bool:
+        """Whether something was given up, which proxies have to remember."""
+        cores = [getattr(proxy, "core", None) for proxy in self.simulation.proxies]
+        return self._abandoning or any(core is not None and core.table.dead for core in cores)
+
     def finish(self) -> None:
         """All is to be well in the end: servers take topics again, nobody waits for what is gone."""
         self._end_drains()

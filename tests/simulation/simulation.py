@@ -258,6 +258,38 @@ class Simulation:
         for proxy in self.proxies:
             self.world.after(0.3 * self.random.random(), self._kill_now, proxy)
 
+    def _lose_routes(self) -> None:
+        """Proxies lose their directories, some or all, once or twice, mostly while a server is away.
+
+        Where all are to lose theirs, one that is left must know of every store, and none may have to remember what was
+        given up: nobody could know of it then.
+        """
+        stores = {server.store_id() for server in self.servers}
+        if not all(stores - {server.store_id()} <= server.witnessed() for server in self.servers):
+            return
+        losers = self.random.sample(self.proxies, self.random.randrange(1, len(self.proxies) + 1))
+        if self.random.random() < 0.5 and not self.operators.gave_up():
+            losers = list(self.proxies)
+        if len(losers) == len(self.proxies) and self.operators.gave_up():
+            losers.pop()
+        server = self.random.choice(self.servers)
+        if self.random.random() < 0.8 and server.alive and not server.restarting and len(self.servers) > 1:
+            server.end("killed")
+            server.restarting = True
+            self.world.after(1.0 + 4.0 * self.random.random(), self._start, server)
+        for proxy in losers:
+            self.world.after(0.3 * self.random.random(), self._lose_directory, proxy)
+            if self.random.random() < 0.3:
+                self.world.after(0.5 + 2.0 * self.random.random(), self._lose_directory, proxy)
+
+    def _lose_directory(self, proxy: ProxyNode) -> None:
+        if self.over or proxy.restarting:
+            return
+        self.world.note(f"{proxy.name} loses its directory")
+        proxy.end("killed")
+        proxy.host.disk.restore({})
+        self.restart(proxy)
+
     def _kill_endpoint(self) -> None:
         self._kill_now(self.talkers[0])
 

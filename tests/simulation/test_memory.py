@@ -66,7 +66,7 @@ def test_a_difference_is_found(what: str) -> None:
 def test_nothing_is_left_out_that_is_not_there(server: ServerNode) -> None:
     core = server.core
     objects = [core, topic_of(server), core.quarantine, core.publishers, core.operations]
-    objects += [core.retention, core.sinks, core.links]
+    objects += [core.retention, core.sinks, core.links, core.disputes, core.stores]
     assert {type(one).__name__ for one in objects} == MEMORY_ONLY.keys()
     for one in objects:
         for name in MEMORY_ONLY[type(one).__name__]:
