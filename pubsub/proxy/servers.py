@@ -185,7 +185,7 @@ class Servers:
         if awaits and awaits != waited:
             text = f"{awaits.replace('_', ' ')}: topics unknown to this proxy wait for it, or for pubsub server forget"
             self._notices.say("roster", text, now)
-        if fresh:
+        if fresh and not self._outbox.suspended:
             self.tell_roster(server)
 
     def tell_roster(self, of: Server | None = None) -> None:

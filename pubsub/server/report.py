@@ -28,9 +28,9 @@ def report(core: ServerCore, now: float) -> bytes:
         `draining`, `stale` (why nothing is served, or ""), `aside` (topics that were given up here: `topic`,
         `log`, `reason`, `stamp`), `counters`, `disk` (bytes), `proxies` (each with `address`, `alive`,
         `silence_seconds`, `problem`), `stores` (the other ones that are known, and their servers) and `topics`: by
-        name, each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too), `damaged` (whether some of it cannot be read),
-        `backlog` (records waiting for the slowest subscriber) and `subscribers` (each with `waiting`,
-        `polling`, `acknowledged`).
+        name, each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too),
+        `damaged` (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and
+        `subscribers` (each with `waiting`, `polling`, `acknowledged`).
         `left_out` counts topics and subscribers beyond the limits.
     """
     names = sorted(core.topics)

@@ -114,7 +114,9 @@ def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) 
 
 def test_a_file_that_is_no_database_stops_the_proxy_and_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database at all" * 300)
-    with pytest.raises(StoreDamaged, match="put it aside and start the proxy without it, best while every server is running"):
+    with pytest.raises(
+        StoreDamaged, match="put it aside and start the proxy without it, best while every server is running"
+    ):
         RoutesStore(tmp_path)
     assert (tmp_path / FILE_NAME).read_bytes().startswith(b"not a database")
 
