@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, Final
@@ -115,8 +116,8 @@ class Running:
 
     def note(self, role: str, name: str, pid: int) -> None:
         """Write down a process of the cluster."""
-        self._file.write(json.dumps({"role": role, "id": name, "pid": pid}) + "\n")
-        self._file.flush()
+        with suppress(OSError):  # On a full disk: the lock holds all the same, only who it is would not be known.
+            os.write(self.number, json.dumps({"role": role, "id": name, "pid": pid}).encode() + b"\n")
 
     def close(self) -> None:
         """Give up this process's share of the lock."""

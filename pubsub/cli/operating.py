@@ -284,5 +284,8 @@ def confirm(gives_up: str, yes: bool, word: str = "") -> None:
             agreed = typer.prompt(f"This cannot be undone. Type {word} to go on", err=True) == word
     except typer.Abort:
         agreed = False
+    except OSError:  # Standard input is closed.
+        typer.echo(err=True)
+        agreed = False
     if not agreed:
         raise NotConfirmed("not confirmed, nothing was done; --yes confirms")

@@ -295,3 +295,14 @@ def test_other_commands_survive_what_becomes_of_their_output(shell: Shell, words
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_an_operator_who_cannot_answer_has_not_agreed(shell: Shell) -> None:
+    command = ["topic", "unsubscribe", shell.topic, "--subscriber", "c", "--proxy", shell.service]
+    done = subprocess.run(
+        [sys.executable, "-m", "pubsub", *command],
+        capture_output=True, text=True, timeout=60, check=False, preexec_fn=lambda: os.close(0),
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "pubsub: error: not confirmed, nothing was done; --yes confirms"
+    assert done.returncode == 1
+    assert shell.rest() == bodies()
