@@ -314,6 +314,8 @@ class Application:
             if not self.life:
                 self.history.violate(f"{self.name}: {error}")
             self._renew()
+        elif isinstance(error, DataLoss) and self._may_lack(error):
+            self._lack(error)
         elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
             # Its subscription is made anew, and this is where it begins.
             self.history.reading(self.name, error.topic, by_get=self.by_get).confirmed = None
@@ -321,6 +323,20 @@ class Application:
             isinstance(error, StorageError | apsw.Error) and not self.node.host.disk.explains(error)
         ):
             self.history.violate(f"{self.name}: {type(error).__name__}: {error}")
+
+    def _may_lack(self, error: DataLoss) -> bool:
+        """Whether records of a topic may be lost: bits of it have flipped, or a limit was reached."""
+        known = self.world.fate.tight or error.topic in self.history.damaged
+        return known and "hand them out" in error.reason
+
+    def _lack(self, error: DataLoss) -> None:
+        reading = self.history.reading(self.name, error.topic, by_get=self.by_get)
+        if reading.lost.get(error.first) == self.node.life:
+            self.history.violate(f"{self.name} is told twice: {error}")
+        elif error.first not in reading.lost and self.world.fate.tight:
+            first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
+            reading.excused += last - first + 1
+        reading.lost[error.first] = self.node.life
 
     def _renew(self) -> None:
         self.directory_replaced(self.copied)

@@ -7,7 +7,7 @@ from random import Random
 
 FAULTS = (
     "kill", "kill in commit", "power", "pause", "cut", "one way", "clog", "move", "full", "fail", "clock", "empty",
-    "copy", "churn", "detour", "twin", "outage", "drain", "abandon", "put back",
+    "copy", "churn", "detour", "twin", "outage", "drain", "abandon", "put back", "flip",
 )  # fmt: skip
 
 
@@ -21,6 +21,7 @@ class Fate:
         turn: seconds that a process's turn takes, at most.
         sinks, ranges: processes that write batches, and that read ranges; talkers: Messengers that talk to others.
         faults: how many of each kind a second.
+        tight: limits in bytes that are reached.
         skew: bound on the difference of two servers' clocks.
     """
 
@@ -46,6 +47,7 @@ class Fate:
     sinks: int = 0
     ranges: int = 0
     talkers: int = 0
+    tight: bool = False
     faults: dict[str, float] = field(default_factory=dict)
 
 
@@ -82,6 +84,10 @@ def draw(random: Random) -> Fate:
         _twins(fate, random)
     elif focus < 0.6:
         _ranges(fate, random)
+    elif focus < 0.65:
+        _quarters(fate, random)
+    elif focus < 0.7:
+        _staged(fate, random)
     if "move" in fate.faults:
         fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
     for fault in ("empty", "copy", "clock", "full", "fail", "twin", "outage", "drain", "abandon", "put back"):
@@ -93,6 +99,11 @@ def draw(random: Random) -> Fate:
     if {"abandon", "put back"} & fate.faults.keys():
         fate.sinks = fate.ranges = 0
         fate.faults.pop("twin", None)
+    fate.tight = random.random() < 0.12
+    if random.random() < 0.6:
+        fate.faults.pop("flip", None)
+    if fate.tight or "flip" in fate.faults:  # What a reader of ranges misses, it refuses to go on without.
+        fate.ranges = 0
     if fate.talkers:
         fate.faults["kill endpoint"] = 0.5
     state = random.getstate()  # Drawn beside the others, so that runs without this fault stay what they were.
@@ -116,6 +127,23 @@ def _ranges(fate: Fate, random: Random) -> None:
     fate.sinks = random.choice((0, 1))
     fate.seconds = random.choice((3.0, 6.0))
     fate.faults = {"churn": 0.5, "detour": 1.0}
+
+
+def _quarters(fate: Fate, random: Random) -> None:
+    """A run in which a topic is begun by every server, and pairs of them are merged before all are."""
+    fate.divided, fate.proxies, fate.servers, fate.clients = False, 4, 4, 4
+    fate.topics, fate.seconds = random.choice((1, 6)), 7.0
+    fate.sinks, fate.ranges, fate.think = random.choice((0, 1)), 0, 0.05
+    fate.loss = min(fate.loss, 0.001)
+    fate.faults = {"quarters": 0.2, "detour": 1.0, "pause": 0.5}
+
+
+def _staged(fate: Fate, random: Random) -> None:
+    """A small run of moves of topics that sinks write to."""
+    fate.servers, fate.proxies, fate.topics = random.choice((2, 3)), random.choice((1, 2)), 1
+    fate.sinks, fate.ranges, fate.seconds = 2, 0, 6.0
+    fate.faults = {fault: rate for fault, rate in fate.faults.items() if random.random() < 0.2}
+    fate.faults["move"] = 3.0
 
 
 def _split(fate: Fate, random: Random) -> None:

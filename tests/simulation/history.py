@@ -66,6 +66,7 @@ class Reading:
         asked: when the present subscription was asked for; confirmed: when that call returned. None: there is none.
         parts: what was received; within one part nothing comes twice, and order holds.
         excused: messages that a kill inside `get` may have taken.
+        lost: places from which on it was told that records are lost, and in which of its lives.
         shared: a copy of the subscriber takes some of them.
     """
 
@@ -77,6 +78,7 @@ class Reading:
     wanted: bool = False
     parts: list[list[Seen]] = field(default_factory=lambda: [[]])
     excused: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
     shared: bool = False
 
 
@@ -95,6 +97,8 @@ class History:
         self.rows: dict[str, set[str]] = {}
         self.groups: dict[str, list[Put]] = {}
         self.violations: list[str] = []
+        self.damaged: dict[str, set[str]] = {}
+        """Bodies of batches of which a bit flipped at some server, by topic."""
         self.given_up: dict[str, list[tuple[float, Collection[str]]]] = {}
         self.losses: dict[str, int] = {}
         self.told: Counter[tuple[str, str]] = Counter()
@@ -246,8 +250,11 @@ class History:
                     missing.setdefault((reading.client, reading.topic), []).append(put)
         for (client, topic), puts in missing.items():
             reading = self.readings[client, topic]
-            if len(puts) > reading.excused:
-                for put in puts[:3]:
+            # It was told of what is damaged, and of nothing else.
+            damaged = self.damaged.get(topic, set()) if reading.lost else set()
+            without = [put for put in puts if put.body not in damaged]
+            if len(without) > reading.excused:
+                for put in without[:3]:
                     self.violate(f"{client} on {topic} never got {put.body}, put at {put.invoked:.3f} ({put.state})")
 
     @property

@@ -14,12 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-OPERATIONS: Final = 30_000_000
+from tests.simulation.situations import SITUATIONS
 
-SITUATIONS: Final[dict[str, str]] = {
-    "fault: kill": "a process is killed",
-}
-"""What a long run must have come across, by counter, and what each is."""
+OPERATIONS: Final = 30_000_000
 
 
 @dataclass

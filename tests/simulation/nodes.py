@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -21,11 +22,14 @@ from pubsub.server.serving import Serving
 from pubsub.server.store import Store
 from tests.simulation import memory
 from tests.simulation.disk import NAME, Disk, Killed
+from tests.simulation.situations import answered
 from tests.simulation.world import Host, Process, World
 
 DRAIN_MAX = 64
 WAL_PAGES = 60
 PEER_SECONDS = 10.0
+TIGHT: dict[str, Any] = {"answer_bytes_max": 60, "backlog_bytes_max": 1500, "history_bytes_max": 300}
+"""Limits that a run reaches, in bytes."""
 
 
 class Reserve:
@@ -65,12 +69,15 @@ class ServerNode(Process):
             retention_hold_seconds=hold,
             skew_seconds=fate.skew,
             answer_records_max=20,
+            **(TIGHT if fate.tight else {}),
         )
         self.serving: Serving
         self.kill_at_step = ""
         self.found: list[str] = []
         """What was otherwise in memory than in the store."""
         self._turning = False
+        self.totals: Counter[str] = Counter()
+        """What the processes that have ended counted, and what was answered."""
 
     def begin(self) -> None:
         host = self.host
@@ -116,6 +123,7 @@ class ServerNode(Process):
         self.step("after commit")
         self._reconnect()
         for index, (out, frames) in enumerate(self.serving.outgoing(now)):
+            answered(self.totals, out)
             if index:
                 self.step("while sending")
             self._transmit(out.link, [bytes(frame) for frame in frames])
@@ -178,6 +186,8 @@ class ServerNode(Process):
 
     def ended(self) -> None:
         self.kill_at_step = ""
+        if hasattr(self, "core"):
+            self.totals.update(self.core.counters)
 
     def _guarded(self, call: Callable[[], None]) -> None:
         self._turning = True

@@ -115,9 +115,18 @@ class Operators:
         self._abandoning = True
         server = self.random.choice(servers)
         topic = self.random.choice(sorted(server.core.topics))
+        others = [other for other in servers if other is not server]
+        if others and self.random.random() < 0.5:
+            giver = self.random.choice(others)
+            topic = self.random.choice(sorted(giver.core.topics))
         self.world.note(f"{server.name} dies, and {topic} is to be given up there")
-        server.end("killed")
         server.restarting = True  # Nobody starts it meanwhile.
+        givers = [other for other in servers if topic in other.core.topics and topic not in server.core.topics]
+        if givers:  # It dies while the topic is on its way to it.
+            self._through(givers[0], Operate("op", givers[0].name, "move", topic, server.name, server.address))
+            self._kill_when_given(server, givers[0], topic, 100)
+        else:
+            server.end("killed")
 
         def unheard() -> bool:
             return all(
@@ -128,6 +137,14 @@ class Operators:
             )
 
         self._until(unheard, partial(self._give_up, server, topic), partial(self._back, server))
+
+    def _kill_when_given(self, server: ServerNode, giver: ServerNode, topic: str, looks: int) -> None:
+        """Kill a receiver as soon as the giver is bound to it, or after so many looks."""
+        held = giver.core.topics.get(topic) if giver.alive else None
+        if looks and held is not None and held.frozen != server.address and not self.simulation.over:
+            self.world.after(0.003, self._kill_when_given, server, giver, topic, looks - 1)
+        else:
+            server.end("killed")
 
     def _back(self, server: ServerNode) -> None:
         self._abandoning = False
@@ -161,6 +178,9 @@ class Operators:
 
     def _give_up(self, server: ServerNode, topic: str) -> None:
         lost = self._lost_logs(server, topic)
+        held = [other.core.topics.get(topic) for other in self._others(server)]
+        if not lost and any(one is not None and one.frozen == server.address for one in held):
+            lost = {("", "")}
         if not lost:
             self._back(server)
             return

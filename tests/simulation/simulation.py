@@ -6,6 +6,7 @@ import contextlib
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,12 +24,14 @@ import pubsub.server.store
 import pubsub.server.transfer
 from tests.simulation.actors import Application
 from tests.simulation.clients import ClientNode
+from tests.simulation.damage import flip
 from tests.simulation.disk import disks, untidy
 from tests.simulation.fate import Fate, draw
 from tests.simulation.history import History
 from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, ServerNode
 from tests.simulation.operators import Operators
+from tests.simulation.situations import counted
 from tests.simulation.tasks import RangeReader, Sink, Task
 from tests.simulation.twins import Twin
 from tests.simulation.world import Process, World
@@ -74,8 +77,8 @@ class Seeded:
 
 
 @contextlib.contextmanager
-def small(random: Random) -> Iterator[None]:
-    """Limits so small that a run reaches them, and store IDs from the seed."""
+def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[None]:
+    """Limits so small that a run reaches them, and store IDs from the seed; situations are counted."""
     with contextlib.ExitStack() as stack:
         for target, name, value in (
             (pubsub.proxy.routing, "TENTATIVE_SECONDS", 12.0),
@@ -93,6 +96,7 @@ def small(random: Random) -> Iterator[None]:
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         stack.enter_context(untidy())
+        stack.enter_context(counted({} if counters is None else counters))
         yield
 
 
@@ -164,10 +168,12 @@ class Simulation:
         """The whole run."""
         started = time.process_time()
         world = self.world
-        with small(self.random):
+        with small(self.random, self.counters):
             for node in self.nodes:
                 world.at(world.random.random() * 0.3, node.start)
-            if self.fate.divided:
+            if "quarters" in self.fate.faults:
+                self._quarters()
+            elif self.fate.divided:
                 self._divide()
             for fault in self.fate.faults:
                 self._later(fault)
@@ -184,9 +190,8 @@ class Simulation:
         callers = [*self.clients, *self.tasks, *self.talkers, *(twin.node for twin in self.twins)]
         operations = sum(caller.operations for caller in callers)
         for server in self.servers:
-            if server.alive:
-                for name, value in server.core.counters.items():
-                    self.counters[name] = self.counters.get(name, 0) + value
+            for name, value in (server.totals + (server.core.counters if server.alive else Counter())).items():
+                self.counters[name] = self.counters.get(name, 0) + value
         return Result(
             self.seed, violations, operations, world.trace, world.events, world.now,
             time.process_time() - started, self.counters, self.history.delivered,
@@ -435,6 +440,30 @@ class Simulation:
 
     def _put_back(self) -> None:
         self.operators.put_back()
+
+    def _flip(self) -> None:
+        """A bit of what a server has stored flips while it is down."""
+        server = self.random.choice(self.servers)
+        if not server.alive or server.restarting:
+            return
+        server.end("killed")
+        damaged = flip(server, self.random)
+        if damaged is not None:
+            topic, bodies = damaged
+            self.world.note(f"{server.name} has damaged {bodies} of {topic}")
+            self.history.damaged.setdefault(topic, set()).update(bodies)
+        self.restart(server)
+
+    def _quarters(self) -> None:
+        """Each proxy is alone with a server, then with that of another one, and then all are together."""
+        network, seconds = self.world.network, 1.5 + self.random.random()
+        parts = len(self.proxies)
+        names = [(node.name, n % parts) for nodes in (self.proxies, self.servers) for n, node in enumerate(nodes)]
+        self.world.note(f"all are apart for {seconds:.2f}")
+        for a, one in names:
+            for b, other in names:
+                if one != other:
+                    network.cut(a, b, seconds if one // 2 == other // 2 else seconds + 1.5)
 
     def _full(self) -> None:
         disk = self._anyone().host.disk

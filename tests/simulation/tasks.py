@@ -165,7 +165,7 @@ class Sink(Task):
 
     def _write_next(self) -> None:
         if not self._parts:
-            self._publish()
+            self.soon(self.world.random.choice((0.0, 0.0, 0.3)) * self.world.random.random(), self._publish)
             return
         attempt = f"0.{self.world.random.getrandbits(128):032x}"
         rows = self._parts.pop()

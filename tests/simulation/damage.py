@@ -1,0 +1,40 @@
+"""Flipped bits: a batch that a server has stored is no longer what was written."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from random import Random
+
+import apsw
+
+from pubsub.limits import OFFSET_BITS
+from pubsub.protocol.batch import decode_batch
+from pubsub.server.store import FILE, Store
+from tests.simulation.disk import NAME
+from tests.simulation.nodes import ServerNode
+
+
+def flip(node: ServerNode, random: Random) -> tuple[str, list[str]] | None:
+    """Flip a bit in a record of a stopped server's file.
+
+    Returns:
+        The topic and the bodies of the batch; None where nothing is stored that could be damaged.
+    """
+    if node.host.disk.full:
+        return None
+    with contextlib.closing(Store(Path(f"/{node.name}"), vfs=NAME)) as store:
+        store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # Else what counts is in the log.
+        rows = store.db.execute(
+            "select topic.name, body from batch join log on log.id = batch.key >> ? join topic on topic.id = topic"
+            " where body is not null and log.state = 'held'",
+            (OFFSET_BITS,),
+        ).fetchall()
+    file = node.host.disk.files.get(f"/{node.name}/{FILE}")
+    random.shuffle(rows)
+    for topic, body in rows[:20]:
+        place = file.data.find(body) if file is not None else -1
+        if file is not None and place >= 0:
+            file.data[place + len(body) - 1] ^= 1
+            return topic, [one.decode() for one in decode_batch(body)]
+    return None

@@ -1,0 +1,100 @@
+"""Situations that a long run must have come across: counted, so that one that never comes about is seen."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+from unittest import mock
+
+import pubsub.server.delivery
+import pubsub.server.givenup
+import pubsub.server.moves
+import pubsub.server.sinks
+from pubsub.protocol.messages import Outcome, Status
+from pubsub.server.links import LISTENER, Outgoing
+from pubsub.server.stages import Stage
+from pubsub.server.topic import Topic
+
+SITUATIONS = {
+    "joined where both sides have skips": "merges of merged topics, with watermarks on both sides",
+    "joined where both sides are acknowledged": "merges where a subscriber is further at both sides",
+    "joined with stages": "merges that bring along what a sink has staged",
+    "taken back": "topics taken back from a receiver that was given up",
+    "ended by its bytes": "answers cut by their limit in bytes",
+    "answered full": "requests refused by a limit, or a full disk",
+    "answered busy": "requests answered `busy`",
+    "answered lost": "readers told that records are lost",
+    "answered restage": "sinks told to stage again",
+    "a giver answered moved": "givers told by the receiver that it gives the topic away itself",
+    "batches without their bytes": "batches whose bytes went by the limit of history",
+    "damaged batches": "batches found damaged",
+    "topics set aside": "topics set aside, since they had been given up",
+    "places gone": "readers told that their log was given up",
+    "puts gone": "publishers told that their log was given up",
+}
+"""By counter: what a long run must have met, and what that is."""
+
+
+def answered(counters: dict[str, int], out: Outgoing) -> None:
+    """Count what a server answers."""
+    message = out.message
+    if type(message) is Status and message.outcome in _NAMES:
+        name = _NAMES[message.outcome]
+        if message.outcome is Outcome.MOVED:
+            if out.link != LISTENER:
+                return
+            name = "a giver answered moved"
+        counters[name] = counters.get(name, 0) + 1
+
+
+_NAMES = {
+    outcome: f"answered {outcome.value}"
+    for outcome in (Outcome.FULL, Outcome.BUSY, Outcome.LOST, Outcome.RESTAGE, Outcome.MOVED)
+}
+
+
+@contextlib.contextmanager
+def counted(counters: dict[str, int]) -> Any:
+    """Count what happens within servers."""
+
+    def count(name: str, so: object = True) -> None:
+        if so:
+            counters[name] = counters.get(name, 0) + 1
+
+    absorb = pubsub.server.moves.absorb
+    join = pubsub.server.sinks.Sinks.join
+    take_back = pubsub.server.givenup.GivenUp._take_back
+    fitting = pubsub.server.delivery._Walk._fitting
+
+    def counting_absorb(topic: Topic, other: Topic, next_skip: int) -> Any:
+        count("joined where both sides have skips", topic.skips and other.skips)
+        for name in topic.entries.keys() & other.entries.keys():
+            mine, its = topic.entries[name], other.entries[name]
+            if mine.on and its.on and mine.acknowledged[1] and its.acknowledged[1]:
+                count("joined where both sides are acknowledged")
+                break
+        return absorb(topic, other, next_skip)
+
+    def counting_join(self: Any, topic: Topic, stages: Iterable[Stage]) -> None:
+        arrived = list(stages)
+        count("joined with stages", arrived)
+        join(self, topic, arrived)
+
+    def counting_take_back(self: Any, topic: Topic) -> None:
+        count("taken back")
+        take_back(self, topic)
+
+    def counting_fitting(self: Any, body: Any, index: int, wanted: int) -> int:
+        count("ended by its bytes")
+        return fitting(self, body, index, wanted)
+
+    with contextlib.ExitStack() as stack:
+        for target, attribute, value in (
+            (pubsub.server.moves, "absorb", counting_absorb),
+            (pubsub.server.sinks.Sinks, "join", counting_join),
+            (pubsub.server.givenup.GivenUp, "_take_back", counting_take_back),
+            (pubsub.server.delivery._Walk, "_fitting", counting_fitting),
+        ):
+            stack.enter_context(mock.patch.object(target, attribute, value))
+        yield
