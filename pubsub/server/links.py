@@ -24,6 +24,9 @@ TAKEN_PATIENCES: Final = 3
 """Livenesses for which a server waits for its ID to be free before it gives up."""
 
 
+READY_SECONDS: Final = 1.0
+"""A server that no proxy has answered for so long says that it is ready all the same: proxies may be started later."""
+
 LISTENER: Final = -1
 """The link that other servers use to reach this one."""
 
@@ -94,6 +97,7 @@ class Links:
     def __init__(self, settings: ServerSettings, store_id: str, incarnation: int, stamps: Stamps, now: float) -> None:
         self._settings, self._store, self._incarnation, self._stamps = settings, store_id, incarnation, stamps
         self.address = settings.advertise or settings.bind
+        self._began = now
         self._proxies = ",".join(sorted(settings.proxies))
         patience = settings.patience_seconds
         self.links = [
@@ -186,6 +190,14 @@ class Links:
             link.reason = status.reason or str(status.outcome)
             link.taken_since = now if link.taken_since is None else link.taken_since
             link.announce_at = min(link.announce_at, now + self._settings.heartbeat_seconds)
+
+    def is_ready(self, now: float) -> bool:
+        """Whether a proxy has taken this server over, or none has answered; not where its ID is another one's."""
+        return self.answered_once or (now - self._began >= READY_SECONDS and not self.refusal())
+
+    def refusal(self) -> str:
+        """Why a proxy does not take this server over yet; "" where none objects."""
+        return next((link.reason for link in self.links if link.taken_since is not None), "")
 
     def taken(self, now: float) -> str:
         """Why this server cannot be what its configuration says, or "" where it can.

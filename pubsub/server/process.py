@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import SystemRandom
 from typing import Any, Final
 
@@ -216,16 +216,26 @@ class ServerProcess:
         except apsw.Error as error:
             raise translate(error, self._store.path) from None
 
-    def run(self) -> None:
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop`.
+
+        Args:
+            ready: called once, when a proxy has taken this server over, or none answers.
 
         Raises:
             StorageError: the disk failed; nothing was answered that is not on it.
             ConfigurationError: another server has this one's ID.
         """
+        told = refused = False
         try:
             while not self._stopping:
                 self._turn()
+                if not told and self.core.links.is_ready(self._clock.monotonic()):
+                    told = True
+                    ready()
+                elif not (told or refused) and (refusal := self.core.links.refusal()):
+                    refused = True
+                    _log.warning("server %s is not ready, it waits: %s", self.settings.id, refusal.replace("_", " "))
         except StorageError:
             self._store.keep_log()
             raise
@@ -389,7 +399,6 @@ def run_server(settings: ServerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     try:
-        announce(f"server {settings.id} ready: {process.address}")
-        process.run()
+        process.run(lambda: announce(f"server {settings.id} ready: {process.address}"))
     finally:
         process.close()

@@ -141,3 +141,13 @@ def test_other_servers_are_no_signs_of_life_of_a_proxy(links: Links) -> None:
         links.heard(link, 50.0)
         links.sent(link, 50.0)
     assert not any(link.liveness.alive(50.0) for link in links.links)
+
+
+def test_a_server_is_ready_when_a_proxy_has_taken_it_over_or_none_answers(links: Links) -> None:
+    assert not links.is_ready(0.5)
+    assert links.is_ready(1.0)
+    links.answered(0, Status("p", Outcome.TAKEN, reason="id"), 0.5)
+    assert not links.is_ready(60.0)
+    assert links.refusal() == "id"
+    links.answered(0, Status("p", Outcome.SUCCESS, change=3), 0.6)
+    assert links.is_ready(0.6)
