@@ -21,6 +21,7 @@ from typing import Any
 
 from pubsub import Client
 from pubsub.config.settings import ClientSettings
+from pubsub.protocol import Report
 from tests.faults.wire import Wire
 
 ROOT = Path(__file__).parents[2]
@@ -267,6 +268,16 @@ class Cluster:
     def state(self, name: str) -> Path:
         """The database of a client."""
         return self.directory / "clients" / f"{name}.db"
+
+    def holders(self, topic: str, proxy: int = 0) -> list[str]:
+        """Who holds a topic as a proxy knows, once it knows of any: of what was put through another, it hears later."""
+        with Wire(self.addresses[proxy]) as wire:
+
+            def known() -> list[str]:
+                rows = json.loads(bytes(wire.ask(Report("test", "-", topic)).body))["topics"]
+                return [holder["server"] for row in rows for holder in row["holders"]]
+
+            return list(until(known, f"proxy {proxy + 1} knows a holder of {topic}"))
 
     def report(self, target: str, proxy: int = 0) -> dict[str, Any]:
         """What a server ("s1") or a proxy ("-") says of itself, once the proxy can tell."""

@@ -14,9 +14,7 @@ import pytest
 from pubsub import Client
 from pubsub.cli import main
 from pubsub.errors import DataLoss, Superseded, Unavailable
-from pubsub.protocol import Report
 from tests.faults.cluster import Cluster, Process, until
-from tests.faults.wire import Wire
 
 pytestmark = pytest.mark.faults
 
@@ -56,9 +54,7 @@ def operator(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Operator:
 
 
 def holders(cluster: Cluster, topic: str, proxy: int = 0) -> list[str]:
-    with Wire(cluster.addresses[proxy]) as wire:
-        report = json.loads(bytes(wire.ask(Report("test", "-", topic)).body))
-    return [holder["server"] for row in report["topics"] for holder in row["holders"]]
+    return cluster.holders(topic, proxy)
 
 
 def drained(client: Client, topic: str, count: int) -> list[bytes]:
