@@ -170,6 +170,8 @@ def embedded(
     Raises:
         StorageError: the directory is in use or damaged.
     """
+    if directory is not None and not isinstance(directory, str | Path):
+        raise CallerError(f"directory is a path, not {type(directory).__name__}")
     return Embedded(None if directory is None else Path(directory), proxy, server)
 
 

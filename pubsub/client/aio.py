@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pubsub import forks
 from pubsub.client import leaving
+from pubsub.client.arguments import check_count
 from pubsub.client.awaiting import AsyncProcessing
 from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
@@ -32,6 +33,7 @@ from pubsub.client.transaction import Ticket, Transaction
 from pubsub.client.waiting import Flow, Result, Wait
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, PubsubError
+from pubsub.protocol import check_topic
 
 if TYPE_CHECKING:
     import zmq
@@ -88,6 +90,7 @@ class AsyncClient:
         name: str,
         *,
         proxies: Sequence[str] | None = None,
+        proxies_file: Path | str | None = None,
         directory: Path | str | None = None,
         power_safe: bool | None = None,
         timeout: float | None = None,
@@ -98,7 +101,7 @@ class AsyncClient:
         random: Random | None = None,
         boot: str | None = None,
     ) -> None:
-        made = make_settings(settings, proxies, directory, power_safe, timeout)
+        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout)
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
         leaving.opened(self._calls)
@@ -295,6 +298,7 @@ class AsyncClient:
             As `Client.process`.
         """
         check_handler(handler, awaits=True)
+        check_count("max", max)
         self._check_free(topic)
         until = self._calls.until(timeout)
         while True:
@@ -307,7 +311,7 @@ class AsyncClient:
 
     def _check_free(self, topic: str) -> None:
         """See that this is not a handler that waits for itself."""
-        sub = self._session.core.subscriptions.get(topic)
+        sub = self._session.core.subscriptions.get(check_topic(topic))
         if sub is not None and sub.busy is not None and sub.busy is asyncio.current_task():
             raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
 

@@ -21,6 +21,7 @@ from functools import partial
 from threading import get_ident
 from typing import Any, Final
 
+from pubsub.client.arguments import check_bodies, check_count, check_kind, check_seconds, check_truth
 from pubsub.client.changes import Renewed
 from pubsub.client.chunk import Chunk
 from pubsub.client.message import Batch
@@ -36,7 +37,6 @@ from pubsub.errors import (
     PubsubError,
     StateCopied,
     Superseded,
-    TooLarge,
     Unavailable,
 )
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
@@ -49,28 +49,6 @@ RECEIVE_MAX: Final = 10_000
 
 CHUNK_MAX: Final = 1_000
 """Messages that the iterator takes at a time; a process that is killed while it iterates loses so many at most."""
-
-
-def check_body(body: bytes) -> bytes:
-    """The body itself.
-
-    Raises:
-        CallerError: it is not bytes.
-        TooLarge: it does not fit into a batch.
-    """
-    if not isinstance(body, bytes | bytearray | memoryview):
-        raise CallerError(f"a body is bytes, not {type(body).__name__}")
-    size = batch_size(1, len(body))
-    if size > BATCH_BYTES_MAX:
-        raise TooLarge("body with its batch's head", size, BATCH_BYTES_MAX, "BATCH_BYTES_MAX")
-    return body if isinstance(body, bytes) else bytes(body)
-
-
-def check_bodies(bodies: Sequence[bytes]) -> Sequence[bytes]:
-    """The bodies themselves; raises as `check_body`."""
-    if set(map(type, bodies)) <= {bytes} and batch_size(1, sum(map(len, bodies))) <= BATCH_BYTES_MAX:
-        return bodies
-    return [check_body(body) for body in bodies]
 
 
 def split(bodies: Sequence[bytes]) -> list[Sequence[bytes]]:
@@ -96,7 +74,12 @@ class Calls:
         self.core, self.store = session.core, session.store
 
     def until(self, timeout: float | None) -> float:
-        """The deadline of a call, on the monotonic clock."""
+        """The deadline of a call, on the monotonic clock.
+
+        Raises:
+            CallerError: the time-out is no number of seconds.
+        """
+        check_seconds("timeout", timeout)
         return self.session.now + (self.session.settings.timeout_seconds if timeout is None else timeout)
 
     # Puts
@@ -116,12 +99,14 @@ class Calls:
     ) -> Flow[list[Row]]:
         """Put messages in one commit; the rows they are in, done where `wait`."""
         self.check_put(topic)
-        batches = split(check_bodies(bodies if isinstance(bodies, list | tuple) else list(bodies)))
+        batches = split(check_bodies(bodies))
+        check_truth("wait", wait)
+        check_kind("transaction", transaction, Transaction, "a Transaction")
+        until = self.until(timeout)
         if transaction is not None:
             if transaction.draft.outbox is not self.core.outbox:
                 raise CallerError("the transaction is another client's")
             return [transaction.put(topic, batch) for batch in batches]
-        until = self.until(timeout)
         if not wait:
             yield from self.room(topic, until)
         session = self.session
@@ -394,8 +379,7 @@ class Calls:
 
     def get_many(self, topic: str, most: int, timeout: float | None) -> Flow[Batch]:
         """Take up to `most` messages."""
-        if most < 1:
-            raise CallerError(f"at least 1 message, not {most}")
+        check_count("max", most)
         until = self.until(timeout)
         while True:
             sub = yield from self.available(topic, max(0.0, until - self.session.now))
@@ -553,6 +537,7 @@ class Calls:
 
     def renew(self, *, keep: bool) -> None:
         """Make the state directory another publisher, fsynced; `keep`: with its unfinished puts, else without."""
+        check_truth("keep", keep)
         session, core = self.session, self.core
         with session.entered():
             for topic in [] if keep else [t for t, chain in core.outbox.chains.items() if chain.rows]:

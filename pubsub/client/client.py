@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pubsub import forks
 from pubsub.client import leaving
+from pubsub.client.arguments import check_kind, check_path, check_proxies, check_seconds, check_truth
 from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.deadletters import DeadLetter, dead_letters
 from pubsub.client.export import export_client
@@ -20,7 +22,9 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.session import Session
 from pubsub.client.transaction import Ticket, Transaction
 from pubsub.client.waiting import Flow, Result
+from pubsub.config.loading import load
 from pubsub.config.settings import ClientSettings
+from pubsub.errors import CallerError
 
 if TYPE_CHECKING:
     import zmq
@@ -35,21 +39,38 @@ ACKNOWLEDGE_SECONDS: Final = 0.2
 def make_settings(
     settings: ClientSettings | None,
     proxies: Sequence[str] | None,
+    proxies_file: Path | str | None,
     directory: Path | str | None,
     power_safe: bool | None,
     timeout: float | None,
 ) -> ClientSettings:
-    """Settings with what a caller named beside them."""
+    """What a caller named; for the rest `settings`, and without these what commands would take.
+
+    Raises:
+        CallerError: an argument is of a wrong type.
+        ConfigurationError: a value is not allowed, here or in the environment or the configuration file.
+    """
     named: dict[str, Any] = {}
     if proxies is not None:
-        named["proxies"] = (proxies,) if isinstance(proxies, str) else tuple(proxies)
+        named["proxies"] = list(check_proxies(proxies))
+    if proxies_file is not None:
+        if proxies is not None:
+            raise CallerError("proxies and proxies_file both say where the proxies are; name one of them")
+        named["proxies_file"] = check_path("proxies_file", proxies_file)
     if directory is not None:
-        named["directory"] = Path(directory)
+        named["directory"] = check_path("directory", directory)
     if power_safe is not None:
+        check_truth("power_safe", power_safe)
         named["power_safe"] = power_safe
     if timeout is not None:
+        check_seconds("timeout", timeout)
         named["timeout_seconds"] = timeout
-    return replace(settings or ClientSettings(), **named)
+    if settings is None:
+        return load(ClientSettings, named, origin="this program").settings
+    check_kind("settings", settings, ClientSettings, "a ClientSettings")
+    found = load(ClientSettings, named, environment={}, file=os.devnull, origin="this program").settings
+    fields = {"proxies" if name == "proxies_file" else name for name in named}
+    return replace(settings, **{name: getattr(found, name) for name in fields})
 
 
 def counters(rows: Sequence[Any]) -> Sequence[int]:
@@ -69,10 +90,13 @@ class Client:
     Args:
         name: the client ID, 1-64 of A-Z a-z 0-9 . _ -
         proxies: the proxies' addresses, tried in this order.
+        proxies_file: a file that lists them, one a line, as the commands take it.
         directory: where its state lives; None: under the user's data directory, by client ID.
         power_safe: fsync every commit, so that a power cut of this host takes nothing back either.
         timeout: of a call that names none, in seconds.
-        settings: everything that can be set; what is named beside it wins.
+        settings: everything that can be set; what is named beside it wins. None: what is not named is taken as the
+            commands take it, from the environment (`PUBSUB_CLIENT_PROXIES`, `PUBSUB_PROXIES_FILE` …), else from the
+            configuration file, else the default.
         recorder: where to write down what it puts, takes and subscribes to, for `pubsub pipeline audit`: a file of JSON
             lines, a directory of Parquet where its name ends in `.parquet`, or a `RecordSink`, which stays open. A
             record that cannot be written keeps no message from going: see `record_problem`.
@@ -82,6 +106,7 @@ class Client:
         boot: identifies this start of the operating system; None: it is asked.
 
     Raises:
+        CallerError: an argument is of a wrong type.
         InvalidName, ConfigurationError: the name, an address or a setting cannot be.
         StorageError: the directory cannot be used; StoreInUse where another process has it open.
     """
@@ -91,6 +116,7 @@ class Client:
         name: str,
         *,
         proxies: Sequence[str] | None = None,
+        proxies_file: Path | str | None = None,
         directory: Path | str | None = None,
         power_safe: bool | None = None,
         timeout: float | None = None,
@@ -101,7 +127,7 @@ class Client:
         random: Random | None = None,
         boot: str | None = None,
     ) -> None:
-        made = make_settings(settings, proxies, directory, power_safe, timeout)
+        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout)
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
         leaving.opened(self._calls)
@@ -358,7 +384,7 @@ class Client:
         Raises:
             StorageError: it is there already, or cannot be written.
         """
-        return export_client(self._session, Path(directory))
+        return export_client(self._session, check_path("directory", directory))
 
     def renew(self, *, keep: bool = True) -> None:
         """Make a state directory that was copied usable again: as another publisher, subscribed anew.

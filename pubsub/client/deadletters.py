@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pubsub.client.session import Session
+from pubsub.protocol import check_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +35,7 @@ class DeadLetter:
 
 def dead_letters(session: Session, topic: str | None) -> list[DeadLetter]:
     """The dead letters of a topic, or all, oldest first."""
+    if topic is not None:
+        check_topic(topic)
     with session.entered():
         return [DeadLetter(*row) for row in session.store.dead_letters(topic)]

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub.client.arguments import check_count
 from pubsub.client.calls import Calls
 from pubsub.client.changes import Buried, Change, Tried
 from pubsub.client.message import Batch, Message
@@ -108,6 +109,7 @@ class Processing:
     def process(self, topic: str, handler: Handler, timeout: float | None, most: int) -> Flow[int]:
         """Hand up to `most` messages to a handler, each in a transaction of its own; how many were taken."""
         check_handler(handler, awaits=False)
+        check_count("max", most)
         until = self.calls.until(timeout)
         while True:
             sub = yield from self.calls.available(topic, max(0.0, until - self.session.now))

@@ -15,7 +15,8 @@ from typing import Any, Final, NoReturn
 from weakref import ref
 
 from pubsub import forks
-from pubsub.client.calls import Calls, check_body
+from pubsub.client.arguments import check_body, check_count, check_seconds
+from pubsub.client.calls import Calls
 from pubsub.client.outbox import DISCARDED, DONE, Row
 from pubsub.client.waiting import Flow
 from pubsub.errors import AfterFork, CallerError, PubsubError
@@ -135,6 +136,10 @@ class Publisher:
         self._inherited: AfterFork | None = None
         settings = calls.session.settings
         calls.session.check_open()
+        for argument, value in (("records", records), ("size", size)):
+            if value is not None:
+                check_count(argument, value)
+        check_seconds("linger", linger)
         calls.check_put(topic)
         self.topic = topic
         self._calls, self._run = calls, run

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NEVER: Final = float("inf")
+_AWAITED: Final = frozenset({"zmq.asyncio", "zmq.green.core", "zmq.green"})
+"""Modules whose sockets do not answer when they are called."""
+
 _log: Final = logging.getLogger("pubsub.client")
 
 
@@ -67,6 +70,21 @@ def boot_id() -> str:
         return _BOOT.read_text().strip()
     except OSError:
         return ""
+
+
+def _check_context(context: object, proxies: Sequence[str]) -> None:
+    """See that a context can be used, and the proxies be reached with it.
+
+    Raises:
+        CallerError, ConfigurationError: not so.
+    """
+    if context is None:
+        elsewhere = [proxy for proxy in proxies if proxy.startswith("inproc://")]
+        if elsewhere:
+            raise ConfigurationError(other_context(elsewhere[0]))
+    elif not isinstance(context, zmq.Context) or type(context).__module__ in _AWAITED:
+        kind = f"{type(context).__module__}.{type(context).__qualname__}"
+        raise CallerError(f"context is a zmq.Context, not {kind}; an AsyncClient takes the same")
 
 
 def _opened(record: RecordSink | Path | str | None) -> tuple[RecordSink | None, bool]:
@@ -115,9 +133,8 @@ class Session:
         self.name = check_id("client ID", name)
         if not 0 < len(settings.proxies) <= PROXIES_MAX:
             raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; {len(settings.proxies)} are named")
-        elsewhere = [proxy for proxy in settings.proxies if proxy.startswith("inproc://")]
-        if elsewhere and context is None and messenger is None:
-            raise ConfigurationError(other_context(elsewhere[0]))
+        if messenger is None:
+            _check_context(context, settings.proxies)
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.RLock()

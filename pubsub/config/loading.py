@@ -68,6 +68,7 @@ def load(
     *,
     environment: Mapping[str, str] | None = None,
     file: Path | str | None = None,
+    origin: str = "",
 ) -> Loaded[S]:
     """Reads a role's settings.
 
@@ -76,11 +77,12 @@ def load(
         flags: setting -> what the command line, or a program, said; None and () mean nothing. `proxies_file` too.
         environment: None: this process's.
         file: the TOML file; None: what PUBSUB_CONFIG names, else the user's config.toml if there is one.
+        origin: where `flags` come from; "": the command line.
 
     Raises:
         ConfigurationError: a value is not allowed, or a setting without default is not given.
     """
-    values, origins = _collect(role, flags or {}, os.environ if environment is None else environment, file)
+    values, origins = _collect(role, flags or {}, os.environ if environment is None else environment, file, origin)
     for setting, value in values.items():
         if value is MISSING:
             raise _unset(role_name(role), setting)
@@ -109,12 +111,16 @@ def survey(
 
 
 def _collect(
-    role: type[S], flags: Mapping[str, object], environment: Mapping[str, str], file: Path | str | None
+    role: type[S],
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    file: Path | str | None,
+    origin: str = "",
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Every setting's value (MISSING: it has no default and was not given) and origin."""
     name = role_name(role)
     places = [
-        _from_flags(name, flags),
+        _from_flags(name, flags, origin),
         _from_environment(name, environment),
         _from_tables(name, _read_tables(file, environment)),
     ]
@@ -178,9 +184,11 @@ def _variables(role: str, setting: str) -> list[str]:
     return [*names, f"PUBSUB_{setting.upper()}"] if setting in SHARED else names
 
 
-def _from_flags(role: str, flags: Mapping[str, object]) -> dict[str, Given]:
+def _from_flags(role: str, flags: Mapping[str, object], origin: str) -> dict[str, Given]:
     return {
-        name: Given(value, flag_name(role, name)) for name, value in flags.items() if value is not None and value != ()
+        name: Given(value, origin or flag_name(role, name))
+        for name, value in flags.items()
+        if value is not None and value != ()
     }
 
 

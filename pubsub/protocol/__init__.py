@@ -1,6 +1,6 @@
 """The service's messages and how they become bytes."""
 
-from pubsub.protocol.batch import batch_ends, batch_size, check_batch, decode_batch, encode_batch
+from pubsub.protocol.batch import RECORD_BYTES_MAX, batch_ends, batch_size, check_batch, decode_batch, encode_batch
 from pubsub.protocol.codec import decode, encode, join_stages, join_topics, request_route, split_stages, split_topics
 from pubsub.protocol.messages import (
     RETRY,
@@ -26,6 +26,7 @@ from pubsub.protocol.names import Position, check_id, check_new_topic, check_top
 from pubsub.protocol.records import Records, RecordsBuilder, Run
 
 __all__ = [
+    "RECORD_BYTES_MAX",
     "RETRY",
     "Get",
     "Heartbeat",

@@ -25,6 +25,9 @@ FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<BBHI")
 HEAD_BYTES: Final = _HEAD.size
 END_BYTES: Final = 4
+
+RECORD_BYTES_MAX: Final = BATCH_BYTES_MAX - HEAD_BYTES - END_BYTES
+"""Bytes of the largest message: it fills a batch."""
 KEYED: Final = 1
 """The flag of a batch whose records have keys."""
 

@@ -168,7 +168,7 @@ def test_threads_may_put_at_once_each_in_its_own_order(client: Client, topic: st
 
 def test_a_put_larger_than_a_batch_is_refused_before_anything_is_written(client: Client, topic: str) -> None:
     before = client._session.core.numbers.highest
-    with pytest.raises(TooLarge, match="BATCH_BYTES_MAX"):
+    with pytest.raises(TooLarge, match="RECORD_BYTES_MAX"):
         client.put(topic, bytes(BATCH_BYTES_MAX))
     assert client._session.core.numbers.highest == before
     assert client.unfinished(topic) == 0

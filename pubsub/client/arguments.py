@@ -1,0 +1,122 @@
+"""What callers pass, looked at before anything is done with it: a wrong type is told by the argument's name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pubsub.errors import CallerError, ConfigurationError, TooLarge
+from pubsub.limits import BATCH_BYTES_MAX, PROXIES_MAX
+from pubsub.protocol import RECORD_BYTES_MAX, batch_size
+
+
+def _refuse(name: str, allowed: str, value: object) -> CallerError:
+    return CallerError(f"{name} is {allowed}, not {type(value).__name__}")
+
+
+def check_seconds(name: str, value: float | None) -> None:
+    """See that it is a number of seconds, or None.
+
+    Raises:
+        CallerError: it is not.
+    """
+    if value is None:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _refuse(name, "a number of seconds, or None", value)
+    if math.isnan(value):
+        raise CallerError(f"{name} is a number of seconds, or None, not NaN")
+
+
+def check_count(name: str, value: int) -> None:
+    """See that it is a whole number from 1.
+
+    Raises:
+        CallerError: it is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _refuse(name, "a whole number", value)
+    if value < 1:
+        raise CallerError(f"{name} is at least 1, not {value}")
+
+
+def check_truth(name: str, value: bool) -> None:
+    """See that it is True or False.
+
+    Raises:
+        CallerError: it is not.
+    """
+    if not isinstance(value, bool):
+        raise _refuse(name, "True or False", value)
+
+
+def check_kind(name: str, value: object, kind: type[Any], what: str) -> None:
+    """See that it is of a kind, or None; `what`: the kind, for a person.
+
+    Raises:
+        CallerError: it is not.
+    """
+    if value is not None and not isinstance(value, kind):
+        raise _refuse(name, what, value)
+
+
+def check_path(name: str, value: Path | str) -> Path:
+    """It as a path.
+
+    Raises:
+        CallerError: it is none.
+    """
+    if not isinstance(value, str | Path):
+        raise _refuse(name, "a path", value)
+    return Path(value)
+
+
+def check_proxies(proxies: Sequence[str]) -> Sequence[str]:
+    """The addresses, as a sequence.
+
+    Raises:
+        CallerError: they are not text.
+        ConfigurationError: there are none.
+    """
+    found = (proxies,) if isinstance(proxies, str) else tuple(proxies) if isinstance(proxies, Iterable) else proxies
+    if not isinstance(found, tuple) or not all(isinstance(proxy, str) for proxy in found):
+        raise _refuse("proxies", "a sequence of addresses (text)", proxies)
+    if not found:
+        raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; none is named")
+    return found
+
+
+def check_body(body: bytes, name: str = "body") -> bytes:
+    """The body itself.
+
+    Raises:
+        CallerError: it is not bytes.
+        TooLarge: it does not fit into a batch.
+    """
+    if not isinstance(body, bytes | bytearray | memoryview):
+        hint = "; encode it: text.encode()" if isinstance(body, str) else ""
+        raise CallerError(f"{name} is bytes, not {type(body).__name__}{hint}")
+    body = body if isinstance(body, bytes) else bytes(body)
+    if len(body) > RECORD_BYTES_MAX:
+        raise TooLarge(name, len(body), RECORD_BYTES_MAX, "RECORD_BYTES_MAX")
+    return body
+
+
+def check_bodies(bodies: Iterable[bytes]) -> Sequence[bytes]:
+    """The bodies themselves, as a sequence.
+
+    Raises:
+        CallerError: they are one body, or not bytes.
+        TooLarge: one does not fit into a batch.
+    """
+    if isinstance(bodies, str | bytes | bytearray | memoryview):
+        raise CallerError(f"bodies is a sequence of bytes, not {type(bodies).__name__}; put takes a single one")
+    if not isinstance(bodies, list | tuple):
+        if not isinstance(bodies, Iterable):
+            raise _refuse("bodies", "a sequence of bytes", bodies)
+        bodies = list(bodies)
+    if set(map(type, bodies)) <= {bytes} and batch_size(1, sum(map(len, bodies))) <= BATCH_BYTES_MAX:
+        return bodies
+    return [check_body(body, f"bodies[{at}]" if len(bodies) > 1 else "body") for at, body in enumerate(bodies)]
