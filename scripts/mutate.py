@@ -1,6 +1,6 @@
 """Make one mistake of one line after the other, and see whether the tests or the simulator object.
 
-    scripts/mutate [--list] [--only TEXT] [--group GROUP] [--no-simulate | --simulate MINUTES] [--seed N]
+    scripts/mutate [--list] [--only TEXT] [--group GROUP] [--no-tests] [--no-simulate | --simulate MINUTES]
 
 `tests/mutation/mutants.toml` lists the mistakes. Each is made in a copy of the tree, never in the tree itself. Then,
 until something objects, come the test file of the changed module, the tests of its folder, the tests of all folders
@@ -163,12 +163,13 @@ class Trial:
 
     Args:
         tree: the copy that it is made in.
+        tests: whether the tests are run.
         minutes: of simulation for each; 0: none.
         seed: the first of it.
     """
 
-    def __init__(self, tree: Tree, minutes: float, seed: int) -> None:
-        self._tree, self._minutes, self._seed = tree, minutes, seed
+    def __init__(self, tree: Tree, tests: bool, minutes: float, seed: int) -> None:
+        self._tree, self._run_tests, self._minutes, self._seed = tree, tests, minutes, seed
         self._unsteady: set[str] = set()
         """Tests and seeds that object to the tree as it is."""
 
@@ -178,7 +179,7 @@ class Trial:
         Raises:
             Unfit: it does not fit.
         """
-        for title, paths in self._suites(mutant):
+        for title, paths in self._suites(mutant) if self._run_tests else ():
             failed = self._tests(mutant, paths)
             if failed:
                 return f"{title}: `{failed}`"
@@ -255,6 +256,7 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in their name or file")
     parser.add_argument("--group", default="chosen", help="those of this group: chosen, reserve, earlier, all")
     parser.add_argument("--simulate", type=float, default=10.0, metavar="MINUTES", help="of simulation (default: 10)")
+    parser.add_argument("--no-tests", action="store_true", help="the simulation only")
     parser.add_argument("--no-simulate", action="store_true", help="the tests only")
     parser.add_argument("--seed", type=int, default=SEED, help="the first of the simulation (default: %(default)s)")
     given = parser.parse_args()
@@ -271,7 +273,8 @@ def main() -> int:
     missed = 0
     print("| mistake | file | caught by |\n|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutate-") as place:
-        trial = Trial(Tree(Path(place)), 0.0 if given.no_simulate else given.simulate, given.seed)
+        minutes = 0.0 if given.no_simulate else given.simulate
+        trial = Trial(Tree(Path(place)), not given.no_tests, minutes, given.seed)
         for one in mutants:
             caught = trial.caught_by(one)
             missed += not caught
