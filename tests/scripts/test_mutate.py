@@ -1,0 +1,40 @@
+"""The list of mistakes fits the code, and `scripts/mutate` tells what catches one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mutate import ROOT, Mutant, Unfit, applied, check, load
+
+MISTAKE = Mutant("one", "pubsub/intervals.py", "old", "new", "it is wrong")
+
+
+def test_every_mistake_stands_in_the_code_once_and_makes_a_program() -> None:
+    mutants = load()
+    assert check(mutants) == []
+    assert len({one.name for one in mutants}) == len(mutants)
+    assert sum(one.group == "chosen" for one in mutants) == 40
+    for one in mutants:
+        compile(applied(one, (ROOT / one.file).read_text()), one.file, "exec")
+
+
+@pytest.mark.parametrize("source", ["", "old and old", "an ol d one"])
+def test_a_mistake_that_does_not_fit_is_an_error_that_says_so(source: str) -> None:
+    with pytest.raises(Unfit, match="one: its old text stands"):
+        applied(MISTAKE, source)
+    assert applied(MISTAKE, "an old one") == "an new one"
+    assert len(check([MISTAKE, replace(MISTAKE, file="pubsub/nowhere.py")])) == 2
+
+
+def test_a_mistake_is_made_in_a_copy_and_what_catches_it_is_named() -> None:
+    (mutant,) = [one for one in load() if one.file == "pubsub/client/numbers.py"]
+    before = (ROOT / mutant.file).stat()
+    command = [sys.executable, str(Path("scripts", "mutate.py")), "--only", mutant.file, "--no-simulate"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert "client/test_numbers.py::test_a_clock_that_went_back_gives_no_number_twice" in done.stdout
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 of 1 were caught")
+    assert (ROOT / mutant.file).stat() == before
