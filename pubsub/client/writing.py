@@ -67,7 +67,7 @@ class StreamTarget:
     def write(self, contents: bytes, transaction: Transaction) -> None:
         """Write and flush; the commit follows."""
         try:
-            self._stream.write(contents)
+            _write(self._stream, contents)
             self._stream.flush()
         except BrokenPipeError:
             raise
@@ -102,9 +102,7 @@ class FileTarget:
             if self._stream is None:
                 self._stream = self.part.open("wb", buffering=0)
                 _fsync_directory(self.part.parent)
-            rest = memoryview(contents)
-            while rest:
-                rest = rest[self._stream.write(rest) :]
+            _write(self._stream, contents)
             os.fsync(self._stream.fileno())
         self._size += len(contents)
         transaction.execute(_TABLE)
@@ -191,6 +189,13 @@ def _rename(path: Path, part: Path, size: int) -> bool:
         part.replace(path)
         _fsync_directory(path.parent)
     return True
+
+
+def _write(stream: IO[bytes], contents: bytes) -> None:
+    """All of it, though a stream without a buffer may take less at a time."""
+    rest = memoryview(contents)
+    while rest:
+        rest = rest[stream.write(rest) :]
 
 
 def _fsync_directory(path: Path) -> None:

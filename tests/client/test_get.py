@@ -210,6 +210,37 @@ def test_each_message_is_in_one_file_once_wherever_get_is_killed(
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
+def test_what_could_not_be_handed_on_is_not_taken_and_what_was_is_taken_once(shell: Shell, tmp_path: Path) -> None:
+    seen: list[bytes] = []
+
+    def take(batch: Batch, transaction: Transaction) -> None:
+        transaction.execute("create table if not exists seen (id text primary key)")
+        transaction.executemany("insert into seen values (?)", [(message.id,) for message in batch])
+        if len(seen) == 20:
+            raise ValueError("not now")
+        seen.extend(message.body for message in batch)
+
+    with shell.client() as client:
+        for _ in range(2):
+            assert client._run(client._calls.hand_on(shell.topic, 10, take, 5.0, fsync=False)) == 10
+        with pytest.raises(ValueError, match="not now"):
+            client._run(client._calls.hand_on(shell.topic, 10, take, 5.0, fsync=False))
+        with client.transaction() as transaction:
+            assert transaction.execute("select count(*) from seen").get == 20
+        assert [message.body for message in client.get_many(shell.topic, 10, 5.0)] == bodies(20, 30)
+    assert seen == bodies(0, 20)
+    assert shell.rest() == bodies(30)
+
+
+def test_a_fifo_is_written_as_it_is(shell: Shell, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = subprocess.Popen(shell.command("get", shell.topic, "--count", "1000", "--wait", "0", "--out", fifo))
+    assert fifo.read_bytes().splitlines() == bodies()
+    assert process.wait(30) == 0
+    assert fifo.is_fifo()
+
+
 def test_what_a_killed_get_left_waits_for_its_directory(shell: Shell, tmp_path: Path) -> None:
     away, back = tmp_path / "away", tmp_path / "back"
     away.mkdir()
