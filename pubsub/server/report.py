@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from pubsub.errors import StoreDamaged
 from pubsub.protocol.names import format_position
+from pubsub.server.legs import ALWAYS, Leg
 from pubsub.server.topic import Entry, Topic
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ def _topic(core: ServerCore, topic: Topic, room: int) -> dict[str, Any]:
         "staged": {"stages": len(topic.stages), "bytes": topic.staged_bytes},
         "damaged": topic.name in core.damaged,
         "quarantined": core.quarantine.held.get(topic.name, ""),
-        "backlog": max((topic.waiting(entry.legs) for _, entry in entries), default=0),
+        "backlog": max((_waiting(core, topic, entry.legs) for _, entry in entries), default=0),
         "subscribers": subscribers,
         "left_out": len(entries) - len(subscribers),
     }
@@ -100,8 +102,37 @@ def _topic(core: ServerCore, topic: Topic, room: int) -> dict[str, Any]:
 
 def _subscriber(core: ServerCore, topic: Topic, name: str, entry: Entry) -> dict[str, Any]:
     return {
-        "waiting": topic.waiting(entry.legs),
+        "waiting": _waiting(core, topic, entry.legs),
         "polling": core.polls.waits(topic.name, name),
         "acknowledged": format_position(entry.acknowledged),
         "number": entry.number,
     }
+
+
+def _waiting(core: ServerCore, topic: Topic, legs: tuple[Leg, ...]) -> int:
+    """How many records wait in these legs, without those that were put before the subscription.
+
+    Those that both halves of a split held are counted twice until the subscriber has come by them.
+    """
+    return topic.waiting([_due(core, topic, leg) for leg in legs])
+
+
+def _due(core: ServerCore, topic: Topic, leg: Leg) -> Leg:
+    """A leg from its first batch on that it does not leave out by its stamp; stamps rise with offsets."""
+    log = topic.logs.get(leg.log)
+    if leg.since == ALWAYS or log is None:
+        return leg
+    low = leg.low
+    high = max(low, log.end if leg.high is None else min(leg.high, log.end))
+    end = high
+    try:
+        while low < high:
+            middle = (low + high) // 2
+            found = core.reader.newest(log.number, max(log.low, 1), middle)
+            if found is None or found[2] <= leg.since:
+                low = middle + 1 if found is None else max(middle + 1, found[0] + found[1])
+            else:
+                high = max(leg.low, min(middle, found[0]))
+    except StoreDamaged:
+        return leg
+    return leg.from_offset(min(low, end))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pubsub.protocol import Get, Report
+from pubsub.protocol import Get, Report, Subscribe
 from pubsub.server import report as report_module
 from tests.server.stage import Stage
+from tests.server.test_moves import Pair, put, take
 
 
 def ask(stage: Stage) -> Any:
@@ -71,3 +73,22 @@ def test_who_asks_all_the_time_costs_one_report(stage: Stage) -> None:
     assert stage.ask(Report("op", "s1")).body is first
     stage.now += 0.1
     assert stage.ask(Report("op", "s1")).body is not first
+
+
+@pytest.mark.parametrize("later", [0, 1, 40])
+def test_what_was_put_before_a_subscription_does_not_wait_for_it_after_a_join(tmp_path: Path, later: int) -> None:
+    pair = Pair(tmp_path, "s1", "s2")
+    for number in range(40):
+        assert put(pair["s2"], "carl", number + 1, number, b"early") == "success"
+    pair["s1"].now += 60.0
+    pair["s2"].now += 60.0
+    pair["s1"].ask(Subscribe("eve", "t", 9, 9))
+    pair["s2"].now += 1.0
+    for number in range(40, 40 + later):
+        assert put(pair["s2"], "carl", number + 1, number, b"late") == "success"
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert ask(pair["s1"])["topics"]["t"]["subscribers"]["eve"]["waiting"] == later
+    assert ask(pair["s1"])["topics"]["t"]["backlog"] == later
+    assert take(pair["s1"], "eve", 9) == [b"late"] * later
+    pair.close()
