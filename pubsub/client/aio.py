@@ -312,7 +312,7 @@ class AsyncClient:
     def _check_free(self, topic: str) -> None:
         """See that this is not a handler that waits for itself."""
         sub = self._session.core.subscriptions.get(check_topic(topic))
-        if sub is not None and sub.busy is not None and sub.busy is asyncio.current_task():
+        if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
             raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
 
     def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:

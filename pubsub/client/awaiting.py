@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import Any
+from weakref import ref
 
 from pubsub.client.changes import Change
 from pubsub.client.outbox import Draft
@@ -163,13 +164,14 @@ class AsyncProcessing(Processing):
             most: how many messages.
             breathe: awaited between two of them.
         """
-        taken = 0
+        task, taken = asyncio.current_task(), 0
+        assert task is not None
         try:
             while taken < most:
                 with self.session.entered():
                     found = None if sub.busy else self.begin(sub, first=not taken)
                     if isinstance(found, Attempt):
-                        sub.busy = asyncio.current_task()
+                        sub.busy = ref(task)
                 if found is None:
                     break
                 if isinstance(found, int):
@@ -199,7 +201,7 @@ class AsyncProcessing(Processing):
         following = sub.following(attempt.taking) if more else None
 
         def changes() -> Sequence[Change]:
-            if sub.generation != attempt.generation or not sub.on:
+            if sub.emptied != attempt.emptied or not sub.on:
                 raise CallerError(f"the subscription to {sub.topic} changed while a message was handled; rolled back")
             return self.changes(attempt, following)
 
@@ -223,7 +225,7 @@ class AsyncProcessing(Processing):
                 self._uncount(attempt)
                 raise HandlerMisused(transaction.problem) from error
             with session.lock:
-                if session.closed or sub.generation != attempt.generation:
+                if session.closed or sub.emptied != attempt.emptied:
                     raise
                 return self.failed(attempt, error)
         except GeneratorExit:  # The event loop is gone, and this may be anywhere within the garbage collection.

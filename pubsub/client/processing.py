@@ -49,14 +49,14 @@ class Attempt:
 
     Attributes:
         number: which attempt it is, from 1.
-        generation: of the subscription's prefetch; another one afterwards means that the message is not ours any more.
+        emptied: how often the prefetch had been thrown away; where it was since, the message is not ours any more.
     """
 
     sub: Subscription
     taking: Taking
     message: Message
     number: int
-    generation: int
+    emptied: int
 
 
 def check_handler(handler: object, *, awaits: bool) -> None:
@@ -155,13 +155,13 @@ class Processing:
         most = self.session.settings.handler_attempts
         number = sub.attempt(message.position)
         if number > most:
-            attempt = Attempt(sub, taking, message, most, sub.generation)
+            attempt = Attempt(sub, taking, message, most, sub.emptied)
             self._bury(attempt, f"the process ended in the handler {most} times")
             return 1
         if not sub.counted_ahead:
             self.session.commit([Tried(sub.topic, message.position, number)])
         sub.attempted(message.position, number)
-        return Attempt(sub, taking, message, number, sub.generation)
+        return Attempt(sub, taking, message, number, sub.emptied)
 
     def _handle(self, attempt: Attempt, handler: Handler, *, more: bool) -> int:
         following = attempt.sub.following(attempt.taking) if more else None
@@ -213,7 +213,7 @@ class Processing:
     def uncount(self, attempt: Attempt) -> None:
         """The attempt was not the handler's fault and does not count. The lock is held."""
         sub, session = attempt.sub, self.session
-        if session.closed or sub.generation != attempt.generation:
+        if session.closed or sub.emptied != attempt.emptied:
             return
         try:
             session.commit([Tried(sub.topic, attempt.message.position, attempt.number - 1)])

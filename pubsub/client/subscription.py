@@ -91,7 +91,9 @@ class Subscription:
         settle_until: the intent is asked for until then, whoever waits; check_until: whether it is still known is.
         heard: when the service last answered a GET; trouble: why it did not.
         drained: when the last GET was sent that found nothing, with nothing here either.
-        busy: the task whose handler has the next message in hand and may be awaiting; nobody else takes meanwhile.
+        busy: the next message is in the hand of a handler that may be awaiting (a weak reference to its task); nobody
+            else takes meanwhile.
+        emptied: how often what was prefetched was thrown away.
     """
 
     def __init__(self, client: str, topic: str, tries: Tries, load: Callable[[str], dict[str, int]]) -> None:
@@ -115,9 +117,9 @@ class Subscription:
         self.trouble = ""
         self.tokens: list[int] = []
         self.deadline: float | None = None
-        self.generation = 0
+        self.generation = self.emptied = 0
         self.chunk: Chunk | None = None
-        self.busy: object = None
+        self.busy: Callable[[], object] | None = None
         self._items: deque[Piece | Loss] = deque()
         self.records = self.size = 0
         self._taken: dict[str, int] | None = None
@@ -280,6 +282,7 @@ class Subscription:
         self.deadline, self._hungry, self._wait = None, False, WAIT_SECONDS
         self.check_until = float("-inf")
         self.generation += 1
+        self.emptied += 1
 
     def following(self, taking: Taking) -> Position | None:
         """The position of the record behind what is about to be taken, where it is here already."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from itertools import count
@@ -328,3 +329,47 @@ def test_what_a_call_would_not_run_is_refused_before_anything_is_taken(
         assert await client.process(topic, write, timeout=10.0) == 1
 
     run(cluster, topic, work, b"a")
+
+
+def test_the_client_asks_and_acknowledges_while_a_handler_awaits(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        sub = client._session.core.subscriptions[topic]
+
+        async def waits(message: Message, transaction: Transaction) -> None:
+            if message.body == b"b":
+                before = sub.generation
+                while sub.generation == before:  # It rises with every request.
+                    await asyncio.sleep(0.005)
+            await write(message, transaction)
+
+        assert await client.process(topic, waits, timeout=10.0) == 2
+        assert seen(client) == [b"a", b"b"]
+
+    run(cluster, topic, work, b"a", b"b")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_message_is_free_again_where_the_event_loop_of_its_handler_is_gone(cluster: Embedded, topic: str) -> None:
+    client = cluster.async_client(f"client{next(_names)}")
+
+    async def begin() -> None:
+        await client.subscribe(topic)
+        await client.put(topic, b"a")
+
+    async def waits(message: Message, transaction: Transaction) -> None:
+        asyncio.get_running_loop().stop()
+        await asyncio.Event().wait()
+
+    async def end() -> None:
+        message = await client.get(topic, timeout=10.0)
+        assert message is not None
+        await client.close()
+
+    asyncio.run(begin())
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(client.process(topic, waits, timeout=10.0))
+    loop.run_forever()
+    loop.close()
+    del loop, task
+    gc.collect()
+    asyncio.run(end())
