@@ -20,13 +20,17 @@ import apsw
 
 from pubsub import forks
 from pubsub.client import changes as c
+from pubsub.client.space import Space
 from pubsub.errors import THIS_PROCESS, AfterFork, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol import Position
 
 FORMAT: Final = 1
 PAGE_BYTES: Final = 8 * 1024
 CHECKPOINT_PAGES: Final = 4_000
-"""Pages of the WAL after which they are moved into the database."""
+"""Pages of the WAL after which they are moved into the database; on a disk that is nearly full it is earlier."""
+
+LOOK_PAGES: Final = 64
+"""Pages of the WAL after which it is looked anew how full the disk is."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -93,6 +97,7 @@ class Store:
 
     Attributes:
         failed: the disk refused the last commit, or was full; nothing may be built on what is here before one succeeds.
+        has_room: what failed last, for want of space, may succeed now.
 
     Raises:
         StorageError: the file or its directory cannot be used; StoreInUse, StoreNewer, StoreDamaged, StoreFull say why.
@@ -100,12 +105,16 @@ class Store:
 
     def __init__(self, path: Path, boot: str = "", *, power_safe: bool = False, vfs: str | None = None) -> None:
         self.path = str(path)
-        self.failed = False
+        self.failed = self.has_room = False
         self._power_safe = power_safe
         self._boot = boot
         self._wal_pages = 0
         self._checkpoints = True
+        self._look_at = 0
+        self._spent = False
+        """Whether the reserve is gone: nothing is put that the database would have to grow for."""
         self._folder = path.parent if vfs is None else None
+        self._space = Space(path, CHECKPOINT_PAGES * PAGE_BYTES) if vfs is None else None
         try:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
@@ -140,6 +149,17 @@ class Store:
         found = self.db.pragma("user_version")
         if found > FORMAT:
             raise StoreNewer(self.path, found, FORMAT)
+        try:
+            self._begin_life(found)
+        except StoreFull:
+            if not self.has_room:
+                raise
+            self._begin_life(found)
+        if self._space is not None:
+            self._space.make()
+
+    def _begin_life(self, found: int) -> None:
+        """Note that the file is open, and make the tables where they are missing (format 0)."""
         with self.transaction(fsync=True):
             if not found:
                 for table in _TABLES:
@@ -203,17 +223,56 @@ class Store:
     def _succeeded(self) -> None:
         """A commit succeeded."""
         self.failed = False
-        if self._wal_pages < CHECKPOINT_PAGES or not self._checkpoints:
+        if (self._wal_pages < self._look_at and not self._spent) or not self._checkpoints:
             return
-        self._wal_pages = 0
-        try:
-            self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except (apsw.FullError, apsw.BusyError):
-            return  # Everything stays in the WAL, and a later commit tries again.
-        except apsw.Error as error:
-            # What a failed sync leaves in the kernel is not known; the WAL holds it all, for the next start.
-            self._checkpoints = False
-            _log.error("the write-ahead log of %s is kept until the next start: %s", self.path, error)
+        longest = CHECKPOINT_PAGES
+        if self._space is not None:
+            longest = min(longest, self._space.log_bytes_max() // PAGE_BYTES)
+            self._spent = not self._space.make() and self._spent
+        if self._wal_pages >= longest:
+            self._checkpoint()
+        self._look_at = self._wal_pages + min(LOOK_PAGES, CHECKPOINT_PAGES)
+
+    def _has_within(self, size: int) -> bool:
+        """Whether a row with so many bytes fits into what is unused within the database."""
+        return int(self.db.pragma("freelist_count")) * PAGE_BYTES >= 2 * size + LOOK_PAGES * PAGE_BYTES // 4
+
+    def _checkpoint(self) -> bool:
+        """Move the WAL into the database, so that the next commit writes at its beginning; whether all of it was.
+
+        Where the database cannot grow, the reserve is what it grows by.
+        """
+        while self._checkpoints:
+            try:
+                pages, moved = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.FullError:
+                if self._space is None or not self._space.release():
+                    return False  # Everything stays in the WAL, and a later commit tries again.
+                self._spent = True
+            except apsw.BusyError:
+                return False
+            except apsw.Error as error:
+                # What a failed sync leaves in the kernel is not known; the WAL holds it all, for the next start.
+                self._checkpoints = False
+                _log.error("the write-ahead log of %s is kept until the next start: %s", self.path, error)
+            else:
+                self._wal_pages = self._look_at = 0
+                return bool(0 < pages == moved)
+        return False
+
+    def _made_room(self, error: BaseException) -> bool:
+        """Whether what failed for want of space is worth another try: the WAL was moved, and will be written over.
+
+        Only a commit that succeeds would move it otherwise, and on a full disk none does.
+        """
+        if not isinstance(error, apsw.FullError):
+            return False
+        self.rollback()
+        self.failed = True
+        moved = self._checkpoint()
+        if self._space is not None and self._spent:
+            self._spent = not self._space.make()
+        return moved
 
     def _undo(self, error: BaseException) -> None:
         """Roll back what could not be committed; raises what SQLite said as one of our errors."""
@@ -222,6 +281,7 @@ class Store:
             # Where the disk failed in the middle, what was rolled back may stand in the WAL, and would come back
             # after a crash, until the next commit has overwritten it.
             self.failed = self.failed or isinstance(error, apsw.FullError | apsw.IOError)
+            self.has_room = self._made_room(error)
             if isinstance(error, apsw.Error):
                 raise error
 
@@ -252,22 +312,36 @@ class Store:
         fsync = fsync or self._power_safe or any(isinstance(change, c.FSYNC) for change in changes)
         # As `transaction`, whose generators cost a small put as much as its row does.
         try:
-            if len(changes) == 1 and type(changes[0]) is c.RowAdded:  # One statement is a transaction of its own.
-                self._synchronous(2 if fsync else 1)
-                self.apply(changes)
-            else:
-                self.begin(fsync=fsync)
-                self.apply(changes)
-                self.db.execute("commit")
+            self._commit(changes, fsync)
+        except apsw.FullError as error:
+            if not self._made_room(error):
+                self._undo(error)
+                raise
+            try:
+                self._commit(changes, fsync)
+            except BaseException as again:
+                self._undo(again)
+                raise
         except BaseException as error:
             self._undo(error)
             raise
         self._succeeded()
         return fsync
 
+    def _commit(self, changes: tuple[c.Change, ...], fsync: bool) -> None:
+        if len(changes) == 1 and type(changes[0]) is c.RowAdded:  # One statement is a transaction of its own.
+            self._synchronous(2 if fsync else 1)
+            self.apply(changes)
+        else:
+            self.begin(fsync=fsync)
+            self.apply(changes)
+            self.db.execute("commit")
+
     def apply(self, changes: Iterable[c.Change]) -> None:
         """Apply changes within an open transaction."""
         for change in changes:
+            if self._spent and type(change) is c.RowAdded and not self._has_within(len(change.body)):
+                raise apsw.FullError("what is left is for what frees space")
             _APPLY[type(change)](self.db, change)
 
     def sync(self) -> None:
@@ -362,6 +436,8 @@ class Store:
                 with self.transaction(fsync=True):
                     self._put_state("clean", 1)
         finally:
+            if self._space is not None:
+                self._space.release()  # SQLite moves the WAL now.
             self.db.close()
             _open_here.discard(self._place)
             with suppress(OSError):
