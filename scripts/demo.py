@@ -297,7 +297,7 @@ def _tables(verdict: Verdict, demo: Demo) -> list[Table]:
         "misordered",
         "foreign",
     ):
-        table.add_column(column, justify="left" if column == "topic" else "right")
+        table.add_column(column, justify="left" if column == "topic" else "right", no_wrap=column == "topic")
     wrong = ("lost", "duplicated", "misordered", "foreign")
     for topic, counts in sorted(verdict.topics.items()):
         put = next(iter(counts.values())).put

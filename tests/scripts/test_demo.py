@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -37,6 +39,25 @@ def test_a_single_record_sees_all_four_die(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("; started again") == 4
     assert "1 record, " in done.stdout
+
+
+@pytest.mark.faults
+def test_without_a_file_it_publishes_a_shops_day_and_shows_on_a_terminal_how_far_it_is() -> None:
+    leader, terminal = os.openpty()
+    command = [sys.executable, str(DEMO), "--records", "600", "--seed", "3"]
+    environment = {**os.environ, "COLUMNS": "80"}
+    with subprocess.Popen(command, stdout=terminal, stderr=subprocess.PIPE, env=environment) as process:
+        os.close(terminal)
+        shown = bytearray()
+        with contextlib.suppress(OSError):  # The end of a terminal is an error.
+            while chunk := os.read(leader, 1 << 16):
+                shown += chunk
+        os.close(leader)
+        assert process.wait(100) == 0, shown
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert "600 records, " in text
+    assert all(topic in text for topic in ("orders", "payments", "shipments", "stock"))
+    assert re.search(r"delivered to second.*\d+/600", text)
 
 
 @pytest.mark.parametrize("content", [None, ""])
