@@ -31,6 +31,7 @@ from pubsub.protocol.messages import (
     Unsubscribe,
     Whole,
 )
+from pubsub.protocol.stores import Known, format_stores
 
 PRINTABLE = "".join(map(chr, range(33, 127)))
 ids = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True).filter(lambda s: s not in {".", ".."})
@@ -45,6 +46,8 @@ holders = st.lists(ids | st.builds("{}.{}".format, ids, hexes), max_size=3).map(
 topic_maps = st.dictionaries(topics, hexes | holders, max_size=8)
 history = {"log": st.just("") | hexes, "avoid": st.just("") | hexes}
 names = st.just("") | ids
+rosters = st.dictionaries(hexes, st.builds(Known, names, numbers), max_size=4).map(format_stores)
+roster = {"stores": rosters, "gone": rosters}
 stage_maps = st.dictionaries(ids, numbers, max_size=8)
 sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
 subscription = {"sender": ids, "topic": topics, "number": numbers, "opening": numbers, **history}
@@ -98,8 +101,10 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "topics": topic_maps,
         "previous": numbers,
         "draining": flags,
+        "made": numbers,
+        **roster,
     },
-    Heartbeat: {"sender": ids, "stamp": numbers, "leaving": flags},
+    Heartbeat: {"sender": ids, "stamp": numbers, "leaving": flags, "empty": flags},
     Whole: {"sender": ids, "topics": topic_maps},
     Merge: {"sender": ids, "topic": topics, "address": words.filter(bool), "log": st.just("") | hexes},
     Transfer: {
@@ -143,6 +148,8 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "stamp": numbers,
         "server": st.just("") | ids,
         "rows": numbers,
+        "since": numbers,
+        **roster,
         "body": bodies,
     },
 }

@@ -24,7 +24,7 @@ SAMPLES: dict[Any, Any] = {
     dict[str, str] | None: {"t": HEX},
     dict[str, int] | None: {HEX: 4},
 }
-NAMED = {"start": "earliest"}
+NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1."}
 KINDS = get_args(Message)
 
 
