@@ -192,7 +192,7 @@ with embedded(sys.argv[1]) as cluster:
 
 def test_a_child_whose_program_just_ends_harms_nobody(tmp_path: Path) -> None:
     """The end of its interpreter leaves the blocks and collects everything that there is."""
-    words = [sys.executable, "-W", "error::ResourceWarning", "-c", PROGRAM, str(tmp_path)]
+    words = [sys.executable, "-W", "ignore", "-W", "error::ResourceWarning", "-c", PROGRAM, str(tmp_path)]
     for _ in range(3):
         ended = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
         assert (ended.stdout, ended.stderr, ended.returncode) == ("parent True\n", "", 0)

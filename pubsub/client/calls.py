@@ -138,7 +138,7 @@ class Calls:
         self._check(chain)
 
     def settle(self, chains: Sequence[Chain], until: float, row: Row | None = None) -> Flow[None]:
-        """Wait until a row, or all rows of some chains, are finished.
+        """Wait until a row, or all rows that some chains have now, are finished; they are, in order.
 
         Raises:
             InDoubt: they are not in time; they are kept.
@@ -146,17 +146,17 @@ class Calls:
             CallerError: they were discarded meanwhile.
         """
         started = self.session.now
+        # What other threads put meanwhile is theirs to wait for.
+        lasts = [(chain, tuple(chain.rows)[-1:]) for chain in chains] if row is None else [(chains[0], (row,))]
+        awaited = [(chain, last) for chain, rows in lasts for last in rows]
 
         def done() -> bool:
-            if row is not None:
-                return row.state != UNFINISHED or self._broken(chains[0])
-            return not any(chain.rows for chain in chains) or any(map(self._broken, chains))
+            return all(last.state != UNFINISHED for _, last in awaited) or any(map(self._broken, chains))
 
         if not done():
             yield Wait(done, until)
-        for chain in chains:
-            unfinished = row.state == UNFINISHED if row is not None else bool(chain.rows)
-            if unfinished:
+        for chain, last in awaited:
+            if last.state == UNFINISHED:
                 self._record_unfinished(chain)
                 self._check(chain)
                 records = sum([kept.count for kept in tuple(chain.rows)])

@@ -290,17 +290,18 @@ class Publisher:
         forks.no_pickling("a publisher")
 
     def leave(self) -> None:
-        """Put no more; what was put goes on."""
-        self._closed, self._last = True, 0  # From now on no put takes the short way.
-        self._lingering.leave()
+        """Put no more; what was put goes on, what another thread puts at this moment too."""
+        try:
+            with self._lock:
+                self._closed, self._last = True, 0  # From now on no put takes the short way.
+                self._close_batch()
+        finally:
+            self._lingering.leave()
 
     def finish(self) -> int:
         """The client is about to be closed: put what the open batch holds; how many messages those were."""
         held = len(self._filling.bodies)
-        try:
-            self.close_batch()
-        finally:
-            self.leave()
+        self.leave()
         return held
 
     def __del__(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pubsub import embedded
-from pubsub.client import Client
+from pubsub.client import Client, Publisher
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, StoreInUse
 from pubsub.server.database import lock_directory
@@ -245,3 +245,62 @@ def test_a_client_that_could_not_be_opened_leaves_nothing_to_close(tmp_path: Pat
         with pytest.raises(CallerError):
             Client("not a name", directory=tmp_path)
         gc.collect()
+
+
+def test_every_put_that_returned_is_kept_though_the_client_is_closed_at_that_moment(
+    cluster: Embedded, name: str, topic: str
+) -> None:
+    with cluster.client("reader" + name) as reader:
+        reader.subscribe(topic)
+        for turn in range(5):
+            client = cluster.client(name)
+            publisher = client.publisher(topic, linger=60.0, records=50)
+            put: list[bytes] = []
+
+            def work(number: int, put: list[bytes] = put, publisher: Publisher = publisher, turn: int = turn) -> None:
+                for count_ in range(1_000_000):
+                    body = b"%d %d %d" % (turn, number, count_)
+                    try:
+                        publisher.put(body)
+                    except CallerError:
+                        return
+                    put.append(body)
+
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+            for thread in threads:
+                thread.start()
+            while len(put) < 500:
+                threads[0].join(0.001)
+            (publisher if turn % 2 else client).close()
+            for thread in threads:
+                thread.join()
+            client.close()
+            with cluster.client(name) as again:
+                again.flush()
+            found: list[bytes] = []
+            while len(found) < len(put) and (batch := reader.get_many(topic, timeout=5.0)):
+                found += batch.bodies()
+            assert sorted(found) == sorted(put)
+
+
+def test_a_flush_waits_for_what_was_put_before_it_however_fast_others_put(
+    cluster: Embedded, name: str, topic: str
+) -> None:
+    with cluster.client(name) as client, client.publisher(topic, records=50) as publisher:
+        stop = False
+
+        def put() -> None:
+            while not stop:
+                publisher.put(b"x")
+
+        thread = threading.Thread(target=put)
+        thread.start()
+        try:
+            for flush in (publisher.flush, client.flush):
+                ticket = publisher.put(b"mine")
+                publisher.close_batch()
+                flush(timeout=20.0)
+                assert ticket.done
+        finally:
+            stop = True
+            thread.join()
