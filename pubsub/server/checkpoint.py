@@ -99,21 +99,27 @@ class Checkpointer:
     def _run(self) -> None:
         try:
             while not self._stop.wait(INTERVAL_SECONDS):
-                try:
-                    self._round(self._db)
-                    self._was_full = False
-                except apsw.BusyError:
-                    continue
-                except apsw.FullError:
-                    if not self._was_full:
-                        _log.error("no space to copy the write-ahead log of %s back into it", self._path)
-                    self._was_full = True
-                except apsw.Error as error:
-                    self._failure = translate(error, self._path)
-                    self._failed()
+                if not self.attempt(self._db):
                     return
         finally:
             self._db.close()
+
+    def attempt(self, db: apsw.Connection) -> bool:
+        """One round; False where it failed, and not for want of space: the loop is told by `check`."""
+        try:
+            self._round(db)
+            self._was_full = False
+        except apsw.BusyError:
+            pass
+        except apsw.FullError:
+            if not self._was_full:
+                _log.error("no space to copy the write-ahead log of %s back into it", self._path)
+            self._was_full = True
+        except apsw.Error as error:
+            self._failure = translate(error, self._path)
+            self._failed()
+            return False
+        return True
 
     def _round(self, db: apsw.Connection) -> None:
         # A connection that has not read yet answers (-1, -1) to a checkpoint, and does nothing.

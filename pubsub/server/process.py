@@ -23,9 +23,7 @@ from pubsub.console import announce
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
-    LARGE_BYTES,
     Connections,
-    Unsent,
     Wakeup,
     allow_connections,
     open_dealer,
@@ -37,36 +35,15 @@ from pubsub.protocol.names import check_id
 from pubsub.server.changes import NoteKept
 from pubsub.server.checkpoint import Checkpointer, grow_log
 from pubsub.server.database import translate
-from pubsub.server.links import LISTENER
+from pubsub.server.loop import Loop, check_stale
 from pubsub.server.serving import ReserveFile, Serving
 from pubsub.server.store import Store
-
-DRAIN_MAX: Final = 256
-"""Messages taken from one proxy before the loop commits."""
-
-DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes after which no more is taken from it in this loop."""
-
-TRANSFER_DRAIN_MAX: Final = 8
-"""Messages taken from other servers before the loop commits: chunks are large, and clients wait."""
 
 TRANSFERS_RECEIVED_MAX: Final = 32
 """Messages of one other server that wait to be taken: more than one sends before it is answered."""
 
-PEERS_MAX: Final = 256
-"""Other servers that this one has a socket to; for one more, the one that was silent for longest is closed."""
-
-PEER_SECONDS: Final = 10.0
-"""Silence of another server after which the link to it is made anew, or after twice as long given up."""
-
 PORT: Final = "port"
 """The name of the note that says which port it had."""
-
-UNSENT_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Bytes of large answers that wait to be sent to one client, or to one other server; a further one is dropped."""
-
-UNSENT_TOTAL_MAX: Final = 256 * 1024 * 1024
-"""The same of all; beyond it those come first who have nothing waiting, up to twice as much."""
 
 CONNECTION_COUNTERS: Final = ("connections accepted", "connections established", "connections ended")
 
@@ -132,7 +109,7 @@ class ServerProcess:
             self._clock.wall(),
         )
         self.core = self._serving.core
-        self._check_stale()
+        check_stale(settings, self.core)
         self.core.links.address = settings.advertise or self.address
         with self._translated():
             grow_log(self._store)
@@ -142,21 +119,9 @@ class ServerProcess:
         self._poller = zmq.Poller()
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
         self._watch_listener()
-        self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
-        self._servers: dict[str, tuple[zmq.Socket[bytes], float]] = {}
-        self._dealers: list[zmq.Socket[bytes]] = []
-        for proxy in settings.proxies:
-            self._dealers.append(open_dealer(self._context, proxy))
-            self._poller.register(self._dealers[-1], zmq.POLLIN)
-
-    def _check_stale(self) -> None:
-        """Refuse to run on what was found to be an older copy: its change numbers may have caught up by now."""
-        if self.core.quarantine.stale:
-            why = self.core.quarantine.stale.replace("_", " ")
-            raise ConfigurationError(
-                f"server {self.settings.id} runs on an older copy of its store ({why}); where there is no newer one:"
-                f" pubsub server restored --data {self.settings.directory}"
-            )
+        self._sockets = _Sockets(self._context, self._poller)
+        self._closers.append(self._sockets.goodbye)
+        self._loop = Loop(settings, self._serving, self._sockets, self._listener, self._checkpointer.check)
 
     def _watch_listener(self) -> None:
         self._connections = Connections(self._context, self._listener, self.core.counters, CONNECTION_COUNTERS)
@@ -175,15 +140,11 @@ class ServerProcess:
         for sock in (self._listener, self._connections.sock):
             self._poller.unregister(sock)
         self._close_listener()
-        for address in list(self._servers):
-            self._close_server(address)
         self._listener, _ = once_free(
             lambda: open_router(self._context, self.address, received_max=TRANSFERS_RECEIVED_MAX)
         )
         self._watch_listener()
-        self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
-        self.core.links.connect_anew(self._clock.monotonic())
-        self._reconnect()
+        self._loop.connect_anew(self._listener, self._clock.monotonic())
 
     def _listen(self, bind: str) -> tuple[zmq.Socket[bytes], str]:
         """Bind; where the port is left to chance, to the one it had before, if that is free.
@@ -241,7 +202,7 @@ class ServerProcess:
             raise
         now = self._clock.monotonic()
         self.core.leave(now)
-        self._send(now)
+        self._loop.send(now)
 
     def _turn(self) -> None:
         core = self.core
@@ -254,101 +215,9 @@ class ServerProcess:
         if self._guard.exceeded(now):
             self._connect_anew()
             return
-        for proxy, dealer in enumerate(self._dealers):
-            if dealer in ready:
-                self._drain(proxy, dealer, now)
         if self._connections.sock in ready:
             self._connections.take()
-        if self._listener in ready:
-            self._drain(LISTENER, self._listener, now)
-        for address, (peer, _) in list(self._servers.items()):
-            if peer in ready:
-                self._servers[address] = (peer, now)
-                self._drain(address, peer, now)
-        core.tick(now)
-        taken = core.links.taken(now)
-        if taken:
-            raise ConfigurationError(f"server {self.settings.id} cannot join: {taken.replace('_', ' ')}")
-        self._serving.commit(now)
-        self._check_stale()  # once that is durable
-        self._checkpointer.check()
-        self._give_up_silent(now)
-        if self._unsent.size:
-            self._unsent.sweep()
-        self._reconnect()  # first, so that what is sent goes through the new sockets
-        self._send(now)
-        self._serving.check_full(now)
-
-    def _drain(self, link: int | str, sock: zmq.Socket[bytes], now: float) -> None:
-        size = 0
-        for _ in range(DRAIN_MAX if link != LISTENER else TRANSFER_DRAIN_MAX):
-            frames = receive(sock) if size < DRAIN_BYTES_MAX else None
-            if frames is None:
-                return
-            size += sum(map(len, frames))
-            self._serving.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
-
-    def _send(self, now: float) -> None:
-        for out, frames in self._serving.outgoing(now):
-            try:
-                sock = self._socket(out.link)
-            except ConfigurationError:  # An address that another process gave us, and that is none.
-                self.core.counters["bad addresses"] += 1
-                continue
-            if len(frames[-1]) > LARGE_BYTES:
-                whom = out.link, out.origin
-                if not self._unsent.has_room(whom):
-                    self.core.counters["not sent"] += 1
-                    continue
-                last: bytes | memoryview | zmq.Frame = self._unsent.frame(whom, frames[-1])
-            else:
-                last = frames[-1]
-            if not send(sock, [*frames[isinstance(out.link, str) : -1], last]):
-                self.core.counters["not sent"] += 1
-
-    def _socket(self, link: int | str) -> zmq.Socket[bytes]:
-        if isinstance(link, str):
-            return self._server(link)
-        return self._listener if link == LISTENER else self._dealers[link]
-
-    def _server(self, address: str) -> zmq.Socket[bytes]:
-        """The socket to another server; a new one where the old one has been silent for long."""
-        now = self._clock.monotonic()
-        known = self._servers.get(address)
-        if known is not None and now - known[1] < PEER_SECONDS:
-            return known[0]
-        self._close_server(address)
-        if len(self._servers) >= PEERS_MAX:
-            self.core.counters["servers forgotten"] += 1
-            self._close_server(min(self._servers, key=lambda one: self._servers[one][1]))
-        peer = open_dealer(self._context, address)
-        self._servers[address] = (peer, now)
-        self._poller.register(peer, zmq.POLLIN)
-        return peer
-
-    def _close_server(self, address: str) -> None:
-        if address in self._servers:
-            peer, _ = self._servers.pop(address)
-            self._poller.unregister(peer)
-            peer.close(0)
-
-    def _give_up_silent(self, now: float) -> None:
-        """Close the sockets to servers that may never be there again: chunks that wait in one are memory."""
-        for address in [one for one, (_, heard) in self._servers.items() if now - heard >= 2 * PEER_SECONDS]:
-            self._close_server(address)
-
-    def _reconnect(self) -> None:
-        for proxy in self.core.links.reconnect:
-            old = self._dealers[proxy]
-            try:
-                self._dealers[proxy] = open_dealer(self._context, self.settings.proxies[proxy])
-            except ConfigurationError:  # No file is left for it: the old one may still do, or will be tried again.
-                self.core.counters["sockets not opened"] += 1
-                continue
-            self._poller.unregister(old)
-            old.close(0)
-            self._poller.register(self._dealers[proxy], zmq.POLLIN)
-        self.core.links.reconnect.clear()
+        self._loop.turn(ready, now)
 
     def stop(self) -> None:
         """Have `run` return after the current commit; any thread and any signal handler may."""
@@ -357,16 +226,46 @@ class ServerProcess:
 
     def close(self) -> None:
         """Release everything; what was not committed is lost."""
-        for dealer in getattr(self, "_dealers", []):
-            dealer.close(GOODBYE_MS)
-        for peer, _ in getattr(self, "_servers", {}).values():
-            peer.close(0)
         for closer in reversed(self._closers):
             closer()
         self._closers.clear()
         self._wakeup.close()
         if self._own_context:
             self._context.term()
+
+
+class _Sockets:
+    """ZeroMQ's sockets, as the loop uses them.
+
+    Args:
+        poller: watches those that are open.
+    """
+
+    receive = staticmethod(receive)
+    send = staticmethod(send)
+
+    def __init__(self, context: zmq.Context[Any], poller: zmq.Poller) -> None:
+        self._context, self._poller = context, poller
+        self._open: set[zmq.Socket[bytes]] = set()
+
+    def dealer(self, address: str) -> zmq.Socket[bytes]:
+        """A new socket to a proxy or another server."""
+        sock = open_dealer(self._context, address)
+        self._open.add(sock)
+        self._poller.register(sock, zmq.POLLIN)
+        return sock
+
+    def close(self, sock: zmq.Socket[bytes]) -> None:
+        """Close one of them, with what waits in it."""
+        self._open.discard(sock)
+        self._poller.unregister(sock)
+        sock.close(0)
+
+    def goodbye(self) -> None:
+        """Close all; what was said last has a moment to leave."""
+        for sock in self._open:
+            sock.close(GOODBYE_MS)
+        self._open.clear()
 
 
 def check_settings(settings: ServerSettings) -> ServerSettings:

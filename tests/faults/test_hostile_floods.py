@@ -14,7 +14,7 @@ from pubsub.protocol import messages as m
 from pubsub.protocol.batch import encode_batch
 from pubsub.proxy.flight import CLIENT_BYTES_MAX
 from pubsub.proxy.process import UNREAD_BYTES_MAX
-from pubsub.server.process import UNSENT_BYTES_MAX
+from pubsub.server.loop import UNSENT_BYTES_MAX
 from tests.faults.cluster import Cluster
 from tests.faults.hostile import LOG, MIB, PORTS, Growth, Peer, Town, framed, raw
 

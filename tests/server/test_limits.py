@@ -11,7 +11,7 @@ import pytest
 
 from pubsub.errors import ConfigurationError
 from pubsub.protocol import Get, Heartbeat, Outcome, Read, Status, Transfer, encode_batch
-from pubsub.server import named, process, publishers, receiving
+from pubsub.server import loop, named, process, publishers, receiving
 from pubsub.server.links import LISTENER, Origin
 from pubsub.server.process import ServerProcess
 from tests.server.stage import STORE, Stage
@@ -123,13 +123,13 @@ def test_a_mark_of_a_proxy_is_answered_and_its_heartbeats_are_not(stage: Stage) 
 def test_sockets_to_other_servers_have_a_limit_and_the_one_silent_for_longest_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "PEERS_MAX", 3)
+    monkeypatch.setattr(loop, "PEERS_MAX", 3)
     server = ServerProcess(Stage.settings_of(tmp_path, proxies=("tcp://127.0.0.1:1",)))
     server.start()
     addresses = [f"tcp://127.0.0.1:{port}" for port in range(2, 7)]
     for address in addresses:
-        server._server(address)
-    assert list(server._servers) == addresses[-3:]
+        server._loop.server(address, 0.0)
+    assert list(server._loop.servers) == addresses[-3:]
     assert server.core.counters["servers forgotten"] == 2
     server.close()
 
@@ -139,14 +139,14 @@ def test_a_socket_to_a_proxy_that_cannot_be_opened_leaves_the_old_one(
 ) -> None:
     server = ServerProcess(Stage.settings_of(tmp_path, proxies=("tcp://127.0.0.1:1",)))
     server.start()
-    before = list(server._dealers)
+    before = list(server._loop.dealers)
 
     def none_left(*_: object) -> None:
         raise ConfigurationError("no socket: Too many open files")
 
     monkeypatch.setattr(process, "open_dealer", none_left)
     server.core.links.reconnect.append(0)
-    server._reconnect()
-    assert server._dealers == before
+    server._loop.reconnect()
+    assert server._loop.dealers == before
     assert server.core.counters["sockets not opened"] == 1
     server.close()

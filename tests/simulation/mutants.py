@@ -27,6 +27,7 @@ import pubsub.server.gets
 import pubsub.server.giving
 import pubsub.server.join
 import pubsub.server.links
+import pubsub.server.loop
 import pubsub.server.moves
 import pubsub.server.named
 import pubsub.server.puts
@@ -127,16 +128,14 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("answer before commit")
 def _(stack: contextlib.ExitStack) -> None:
-    def commit_and_send(self: nodes.ServerNode, now: float) -> None:
-        self.core.changes, changes = partial(_nothing, self.core), self.core.changes  # type: ignore[method-assign]
-        for out, frames in self.serving.outgoing(now):
-            self._transmit(out.link, [bytes(frame) for frame in frames])
-        self.core.changes = changes  # type: ignore[method-assign]
-        self.step("after commit")
-        self.serving.commit(now)
-        self._reconnect()
+    def finish(self: pubsub.server.loop.Loop, now: float) -> None:
+        self._core.changes = partial(_nothing, self._core)  # type: ignore[method-assign]
+        self.send(now)
+        del self._core.changes
+        self._serving.commit(now)
+        self.reconnect()
 
-    _replace(stack, nodes.ServerNode, "commit_and_send", commit_and_send)
+    _replace(stack, pubsub.server.loop.Loop, "_finish", finish)
 
 
 def _nothing(core: Any, now: float) -> list[Any]:

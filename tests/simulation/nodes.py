@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Container
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import apsw
-
 from pubsub.config.settings import ProxySettings, ServerSettings
+from pubsub.errors import ConfigurationError
 from pubsub.messenger.framing import pack
 from pubsub.protocol import Merge, encode
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.outbox import ORIGIN_MARK, Send
 from pubsub.proxy.process import ProxyProcess
 from pubsub.proxy.routes import RoutesStore
-from pubsub.server.links import LISTENER
+from pubsub.server.checkpoint import Checkpointer
+from pubsub.server.links import Outgoing
+from pubsub.server.loop import Loop, check_stale
 from pubsub.server.serving import Serving
 from pubsub.server.store import Store
 from tests.simulation import memory
@@ -27,7 +28,6 @@ from tests.simulation.world import Host, Process, World
 
 DRAIN_MAX = 64
 WAL_PAGES = 60
-PEER_SECONDS = 10.0
 TIGHT: dict[str, Any] = {"answer_bytes_max": 60, "backlog_bytes_max": 1500, "history_bytes_max": 300}
 """Limits that a run reaches, in bytes."""
 
@@ -83,50 +83,19 @@ class ServerNode(Process):
         host = self.host
         self.serving = self.make_serving(Store(Path(f"/{self.name}"), vfs=NAME), Reserve(host.disk))
         self.core = self.serving.core
+        check_stale(self.settings, self.core)
         self.core.links.address = self.address
-        network = self.world.network
-        self._dealers = [
-            network.connect(self, address, index, fifo=True) for index, address in enumerate(self.settings.proxies)
-        ]
-        self._peers: dict[str, tuple[Any, float]] = {}
+        self._checkpointer = Checkpointer(self.serving.store, self.serving.lock, lambda: None)
+        self._sockets = SimulatedSockets(self)
+        self.loop = Loop(self.settings, self.serving, self._sockets, self.address, self._check)
 
     def make_serving(self, store: Store, reserve: Reserve) -> Serving:
         host = self.host
-        return Serving(
-            self.settings, store, reserve, Random(self.world.random.getrandbits(64)), host.monotonic(), host.wall()
-        )
+        random = Random(self.world.random.getrandbits(64))
+        return SteppedServing(self, self.settings, store, reserve, random, host.monotonic(), host.wall())
 
     def turn(self) -> None:
-        now, core, serving = self.host.monotonic(), self.core, self.serving
-        batch, self.inbox = self.inbox[:DRAIN_MAX], self.inbox[DRAIN_MAX:]
-        for source, *frames in batch:
-            if source == self.address:
-                serving.handle(LISTENER, frames, now)
-            elif isinstance(source, str):
-                if source in self._peers:
-                    self._peers[source] = (self._peers[source][0], now)
-                serving.handle(source, [b"", *frames], now)
-            else:
-                serving.handle(source, frames, now)
-        core.tick(now)
-        if core.links.taken(now):
-            self.host.disk.end_process()
-            raise Killed
-        self.step("before commit")
-        self.commit_and_send(now)
-        serving.check_full(now)
-        self._checkpoint()
-
-    def commit_and_send(self, now: float) -> None:
-        """The order that everything rests on: commit, then send."""
-        self.serving.commit(now)
-        self.step("after commit")
-        self._reconnect()
-        for index, (out, frames) in enumerate(self.serving.outgoing(now)):
-            answered(self.totals, out)
-            if index:
-                self.step("while sending")
-            self._transmit(out.link, [bytes(frame) for frame in frames])
+        self.loop.turn(self._sockets.arrived(), self.host.monotonic())
 
     def step(self, name: str) -> None:
         """Where a process may be killed."""
@@ -135,44 +104,17 @@ class ServerNode(Process):
             self.host.disk.end_process()
             raise Killed
 
-    def _transmit(self, link: int | str, frames: list[bytes]) -> None:
-        network = self.world.network
-        if isinstance(link, str):
-            network.to_router(self._peer(link), tuple(frames[1:]))
-        elif link == LISTENER:
-            network.to_dealer(self, frames[0], tuple(frames[1:]))
-        else:
-            network.to_router(self._dealers[link], tuple(frames))
-
-    def _peer(self, address: str) -> Any:
-        now, network = self.host.monotonic(), self.world.network
-        known = self._peers.get(address)
-        if known is not None and now - known[1] < PEER_SECONDS:
-            return known[0]
-        if known is not None:
-            network.close(known[0])
-        link = network.connect(self, address, address, fifo=False)
-        self._peers[address] = (link, now)
-        return link
-
-    def _reconnect(self) -> None:
-        network = self.world.network
-        for proxy in self.core.links.reconnect:
-            network.close(self._dealers[proxy])
-            self._dealers[proxy] = network.connect(self, self.settings.proxies[proxy], proxy, fifo=True)
-        self.core.links.reconnect.clear()
-
-    def _checkpoint(self) -> None:
+    def _check(self) -> None:
+        """What the thread that checkpoints does meanwhile, and what the loop asks it."""
         wal = self.host.disk.files.get(f"/{self.name}/server.db-wal")
+        db = self.serving.store.db
         if wal is not None and len(wal.data) > WAL_PAGES * 16_400:
-            try:
-                self.serving.store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            except apsw.Error:
-                return  # It is tried again; the shipped thread logs it.
-            self.serving.store.db.pragma("journal_size_limit", 0)
+            self._checkpointer.attempt(db)
+            db.pragma("journal_size_limit", 0)
+        self._checkpointer.check()
 
     def deadline(self) -> float:
-        if self.inbox:
+        if self.inbox or self._sockets.waiting:
             return float("-inf")
         return self.core.deadline()
 
@@ -204,7 +146,76 @@ class ServerNode(Process):
             self.found += memory.check(self)
 
     def expected(self, error: BaseException) -> bool:
-        return self.host.disk.explains(error)
+        # Its ID may be taken by its own earlier life, whose silence is not heard yet.
+        return isinstance(error, ConfigurationError) or self.host.disk.explains(error)
+
+
+class SimulatedSockets:
+    """A server's sockets on the simulated network: its own address, and links to others."""
+
+    def __init__(self, node: ServerNode) -> None:
+        self._node = node
+        self.waiting: dict[Any, deque[list[bytes | memoryview]]] = {}
+        """What has arrived and is not taken yet, by the socket it came to."""
+        self._sent = False
+
+    def arrived(self) -> Container[Any]:
+        """Take over what has arrived; the sockets that have something."""
+        node, waiting = self._node, self.waiting
+        batch, node.inbox = node.inbox, []
+        for source, *frames in batch:
+            waiting.setdefault(source, deque()).append(frames)
+        self._sent = False
+        return waiting
+
+    def dealer(self, address: str) -> Any:
+        """A link; that to a proxy is one TCP connection, in order."""
+        link = self._node.world.network.connect(self._node, address, None, fifo=address in self._node.settings.proxies)
+        link.key = link
+        return link
+
+    def close(self, sock: Any) -> None:
+        self._node.world.network.close(sock)
+        self.waiting.pop(sock, None)
+
+    def receive(self, sock: Any) -> list[bytes | memoryview] | None:
+        queue = self.waiting.get(sock)
+        if not queue:
+            return None
+        frames = queue.popleft()
+        if not queue:
+            del self.waiting[sock]
+        return frames
+
+    def send(self, sock: Any, frames: list[Any]) -> bool:
+        node = self._node
+        if self._sent:
+            node.step("while sending")
+        self._sent = True
+        network = node.world.network
+        if sock is node.loop.listener:
+            return network.to_dealer(node, frames[0], tuple([bytes(frame) for frame in frames[1:]]))
+        network.to_router(sock, tuple([bytes(frame) for frame in frames]))
+        return True
+
+
+class SteppedServing(Serving):
+    """A server between its sockets and its disk, which may be killed around its commit, and counts its answers."""
+
+    def __init__(self, node: ServerNode, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._node = node
+
+    def commit(self, now: float) -> None:
+        self._node.step("before commit")
+        super().commit(now)
+        self._node.step("after commit")
+
+    def outgoing(self, now: float) -> list[tuple[Outgoing, list[bytes | memoryview]]]:
+        out = super().outgoing(now)
+        for one, _ in out:
+            answered(self._node.totals, one)
+        return out
 
 
 class _Proxy(ProxyProcess):
