@@ -6,12 +6,15 @@ its own table, which its handler writes; what it got by `get` is what `get` retu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import apsw
 
+from pubsub.client.chunk import Chunk
+from pubsub.client.core import SYNC_SECONDS
+from pubsub.client.message import Batch, Message
 from pubsub.errors import (
     DataLoss,
     InDoubt,
@@ -29,12 +32,22 @@ from tests.simulation.world import EPOCH, World
 FAREWELL_SECONDS = 1.5
 """After the last fault: when a last message is put to each topic."""
 
+KILLING = {"kill", "kill in commit"}
+
 GIVING_UP = {"abandon", "put back"}
 """After these a client may see again what it had of a log that is gone: its second net is needed."""
 
 
+CHUNK_MAX = 8
+"""What an iteration takes at a time in these runs."""
+
+
 class Application:
-    """The program of one client: a publishing thread, and one that reads each of some topics."""
+    """The program of one client: threads that publish, and threads that read some topics.
+
+    Each topic has a thread that joins and leaves it and takes in one way; in some runs others take beside that, in ways
+    of their own. All of them are flows of the one session, so they interleave wherever one of them waits.
+    """
 
     def __init__(self, world: World, node: ClientNode, history: History, topics: Callable[[], list[str]]) -> None:
         self.world, self.node, self.history, self.topics = world, node, history, topics
@@ -46,7 +59,10 @@ class Application:
         self.publishes = random.random() < 0.8 or node.name == "c1"
         self.reads = random.random() < 0.9 or not self.publishes or node.name == "c2"
         self.by_get = random.random() < 0.25
-        self.relays = not self.by_get and random.random() < 0.3
+        self.relays = not self.by_get and random.random() < 0.5
+        ways = ("get", "iterate", "iterate", "process") if self.by_get else ("process",)
+        self.beside = [random.choice(ways) for _ in range(random.choice((0, 0, 1, 3)))]
+        self.publishers = ("main", "side") if random.random() < 0.3 else ("main",)
         # It reads without the client's second net, so it must not leave: who comes back may need that.
         self.bare = not self.by_get and random.random() < 0.3 and not GIVING_UP & world.fate.faults.keys()
         self.finishing = False
@@ -56,6 +72,10 @@ class Application:
         self.drained: set[str] = set()
         self.copied = 0.0
         self.getting: dict[Call, tuple[str, int]] = {}
+        self.iterating: dict[str, list[Chunk]] = {}
+        self.iterated: dict[str, float] = {}
+        """When an iteration was last under way, by topic."""
+        self.relaying = False
         self._letters: dict[tuple[str, str], set[str]] = {}
         self._first_asked: dict[str, dict[str, float]] = {}
         self.opened_at = 0.0
@@ -83,15 +103,26 @@ class Application:
             if on and not reading.wanted:  # An older directory, or it was killed before it had left.
                 reading.wanted = True
                 reading.asked = 0.0 if self.life else reading.asked
-        self.node.later(0.01, self._publish)
+        self.iterating = {}
+        self.relaying = False
+        for thread in self.publishers:
+            self.node.later(0.01, partial(self._publish, thread))
         self.node.later(0.01, self._look_for_topics)
 
     def _ended(self, acting: Call | None) -> None:
-        """The process is gone. In the middle of a get it may have taken what nobody saw."""
+        """The process is gone. In a get, or while it iterated, it may have taken what nobody saw."""
         if acting is not None and acting in self.getting:
             topic, most = self.getting[acting]
             self.history.reading(self.name, topic, by_get=True).excused += most
         self.getting.clear()
+        for topic, chunks in self.iterating.items():
+            left = sum(chunk.total - chunk.handed for chunk in chunks)
+            self.history.reading(self.name, topic, by_get=True).excused += left
+            if left:
+                self.history.counters["situation: a client is gone while it iterates"] += 1
+        self.iterating.clear()
+        if self.relaying:
+            self.history.counters["situation: a client is gone while a handler's puts are committed"] += 1
 
     def lost_power(self) -> None:
         """Its rows that were not fsynced may be gone; what it got and did not sync comes again."""
@@ -103,7 +134,9 @@ class Application:
                 put.state = EXCUSED
         for reading in self._readings():
             if reading.by_get:
-                reading.parts.append([])
+                reading.begin_part()
+            if self.iterated.get(reading.topic, -1.0) > self.world.now - SYNC_SECONDS - 0.2:
+                reading.excused += CHUNK_MAX  # That what was left of an iteration is given back is not on the disk yet.
 
     def directory_replaced(self, since: float | None) -> None:
         """The directory is empty (`since` is None) or as it was at some time: what came after is unknown to it."""
@@ -116,7 +149,7 @@ class Application:
         for reading in self._readings():
             reading.confirmed = None
             reading.wanted = False
-            reading.parts.append([])
+            reading.begin_part(emptied=True)
 
     def twinned(self) -> None:
         """A copy of the directory is opened elsewhere: what either gets the other does not."""
@@ -149,16 +182,14 @@ class Application:
         finally:
             db.close()
         for reading in self._readings():
-            if reading.by_get:
-                continue
             first = self._first_asked.get(reading.topic, {})
-            reading.parts[-1] = [
+            reading.handled = [
                 Seen(topic, body, position, stamp, first.get(body, 0.0))
                 for topic, body, position, stamp in rows
                 if topic == reading.topic
             ]
             # Where a dead letter stands between the others is not recorded; that it came, and once, is.
-            handled = {seen.body for seen in reading.parts[-1]}
+            handled = {seen.body for seen in reading.handled}
             for topic, body, *_ in letters:
                 text = bytes(body).decode()
                 if topic == reading.topic:
@@ -175,7 +206,7 @@ class Application:
                 if put is None or put.topic != topic:
                     self.history.violate(f"{self.name} buried {text!r}, which nobody put to {topic}")
                 else:
-                    reading.parts.append([Seen(topic, text, f"x{text}.1", 1e12)])
+                    reading.parts.insert(0, [Seen(topic, text, f"x{text}.1", 1e12)])
 
     # Publishing
 
@@ -189,36 +220,38 @@ class Application:
         put = Put(body, (self.name, self.life, thread), self.count, topic, self.world.now, **facts)
         return self.history.put(put)
 
-    def _publish(self) -> None:
+    def _publish(self, thread: str) -> None:
+        again = partial(self._publish, thread)
         if self.finishing:
-            self.flushed = False
-            if self.world.now >= self.farewell_at and self.farewells:
-                self._put(self.farewells.pop(), 1)
-            else:
-                self._flush(self._finished_flush)
+            if thread == "main":
+                self.flushed = False
+                if self.world.now >= self.farewell_at and self.farewells:
+                    self._put(self.farewells.pop(), 1, thread)
+                else:
+                    self._flush(self._finished_flush, again)
             return
         if not self.publishes or not self.topics():
-            self._next(self._publish)
+            self._next(again)
             return
         random = self.world.random
         # Half of it goes to the newest topic, of which not everybody may have heard yet.
         topic = random.choice(self.topics()) if random.random() < 0.5 else self.topics()[-1]
         chance = random.random()
         if chance < 0.5:
-            self._put(topic, 1)
+            self._put(topic, 1, thread)
         elif chance < 0.8:
-            self._put(topic, random.randrange(2, 9))
+            self._put(topic, random.randrange(2, 9), thread)
         elif chance < 0.86:
-            self._put(topic, random.randrange(1, 4), wait=False)
+            self._put(topic, random.randrange(1, 4), thread, wait=False)
         elif chance < 0.94:
-            self._transact()
+            self._transact(thread)
         elif chance < 0.98:
-            self._flush(self._flushed)
+            self._flush(partial(self._next, again), again)
         else:
-            self._discard(topic)
+            self._discard(topic, again)
 
-    def _put(self, topic: str, count: int, *, wait: bool = True) -> None:
-        puts = [self._new(topic) for _ in range(count)]
+    def _put(self, topic: str, count: int, thread: str, *, wait: bool = True) -> None:
+        puts = [self._new(topic, thread) for _ in range(count)]
         earlier = self._unresolved(topic)
 
         def then(result: Any, error: Exception | None) -> None:
@@ -231,7 +264,7 @@ class Application:
                 for put in puts:
                     self._move(put, KEPT)
             self._failed(error)
-            self._next(self._publish)
+            self._next(partial(self._publish, thread))
 
         bodies = [put.body.encode() for put in puts]
         self.node.call(self.node.calls.put_many(topic, bodies, None, None, wait), then)
@@ -245,7 +278,7 @@ class Application:
             if state == ACKED:
                 put.acked_at = self.world.now
 
-    def _transact(self) -> None:
+    def _transact(self, thread: str) -> None:
         random, calls = self.world.random, self.node.calls
         self.node.operations += 1
         token = f"{self.name}/{self.life}/{self.count}"
@@ -254,7 +287,7 @@ class Application:
         try:
             with calls.transaction() as transaction:
                 for _ in range(random.randrange(1, 4)):
-                    put = self._new(random.choice(self.topics()), group=token)
+                    put = self._new(random.choice(self.topics()), thread, group=token)
                     puts.append(put)
                     for _ in calls.put_many(put.topic, [put.body.encode()], None, transaction, True):
                         pass
@@ -269,9 +302,9 @@ class Application:
         else:
             for put in puts:
                 self._move(put, KEPT)
-        self._next(self._publish)
+        self._next(partial(self._publish, thread))
 
-    def _discard(self, topic: str) -> None:
+    def _discard(self, topic: str, then: Callable[[], None]) -> None:
         self.node.operations += 1
         for put in self.history.states((ASKED, KEPT)):
             if put.source[0] == self.name and put.topic == topic:
@@ -285,9 +318,9 @@ class Application:
             self.node.calls.discard(topic)
         except StorageError as error:
             self._failed(error)
-        self._next(self._publish)
+        self._next(then)
 
-    def _flush(self, then: Callable[[], None]) -> None:
+    def _flush(self, then: Callable[[], None], again: Callable[[], None]) -> None:
         kept = [put for put in self.history.states((KEPT,)) if put.source[0] == self.name]
 
         def finished(_: Any, error: Exception | None) -> None:
@@ -297,16 +330,13 @@ class Application:
                 then()
                 return
             self._failed(error)
-            self._next(self._publish)
+            self._next(again)
 
         self.node.call(self.node.calls.flush(None), finished)
 
-    def _flushed(self) -> None:
-        self._next(self._publish)
-
     def _finished_flush(self) -> None:
         self.flushed = not self.farewells
-        self.node.later(0.5, self._publish)
+        self.node.later(0.5, partial(self._publish, "main"))
 
     def _failed(self, error: Exception | None) -> None:
         """An error that a call raised: those that may be, and those that say that something is broken."""
@@ -354,6 +384,8 @@ class Application:
                 self.readers.add(topic)
                 self.history.reading(self.name, topic, by_get=self.by_get)
                 self._read(topic)
+                for way in self.beside:
+                    self._next(partial(self._read_beside, topic, way))
         if not self.finishing:
             self.node.later(0.3, self._look_for_topics)
 
@@ -376,10 +408,22 @@ class Application:
                 self._again(topic)
         elif chance < 0.03 and not self.finishing and not self.bare:
             self._intend(topic, reading, on=False)
-        elif self.by_get:
-            self._get(topic, reading)
         else:
-            self._process(topic, reading)
+            self._take("get" if self.by_get else "process", topic, reading, partial(self._again, topic))
+
+    def _read_beside(self, topic: str, way: str) -> None:
+        """Another thread, which takes while there is a subscription, and leaves the end to the topic's own."""
+        if self.finishing:
+            return
+        reading = self.history.reading(self.name, topic, by_get=self.by_get)
+        again = partial(self._next, partial(self._read_beside, topic, way))
+        if reading.wanted and reading.confirmed is not None:
+            self._take(way, topic, reading, again)
+        else:
+            again()
+
+    def _take(self, way: str, topic: str, reading: Reading, again: Callable[[], None]) -> None:
+        {"get": self._get, "iterate": self._iterate, "process": self._process}[way](topic, reading, again)
 
     def _intend(self, topic: str, reading: Reading, *, on: bool) -> None:
         was, asked = reading.wanted, reading.asked
@@ -413,7 +457,7 @@ class Application:
 
         self.node.call(self.node.calls.intend(topic, on, None), then)
 
-    def _process(self, topic: str, reading: Reading) -> None:
+    def _process(self, topic: str, reading: Reading, again: Callable[[], None]) -> None:
         random = self.world.random
         timeout = 0.6 if self.finishing else random.choice((0.0, 0.1, 1.0))
         most = 50 if self.finishing else random.choice((1, 3, 20))
@@ -421,6 +465,7 @@ class Application:
 
         def handle(message: Any, transaction: Any) -> None:
             body = message.body.decode()
+            self.relaying = False
             self.node.operations += 1
             stamp = message.stamp / 1e6 - EPOCH
             transaction.execute(
@@ -434,9 +479,10 @@ class Application:
                 self._relay(topic, body, transaction)
 
         def then(taken: Any, error: Exception | None) -> None:
+            self.relaying = False
             if taken or error:
                 self.world.note(f"{self.name} processed {taken} of {topic}: {type(error).__name__}")
-            self._received(topic, reading, taken, error)
+            self._received(topic, reading, taken, error, again)
 
         self.node.call(self.node.processing.process(topic, handle, timeout, most), then)
 
@@ -453,26 +499,67 @@ class Application:
             self.count += 1
             put.index = self.count
         put.invoked = self.world.now
+        self.relaying = True
+        if not self.finishing and KILLING & self.world.fate.faults.keys() and self.world.random.random() < 0.05:
+            self.node.host.disk.kill_in = self.world.random.randrange(6)
         for _ in self.node.calls.put_many(put.topic, [relayed.encode()], None, transaction, True):
             pass
 
-    def _get(self, topic: str, reading: Reading) -> None:
+    def _get(self, topic: str, reading: Reading, again: Callable[[], None]) -> None:
         random = self.world.random
         most = random.choice((1, 3, 20))
         timeout = 0.6 if self.finishing else random.choice((0.0, 0.1, 1.0))
 
         def then(batch: Any, error: Exception | None) -> None:
             for message in batch or ():
-                self.node.operations += 1
-                stamp = message.stamp / 1e6 - EPOCH
-                seen = Seen(topic, message.body.decode(), message.id, stamp, reading.asked or 0.0)
-                reading.parts[-1].append(seen)
-            self._received(topic, reading, len(batch or ()), error)
+                self._got(reading, message)
+            self._received(topic, reading, len(batch or ()), error, again)
 
         flow = self.node.calls.get_many(topic, most, timeout)
         self.node.call(flow, then, lambda call: self.getting.update({call: (topic, most)}))
 
-    def _received(self, topic: str, reading: Reading, taken: int, error: Exception | None) -> None:
+    def _got(self, reading: Reading, message: Message) -> None:
+        self.node.operations += 1
+        stamp = message.stamp / 1e6 - EPOCH
+        seen = Seen(reading.topic, message.body.decode(), message.id, stamp, reading.asked or 0.0)
+        reading.parts[-1].append(seen)
+
+    def _iterate(self, topic: str, reading: Reading, again: Callable[[], None]) -> None:
+        """One after the other, as `Client.messages` does, with time in between in which others take too."""
+
+        def then(found: tuple[Batch, Chunk] | None, error: Exception | None) -> None:
+            if found is None:
+                self._received(topic, reading, 0, error, again)
+                return
+            batch, chunk = found
+            self.iterating.setdefault(topic, []).append(chunk)
+            messages = (message for _, message in zip(chunk.claims(), batch, strict=False))
+            self._hand_out(reading, chunk, messages, again)
+
+        flow = self.node.calls.get_on(topic, self.world.random.choice((0.0, 0.1, 1.0)))
+        self.node.call(flow, then, lambda call: self.getting.update({call: (topic, CHUNK_MAX)}))
+
+    def _hand_out(self, reading: Reading, chunk: Chunk, messages: Iterator[Message], again: Callable[[], None]) -> None:
+        self.iterated[reading.topic] = self.world.now
+        message = next(messages, None)
+        if message is not None:
+            self._got(reading, message)
+            if not self.finishing and self.world.random.random() < 0.9:
+                self._next(partial(self._hand_out, reading, chunk, messages, again))
+                return
+        elif chunk.handed < chunk.total:
+            self.history.counters["situation: another call ends an iteration's chunk"] += 1
+        error = None
+        try:
+            self.node.calls.end_chunk(reading.topic, chunk)
+            self.iterating[reading.topic].remove(chunk)
+        except StorageError as failed:  # It is given back by whoever calls next.
+            error = failed
+        self._received(reading.topic, reading, 1, error, again)
+
+    def _received(
+        self, topic: str, reading: Reading, taken: int, error: Exception | None, again: Callable[[], None]
+    ) -> None:
         self._failed(error)
         if isinstance(error, NotSubscribed) and reading.wanted and reading.confirmed is not None:
             self.history.violate(f"{self.name} is not subscribed to {topic} any more")
@@ -486,7 +573,7 @@ class Application:
             return
         if taken or error is not None:
             self.drained.discard(topic)
-        self._again(topic)
+        again()
 
     # The end
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +13,7 @@ from pubsub.client.processing import Processing
 from pubsub.client.session import Session
 from pubsub.client.waiting import Flow, Wait
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import PubsubError
+from pubsub.errors import CallerError, InDoubt, PubsubError
 from pubsub.messenger.core import MessengerCore
 from tests.simulation.disk import NAME
 from tests.simulation.nodes import proxy_addresses
@@ -255,9 +255,19 @@ class ClientNode(Process):
         return min(times, default=float("inf"))
 
     def close(self) -> None:
-        """The application ends in good order."""
-        self._guarded(partial(self.session.close, 0.0))
-        self.end("closed")
+        """The application ends in good order: calls that wait are told so, and what is unfinished is kept."""
+        if self.alive and not self.paused:
+            self._guarded(self._close)
+            self.end("closed")
+
+    def _close(self) -> None:
+        self.calls.close(0.0)
+        for call in self._calls:
+            if call.wait is not None:
+                assert call.wait.done(), "a call goes on waiting when its client is closed"
+                with suppress(StopIteration, CallerError, InDoubt):
+                    call.flow.send(True)
+                    raise AssertionError("a call goes on when its client is closed")
 
     def ended(self) -> None:
         acting, self.acting = self.acting, None

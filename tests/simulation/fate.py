@@ -8,6 +8,7 @@ from random import Random
 FAULTS = (
     "kill", "kill in commit", "power", "pause", "cut", "one way", "clog", "move", "full", "fail", "clock", "empty",
     "copy", "churn", "detour", "twin", "outage", "drain", "abandon", "put back", "flip",
+    "close",
 )  # fmt: skip
 
 

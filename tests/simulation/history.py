@@ -17,7 +17,7 @@ The checks know nothing of logs' joins, counters or positions; only 5 takes mess
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 ASKED, KEPT, ACKED, EXCUSED, ABORTED = "asked", "kept", "acked", "excused", "aborted"
@@ -65,8 +65,9 @@ class Reading:
     Attributes:
         asked: when the present subscription was asked for; confirmed: when that call returned. None: there is none.
         parts: what was received; within one part nothing comes twice, and order holds.
-        excused: messages that a kill inside `get` may have taken.
         lost: places from which on it was told that records are lost, and in which of its lives.
+        handled: what stands in the application's own table, which handlers write.
+        excused: messages that a kill inside `get`, or of an iteration, may have taken.
         shared: a copy of the subscriber takes some of them.
     """
 
@@ -77,9 +78,22 @@ class Reading:
     confirmed: float | None = None
     wanted: bool = False
     parts: list[list[Seen]] = field(default_factory=lambda: [[]])
+    handled: list[Seen] = field(default_factory=list)
     excused: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     shared: bool = False
+
+    def all(self) -> Iterator[list[Seen]]:
+        """All parts."""
+        yield from self.parts
+        yield self.handled
+
+    def begin_part(self, *, emptied: bool = False) -> None:
+        """What was got so far may come again; what handlers wrote too, where their table is another one from now on."""
+        self.parts.append([])
+        if emptied:
+            self.parts.insert(-1, self.handled)
+            self.handled = []
 
 
 class History:
@@ -99,6 +113,7 @@ class History:
         self.violations: list[str] = []
         self.damaged: dict[str, set[str]] = {}
         """Bodies of batches of which a bit flipped at some server, by topic."""
+        self.counters: Counter[str] = Counter()
         self.given_up: dict[str, list[tuple[float, Collection[str]]]] = {}
         self.losses: dict[str, int] = {}
         self.told: Counter[tuple[str, str]] = Counter()
@@ -157,8 +172,10 @@ class History:
         self._judge_handled()
         self._judge_groups()
         for reading in self.readings.values():
-            for part in reading.parts:
+            for part in reading.all():
                 self._judge_part(reading, part, places)
+            for body in sorted({seen.body for seen in reading.parts[-1]} & {seen.body for seen in reading.handled}):
+                self.violate(f"{reading.client} on {reading.topic} got {body} and handled it")
         self._judge_deliveries()
         return self.violations
 
@@ -234,7 +251,7 @@ class History:
 
     @staticmethod
     def _bodies(reading: Reading) -> set[str]:
-        return {seen.body for part in reading.parts for seen in part}
+        return {seen.body for part in reading.all() for seen in part}
 
     def _judge_deliveries(self) -> None:
         current = [r for r in self.readings.values() if r.wanted and r.confirmed is not None and not r.shared]
@@ -260,7 +277,7 @@ class History:
     @property
     def delivered(self) -> int:
         """How many messages reached somebody."""
-        return sum(len(part) for reading in self.readings.values() for part in reading.parts)
+        return sum(len(part) for reading in self.readings.values() for part in reading.all())
 
     def states(self, states: Iterable[str]) -> list[Put]:
         """The puts in one of these states."""

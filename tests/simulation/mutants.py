@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import pubsub.client.calls
 import pubsub.client.core
 import pubsub.client.outbox
 import pubsub.client.session
@@ -39,7 +40,7 @@ import pubsub.server.store
 import pubsub.server.topic
 import pubsub.server.transfer
 import pubsub.server.wholeness
-from pubsub.client.changes import Intended
+from pubsub.client.changes import Intended, Renewed
 from pubsub.protocol.messages import Transfer
 from pubsub.proxy.admission import Judgement, Verdict
 from tests.simulation import nodes
@@ -467,6 +468,40 @@ def _(stack: contextlib.ExitStack) -> None:
 def _(stack: contextlib.ExitStack) -> None:
     subscription = pubsub.client.subscription.Subscription
     _replace(stack, subscription, "taken", property(lambda self: Forgetful()))
+
+
+@mutant("rest of an iteration dropped by another call")
+def _(stack: contextlib.ExitStack) -> None:
+    calls = pubsub.client.calls.Calls
+    close, end = calls.close_chunk, calls.end_chunk
+
+    def end_chunk(self: Any, topic: str, chunk: Any) -> None:
+        self.ends_itself = True
+        try:
+            end(self, topic, chunk)
+        finally:
+            self.ends_itself = False
+
+    def close_chunk(self: Any, sub: Any) -> None:
+        if getattr(self, "ends_itself", False):
+            close(self, sub)
+        else:
+            sub.end_chunk()
+
+    _replace(stack, calls, "end_chunk", end_chunk)
+    _replace(stack, calls, "close_chunk", close_chunk)
+
+
+@mutant("finished rows survive a renewal")
+def _(stack: contextlib.ExitStack) -> None:
+    session = pubsub.client.session.Session
+    original = session.commit
+
+    def commit(self: Any, changes: Any, *, fsync: bool = False) -> bool:
+        renews = any(isinstance(change, Renewed) for change in changes)
+        return original(self, changes, fsync=fsync and not renews)
+
+    _replace(stack, session, "commit", commit)
 
 
 @mutant("losses that were not told are forgotten")

@@ -22,7 +22,7 @@ import pubsub.server.restored
 import pubsub.server.retention
 import pubsub.server.store
 import pubsub.server.transfer
-from tests.simulation.actors import Application
+from tests.simulation.actors import CHUNK_MAX, Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.damage import flip
 from tests.simulation.disk import disks, untidy
@@ -84,6 +84,7 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.proxy.routing, "TENTATIVE_SECONDS", 12.0),
             (pubsub.proxy.servers, "EXPIRE_SECONDS", 1.0),
             (pubsub.client.store, "CHECKPOINT_PAGES", 80),
+            (pubsub.client.calls, "CHUNK_MAX", CHUNK_MAX),
             (pubsub.server.transfer, "CHUNK_BATCHES", 4),
             (pubsub.server.transfer, "CHUNK_ITEMS", 3),
             (pubsub.server.retention, "ROUND_SECONDS", 1.0),
@@ -192,6 +193,7 @@ class Simulation:
         for server in self.servers:
             for name, value in (server.totals + (server.core.counters if server.alive else Counter())).items():
                 self.counters[name] = self.counters.get(name, 0) + value
+        self.counters.update(self.history.counters)
         return Result(
             self.seed, violations, operations, world.trace, world.events, world.now,
             time.process_time() - started, self.counters, self.history.delivered,
@@ -294,6 +296,12 @@ class Simulation:
         proxy.end("killed")
         proxy.host.disk.restore({})
         self.restart(proxy)
+
+    def _close(self) -> None:
+        """A client's program ends in good order, and is started again."""
+        node = self.random.choice(self.clients)
+        node.close()
+        self.restart(node)
 
     def _kill_endpoint(self) -> None:
         self._kill_now(self.talkers[0])

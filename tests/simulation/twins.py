@@ -52,7 +52,7 @@ class Twin:
     def judge(self) -> None:
         """What the earlier opening got that was put after this one was served."""
         for topic, served in self.served.items():
-            for seen in self.history.readings[self.of.name, topic].parts[-1]:
+            for seen in self.history.readings[self.of.name, topic].handled:
                 put = self.history.puts.get(seen.body)
                 opened = self.of.opened.get((topic, seen.body))
                 if put is None or opened is None or opened >= self.started or seen.subscribed >= self.started:
