@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
-from pubsub.client.changes import Buried, Change, Confirmed
+from pubsub.client.changes import Buried, Change, Confirmed, RowUnchained
 from pubsub.client.numbers import Numbers
 from pubsub.client.outbox import Chain, Outbox, Row
 from pubsub.client.subscription import WAIT_SECONDS_MAX, Subscription
@@ -228,8 +229,8 @@ class ClientCore:
             return
         if generation == chain.generation and status.outcome is Outcome.GONE:
             chain.trouble = "the log was given up"
-            if changes := self.outbox.unchain(chain):
-                self.due.append(Due(changes))
+            if (first := chain.unchain()) is not None:
+                self.due.append(Due([RowUnchained(first.counter)], partial(chain.unchained, first)))
                 return
         if generation == chain.generation and status.outcome is Outcome.REFUSED:
             chain.failure = Refused("put", chain.topic, status.reason.replace("_", " "))

@@ -231,14 +231,19 @@ class Chain:
         return self.until if self.deadline is None else min(self.until, self.deadline)
 
     def unchain(self) -> Row | None:
-        """The log was given up: the oldest row begins the chain anew. None where it does already, or there is none."""
+        """The log was given up: the oldest row, which is to begin the chain anew; `unchained` follows the commit.
+
+        None where it does already, or there is none.
+        """
         self.log = ""
         self.send_anew()
         self._pausing = False
-        if not self.rows or not self.rows[0].previous:
-            return None
-        self.rows[0].previous = 0
-        return self.rows[0]
+        return self.rows[0] if self.rows and self.rows[0].previous else None
+
+    @staticmethod
+    def unchained(row: Row) -> None:
+        """The commit that makes this row begin the chain succeeded."""
+        row.previous = 0
 
     def renew(self) -> None:
         """Another publisher from now on: the oldest row begins the chain."""
@@ -447,11 +452,6 @@ class Outbox:
     def is_untidy(self) -> bool:
         """Whether so many are that they are worth a commit."""
         return len(self._finished) >= REMOVE_ROWS or self._finished_bytes >= REMOVE_BYTES
-
-    def unchain(self, chain: Chain) -> list[Change]:
-        """The log of a topic was given up: what makes its oldest row the first of a new chain."""
-        row = chain.unchain()
-        return [RowUnchained(row.counter)] if row else []
 
     def renewal(self) -> list[Change]:
         """What makes each chain begin anew, under a new publisher; `renewed` follows the commit."""

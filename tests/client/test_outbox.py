@@ -263,10 +263,12 @@ def test_a_log_that_was_given_up_lets_the_oldest_row_begin_anew_and_the_rest_kee
     rows = put(outbox, 1, 1)
     outbox.wake("t", 30.0, 0)
     assert rows[0].previous == done.last
-    assert outbox.unchain(chain) == [RowUnchained(rows[0].counter)]
+    assert chain.unchain() is rows[0]
+    assert rows[0].previous == done.last, "not before its commit has succeeded"
+    chain.unchained(rows[0])
     assert (rows[0].previous, rows[1].previous, chain.log) == (0, rows[0].last, "")
     assert chain.sendable(0.0) == rows
-    assert outbox.unchain(chain) == []
+    assert chain.unchain() is None
 
 
 # Copies

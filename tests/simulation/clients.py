@@ -15,6 +15,7 @@ from pubsub.client.waiting import Flow, Wait
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, InDoubt, PubsubError
 from pubsub.messenger.core import MessengerCore
+from tests.simulation import client_memory
 from tests.simulation.disk import NAME
 from tests.simulation.nodes import proxy_addresses
 from tests.simulation.world import Host, Process, World
@@ -137,6 +138,9 @@ class ClientNode(Process):
         self.on_end: Callable[[Call | None], None] = lambda call: None
         self.acting: Call | None = None
         self.operations = 0
+        self.found: list[str] = []
+        """What was otherwise in memory than in the store."""
+        self._turning = self._bare = False
 
     def begin(self) -> None:
         self._calls = []
@@ -152,6 +156,7 @@ class ClientNode(Process):
     def without_net(self) -> None:
         """Take from the client its second net, the counters that it has passed, as a reader of ranges has none."""
         core = self.session.core
+        self._bare = True
         core._load_taken = Forgetful
         for sub in core.subscriptions.values():
             sub._load, sub._taken = Forgetful, None
@@ -223,7 +228,14 @@ class ClientNode(Process):
 
     def _guarded(self, call: Callable[[], None]) -> None:
         self._epoch = self.host.disk.epoch
+        self._turning = True
         super()._guarded(call)
+        self._turning = False
+
+    def end(self, how: str) -> None:
+        if self.alive and not self._turning:
+            self.found += client_memory.check(self, counters=not self._bare)
+        super().end(how)
 
     def turn(self) -> None:
         now, messenger, session = self.host.monotonic(), self._messenger, self.session

@@ -40,7 +40,7 @@ import pubsub.server.store
 import pubsub.server.topic
 import pubsub.server.transfer
 import pubsub.server.wholeness
-from pubsub.client.changes import Intended, Renewed
+from pubsub.client.changes import Intended, Renewed, RowsRemoved
 from pubsub.protocol.messages import Transfer
 from pubsub.proxy.admission import Judgement, Verdict
 from tests.simulation import nodes
@@ -490,6 +490,18 @@ def _(stack: contextlib.ExitStack) -> None:
 
     _replace(stack, calls, "end_chunk", end_chunk)
     _replace(stack, calls, "close_chunk", close_chunk)
+
+
+@mutant("finished rows stay in the store")
+def _(stack: contextlib.ExitStack) -> None:
+    outbox = pubsub.client.outbox.Outbox
+    original = outbox.removals
+    _replace(
+        stack,
+        outbox,
+        "removals",
+        lambda self: [change for change in original(self) if not isinstance(change, RowsRemoved)],
+    )
 
 
 @mutant("finished rows survive a renewal")

@@ -603,6 +603,9 @@ class Simulation:
             application.collect()
             application.settle_letters()
             self._check_left(application)
+        for client in self.clients:
+            for line in client.found:
+                self.history.violate(line)
         for server in self.servers:
             server.compare()
             for line in server.found:

@@ -1,0 +1,107 @@
+"""A client's memory against its store: what its next start would load from the disk is what this one has in memory.
+
+Compared is what the store keeps: the puts that are not removed, each topic's chain, the subscriptions with their places
+and the last counters taken, and the losses that are still to be told. What is only in memory comes anew from the
+service: what was prefetched, which log and which proxy answered last, who waits for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from pubsub.client.session import Session
+from pubsub.client.store import Store
+from tests.simulation.disk import NAME, Disk, disks
+
+if TYPE_CHECKING:
+    from tests.simulation.clients import ClientNode
+
+SHOWN_MAX = 3
+
+
+def check(node: ClientNode, *, counters: bool = True) -> list[str]:
+    """What a client has otherwise in memory than its next start would load, in a few lines.
+
+    Args:
+        node: the client.
+        counters: the last counters taken are compared too.
+
+    To be called between two turns. Where the disk refused the last commit it may hold either state, and is not asked.
+    """
+    session = node.session
+    if session.closed or session.store.failed:
+        return []
+    known, path = disks(), f"/{node.name}+"
+    disk = known.disks[f"{node.name}+"] = Disk()
+    copy = node.host.disk.copy()
+    disk.restore({path + name.removeprefix(f"/{node.name}"): data for name, data in copy.items()})
+    try:
+        store = Store(Path(path) / f"{node.client}.db", session.store._boot, vfs=NAME)
+        milliseconds = store.state("milliseconds")
+        settings = replace(session.settings, directory=Path(path))
+        opening: Any = SimpleNamespace(settings=settings, store=store, clock=session.clock, name=session.name)
+        fresh = Session._load(opening, Random(0))
+        found = [*_outbox(session.core, fresh), *_subscriptions(session.core, fresh, counters=counters)]
+        if session.core.numbers._milliseconds > milliseconds:
+            found.append(f"numbers of millisecond {session.core.numbers._milliseconds}, and {milliseconds} is stored")
+        if session.core.publisher != fresh.publisher:
+            found.append(f"the publisher is {session.core.publisher} in memory and {fresh.publisher} in the store")
+        store.close()
+    finally:
+        del known.disks[f"{node.name}+"]
+    return [f"{node.name}: {line}" for line in found[:SHOWN_MAX]]
+
+
+def _rows(rows: Any) -> list[tuple[int, ...]]:
+    return [(row.counter, row.previous, row.count, row.whole, row.checksum, row.size) for row in rows]
+
+
+def _outbox(core: Any, fresh: Any) -> Iterator[str]:
+    for topic in sorted(core.outbox.chains.keys() | fresh.outbox.chains.keys()):
+        chain, loaded = core.outbox.chain(topic), fresh.outbox.chain(topic)
+        finished = [row for row in core.outbox._finished if row.topic == topic]  # They leave the store some at a time.
+        ours, theirs = _rows([*finished, *chain.rows]), _rows(loaded.rows)
+        if ours != theirs:
+            yield f"puts to {topic} are {ours!r:.200} in memory and {theirs!r:.200} in the store"
+        if chain.previous != loaded.previous:
+            yield f"the chain of {topic} ends at {chain.previous} in memory and at {loaded.previous} in the store"
+        if not finished and chain.cleared != loaded.cleared:
+            yield f"{topic} is cleared of power cut {chain.cleared} in memory and {loaded.cleared} in the store"
+    if core.outbox.cuts != fresh.outbox.cuts:
+        yield f"{core.outbox.cuts} power cuts in memory and {fresh.outbox.cuts} in the store"
+
+
+def _subscriptions(core: Any, fresh: Any, *, counters: bool) -> Iterator[str]:
+    for topic in sorted(core.subscriptions.keys() | fresh.subscriptions.keys()):
+        ours, theirs = (_subscription(one.subscriptions.get(topic)) for one in (core, fresh))
+        tried = ours.get("tried")
+        if not counters:
+            ours.pop("taken", None)
+        for name, value in ours.items():
+            # What was tried stays in the store when it was taken; no position comes twice.
+            if value != theirs.get(name) and (name not in {"tried", "attempts"} or tried):
+                yield f"{name} of {topic} is {value!r:.120} in memory and {theirs.get(name)!r:.120} in the store"
+        if not ours:
+            yield f"{topic} is subscribed to in the store only"
+
+
+def _subscription(sub: Any) -> dict[str, Any]:
+    if sub is None:
+        return {}
+    facts = {
+        "on": sub.on,
+        "settled": sub.settled,
+        "position": sub.position,
+        "tried": None if sub.tried in {None, (None, None)} else sub.tried,
+        "attempts": sub.attempts,
+        "losses": [(loss.first, loss.last, loss.reason) for loss in sub.losses],
+        "taken": sub._load(sub.topic) if sub._taken is None else dict(sub._taken),
+    }
+    if sub.settled:
+        facts["number"] = sub.number
+    return facts

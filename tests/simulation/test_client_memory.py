@@ -1,0 +1,30 @@
+"""What a client has in memory, against what its store says, as the simulator compares them."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants import broken
+from tests.simulation.simulation import Simulation, shortened
+
+SEED = 9_000_000
+
+
+def run(seed: int) -> list[str]:
+    simulation = Simulation(seed, shortened(seed))
+    simulation.run()
+    return [line for client in simulation.clients for line in client.found]
+
+
+def test_a_client_has_in_memory_what_its_store_says() -> None:
+    assert not [line for seed in range(SEED, SEED + 5) for line in run(seed)]
+
+
+def test_a_position_that_is_not_stored_is_found_out() -> None:
+    with broken("position not committed with what was handled"):
+        found = [line for seed in range(SEED, SEED + 10) for line in run(seed)]
+    assert any("position of" in line for line in found)
+
+
+def test_a_row_that_was_not_taken_out_is_found_out() -> None:
+    with broken("finished rows stay in the store"):
+        found = [line for seed in range(SEED, SEED + 10) for line in run(seed)]
+    assert any("puts to" in line for line in found)
