@@ -39,10 +39,10 @@ PUBLISHERS = {  # Which proxies, what steps it makes.
     "mixed": (slice(None, None, -1), ["lot", "put", "batch", "unwaited"]),
 }
 SUBSCRIBERS = {  # Which proxies, what else it is told.
-    "first": (slice(0, 1), {}),
+    "first": (slice(0, 1), {"beside": ["process", "process"]}),
     "second": (slice(1, 2), {"clumsy": 0.01}),
     "fickle": (slice(None), {"leaves": ["a", "e"], "leaving": 0.01}),
-    "patient": (slice(None), {}),
+    "patient": (slice(None), {"beside": ["iterate", "get", "iterate"]}),
 }
 SPARED = frozenset({"p2", "s3", "mixed", "patient"})
 """One of each role is never killed, so that its memory can be followed from the beginning to the end."""

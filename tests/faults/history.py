@@ -8,6 +8,7 @@ host share. The checker reads these tables after everybody has ended.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -111,6 +112,7 @@ class Taking:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self._counting = threading.Lock()
         with client.transaction() as transaction:
             for table in TABLES:
                 transaction.execute(table)
@@ -153,8 +155,13 @@ class Taking:
     def process(self, topic: str, timeout: float) -> int:
         """Take what is there."""
         count = self.client.process(topic, self.record, timeout=timeout)
-        self.taken += count
+        self.count(count)
         return count
+
+    def count(self, messages: int) -> None:
+        """So many more were taken, on any thread."""
+        with self._counting:
+            self.taken += messages
 
     def drain(self, topic: str, timeout: float = 20.0) -> None:
         """Take until the end came."""

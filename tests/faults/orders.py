@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -20,6 +22,14 @@ class Orders:
         self.topics: list[str] = list(facts["topics"])
         self.finishing = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
+
+    @contextmanager
+    def finished(self) -> Iterator[None]:
+        """What threads wait for comes at the end of the block at the latest, however it ends."""
+        try:
+            yield
+        finally:
+            self.finishing.set()
 
     @property
     def pause(self) -> float:

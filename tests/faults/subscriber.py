@@ -5,14 +5,19 @@ It takes what comes, on every topic in turn, and leaves and rejoins those it is 
 
 Facts: name, directory, proxies, topics, seed; leaves: topics that it leaves and rejoins; leaving: how likely a round;
 attempts: of a handler; timeout: of a call; boot, record: see `Client`; die: see `dying`; poison: a body at which its
-handler kills it; clumsy: how often its handler raises; forgetful: without the client's own net against repeats.
+handler kills it; clumsy: how often its handler raises; forgetful: without the client's own net against repeats; beside:
+what threads of their own do through the same client until it is told to finish: `process`, `get` or `iterate`. Who
+gets or iterates writes down afterwards what it was handed, so such a subscriber is not to be killed, nor to leave.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +26,7 @@ from pubsub import Client
 from pubsub.client.message import Message
 from pubsub.client.subscription import Subscription
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import Unavailable
+from pubsub.errors import NotSubscribed, Unavailable
 from tests.faults.dying import die, die_at
 from tests.faults.history import Taking
 from tests.faults.orders import Orders
@@ -40,6 +45,11 @@ class Subscriber(Taking):
         self.topics: list[str] = []
         """Those that it has asked for."""
         self.rng = Random(f"{facts.get('seed', 0)} {self.taken}")
+        beside = set(facts.get("beside", ()))
+        # Between being handed a message and writing it down nobody else writes: so the order is that of the stream.
+        self.turn: AbstractContextManager[Any] = threading.Lock() if beside - {"process"} else nullcontext()
+        self.iterators: dict[tuple[int, str], Iterator[Message]] = {}
+        """By thread and topic."""
 
     def record(self, message: Message, transaction: Any) -> None:
         """The handler."""
@@ -69,8 +79,41 @@ class Subscriber(Taking):
         subscriptions = self.client.subscriptions()
         for topic in self.topics:
             if subscriptions[topic]["on"] and topic not in self.ended:
-                with suppress(Unavailable, Clumsy):
+                with suppress(Unavailable, Clumsy), self.turn:
                     self.process(topic, timeout)
+
+    # Threads beside
+
+    def beside(self, way: str, finishing: threading.Event) -> None:
+        """Take of every topic, a message or some at a time."""
+        try:
+            while not finishing.wait(0.001):
+                for topic in tuple(self.topics):
+                    with suppress(Unavailable, NotSubscribed, Clumsy), self.turn:
+                        self.take(way, topic)
+        finally:
+            for topic in self.topics:
+                self.iterators.pop((threading.get_ident(), topic), iter(()))
+
+    def take(self, way: str, topic: str) -> None:
+        """One turn on one topic."""
+        if way == "process":
+            self.process(topic, 0.01)
+            return
+        message = self.client.get(topic, 0.01) if way == "get" else self.next(topic)
+        if message is not None:
+            with self.client.transaction() as transaction:
+                self.record(message, transaction)
+            self.count(1)
+
+    def next(self, topic: str) -> Message | None:
+        """The next of an iteration that stays open over many turns, while other threads take too."""
+        mine = threading.get_ident(), topic
+        iterator = self.iterators.pop(mine, None) or self.client.messages(topic, timeout=0.01)
+        message = next(iterator, None)
+        if message is not None:
+            self.iterators[mine] = iterator
+        return message
 
 
 def main(facts: dict[str, Any]) -> None:
@@ -86,10 +129,15 @@ def main(facts: dict[str, Any]) -> None:
         timeout_seconds=facts.get("timeout", 40.0),
         handler_attempts=facts.get("attempts", 1000),
     )
-    with Client(facts["name"], settings=settings, recorder=facts.get("record"), boot=facts.get("boot")) as client:
+    with (
+        Client(facts["name"], settings=settings, recorder=facts.get("record"), boot=facts.get("boot")) as client,
+        ThreadPoolExecutor(max_workers=8) as pool,
+        orders.finished(),
+    ):
         subscriber = Subscriber(client, facts)
         subscriber.join(orders.topics)
         print("subscribed", flush=True)
+        threads = [pool.submit(subscriber.beside, way, orders.finishing) for way in facts.get("beside", ())]
         while not orders.finishing.is_set():
             subscriber.join(orders.topics)
             subscriber.round(0.01)
@@ -98,6 +146,11 @@ def main(facts: dict[str, Any]) -> None:
                 if subscriber.rng.random() < facts.get("leaving", 0.1):
                     subscriber.settle(topic, not client.subscriptions()[topic]["on"])
                     print("turned", topic, flush=True)
+            for thread in threads:
+                if thread.done():
+                    thread.result()
+        for thread in threads:
+            thread.result()
         subscriber.join(orders.topics)
         for topic in subscriber.topics:
             subscriber.settle(topic, True)

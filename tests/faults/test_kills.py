@@ -32,10 +32,12 @@ def test_killing_any_process_at_any_moment_loses_doubles_and_misplaces_nothing(c
     rng = Random(seed)
     cluster.run()
     subscribers = [
-        cluster.subscriber("bob", TOPICS, seed=seed, clumsy=0.02),
+        cluster.subscriber("bob", TOPICS, seed=seed, clumsy=0.02, beside=["process", "process"]),
         cluster.subscriber("eve", TOPICS, seed=seed, leaves=["e"]),
     ]
-    for process in subscribers:
+    # Who gets and iterates is not killed: what it was handed it writes down afterwards.
+    shared = cluster.subscriber("dora", TOPICS, seed=seed, beside=["iterate", "get", "iterate"])
+    for process in (*subscribers, shared):
         process.wait_line("subscribed")
     publishers = [cluster.publisher(name, TOPICS, seed=seed, pause=0.02) for name in ("alice", "carl")]
     for _ in range(ROUNDS):
@@ -44,6 +46,6 @@ def test_killing_any_process_at_any_moment_loses_doubles_and_misplaces_nothing(c
         for role in roles:
             kill_and_restart(rng, rng.choice(role), subscribers)
     until(lambda: min(taker.number("took") for taker in subscribers) > 100, "there was traffic")
-    finish(cluster, TOPICS, publishers, subscribers)
-    assert objections(cluster, publishers, subscribers) == []
+    finish(cluster, TOPICS, publishers, [*subscribers, shared])
+    assert objections(cluster, publishers, [*subscribers, shared]) == []
     assert all(process.number("done") for process in publishers)
