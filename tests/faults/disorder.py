@@ -1,6 +1,7 @@
 """Faults drawn at random against a cast; each ends by itself, some at the same time as others.
 
     kill        SIGKILL, and started again up to a second later
+    forget      a proxy is killed, and started again with an empty directory
     stop        SIGSTOP for up to three times liveness, and SIGCONT
     cut         connections over one relay pass nothing more, and nobody is told
     delay       each chunk takes 50 ms more
@@ -16,6 +17,7 @@ A fault is a generator: it yields how many seconds until it is to go on.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections import Counter
@@ -33,6 +35,7 @@ Steps = Iterator[float]
 
 WEIGHTS: Final = {
     "kill": 6,
+    "forget": 1,
     "stop": 4,
     "cut": 2,
     "delay": 2,
@@ -144,6 +147,17 @@ class Disorder:
         with self._hold(victim.name):
             victim.kill()
             yield self._seconds(2 * DEAD_SECONDS) if self._rng.random() < 0.5 else 0.0
+            self._cast.start(victim)
+
+    def _forget(self) -> Steps:
+        proxies = [process for process in self._free(spared=False) if process in self._cast.cluster.proxies]
+        if not proxies:
+            return
+        victim = self._rng.choice(proxies)
+        with self._hold(victim.name):
+            victim.kill()
+            shutil.rmtree(self._cast.cluster.directory / victim.name)
+            yield self._seconds(DEAD_SECONDS)
             self._cast.start(victim)
 
     def _stop(self) -> Steps:
