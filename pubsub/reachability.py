@@ -11,6 +11,8 @@ from typing import Final
 TELL_SECONDS: Final = 2.0
 """After so long a person begins to wonder."""
 
+AGAIN_SECONDS: Final = 0.5
+
 
 def obstacle(address: str, seconds: float = 1.0) -> str:
     """What keeps a connection from being made.
@@ -50,7 +52,8 @@ def telling_obstacles(addresses: Sequence[str], tell: Callable[[str], object]) -
 
     def look() -> None:
         for address in addresses:
-            if not done.is_set() and (why := obstacle(address)) and not done.is_set():
+            # Asked twice: who is just being started, or ends together with us, is no news.
+            if obstacle(address) and not done.wait(AGAIN_SECONDS) and (why := obstacle(address)) and not done.is_set():
                 tell(f"{address} cannot be reached: {why}; it is tried again and again")
 
     timer = threading.Timer(TELL_SECONDS, look)
