@@ -326,7 +326,7 @@ class Client:
 
         They are marked as taken some at a time; those that are not handed out when the iteration ends, or when another
         thread takes of the topic, are for the next call. A process that is killed while it iterates loses at most
-        CHUNK_MAX of them; `process` loses none.
+        CHUNK_MAX of them, and so does a host that loses power then or within SYNC_SECONDS; `process` loses none.
         Raises as `get`; without a time-out it waits on where nobody answers.
         """
         while True:

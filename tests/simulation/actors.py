@@ -119,10 +119,10 @@ class Application:
             left = sum(chunk.total - chunk.handed for chunk in chunks)
             self.history.reading(self.name, topic, by_get=True).excused += left
             if left:
-                self.history.counters["situation: a client is gone while it iterates"] += 1
+                self.history.counters["clients gone while they iterate"] += 1
         self.iterating.clear()
         if self.relaying:
-            self.history.counters["situation: a client is gone while a handler's puts are committed"] += 1
+            self.history.counters["clients gone in a handler that put"] += 1
 
     def lost_power(self) -> None:
         """Its rows that were not fsynced may be gone; what it got and did not sync comes again."""
@@ -548,7 +548,7 @@ class Application:
                 self._next(partial(self._hand_out, reading, chunk, messages, again))
                 return
         elif chunk.handed < chunk.total:
-            self.history.counters["situation: another call ends an iteration's chunk"] += 1
+            self.history.counters["iterations ended by another call"] += 1
         error = None
         try:
             self.node.calls.end_chunk(reading.topic, chunk)

@@ -32,6 +32,10 @@ SITUATIONS = {
     "topics set aside": "topics set aside, since they had been given up",
     "places gone": "readers told that their log was given up",
     "puts gone": "publishers told that their log was given up",
+    "iterations ended by another call": "iterations whose rest another thread of the client took",
+    "clients gone while they iterate": "clients killed with messages taken and not handed out",
+    "clients gone in a handler that put": "clients killed in a handler that had put, or in its commit",
+    "fault: close": "clients closed in order",
 }
 """By counter: what a long run must have met, and what that is."""
 
