@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Container
 from math import ceil
 from typing import Any, Final
 
@@ -181,27 +182,41 @@ class ProxyProcess:
             if guard.exceeded(now):
                 self._listen_anew(now)
                 continue
-            if now >= core.deadline:
-                core.tick(now)
-                self._unread.sweep()
-                self._settle(now)
-            for source in ready:
-                if source is self._clients or source is self._servers:
-                    self._drain(source)
-                elif isinstance(source, int):
-                    self._wakeup.clear()
+            if self._wakeup.fileno() in ready:
+                self._wakeup.clear()
+            self.turn(ready, now)
             for connections in self._connections:
                 if connections.sock in ready:
                     connections.take()
-            now = clock()
-            if core.suspended and now >= self._retry_at:
-                self._retry(now)
-            self._settle(now)
-            for line in core.notices.take() if core.notices.lines else ():
-                log.log(logging.INFO if isinstance(line, Routine) else logging.WARNING, "%s", line)
         now = clock()
         core.leave(now)
         self._settle(now)
+
+    def turn(self, ready: Container[object], now: float) -> None:
+        """One turn of the loop, which is the simulation's too: it brings sockets and a clock of its own.
+
+        Args:
+            ready: the sockets that have something.
+            now: monotonic seconds.
+
+        Raises:
+            StorageError: the disk failed, so that nothing can be promised any more.
+        """
+        core = self.core
+        if now >= core.deadline:
+            core.tick(now)
+            self._unread.sweep()
+            self._settle(now)
+        if self._clients in ready:
+            self._drain(self._clients)
+        if self._servers is not self._clients and self._servers in ready:
+            self._drain(self._servers)
+        now = self._clock.monotonic()
+        if core.suspended and now >= self._retry_at:
+            self._retry(now)
+        self._settle(now)
+        for line in core.notices.take() if core.notices.lines else ():
+            log.log(logging.INFO if isinstance(line, Routine) else logging.WARNING, "%s", line)
 
     def stop(self) -> None:
         """End `run` soon; any thread and any signal handler may."""

@@ -8,13 +8,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import zmq
+
 from pubsub.config.settings import ProxySettings, ServerSettings
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.framing import pack
+from pubsub.messenger.sockets import Unsent
 from pubsub.protocol import Merge, encode
 from pubsub.proxy.core import ProxyCore
-from pubsub.proxy.outbox import ORIGIN_MARK, Send
-from pubsub.proxy.process import ProxyProcess
+from pubsub.proxy.process import UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX, ProxyProcess
 from pubsub.proxy.routes import RoutesStore
 from pubsub.server.checkpoint import Checkpointer
 from pubsub.server.links import Outgoing
@@ -26,7 +28,6 @@ from tests.simulation.disk import NAME, Disk, Killed
 from tests.simulation.situations import answered
 from tests.simulation.world import Host, Process, World
 
-DRAIN_MAX = 64
 WAL_PAGES = 60
 TIGHT: dict[str, Any] = {"answer_bytes_max": 60, "backlog_bytes_max": 1500, "history_bytes_max": 300}
 """Limits that a run reaches, in bytes."""
@@ -218,26 +219,53 @@ class SteppedServing(Serving):
         return out
 
 
+class Router:
+    """One ROUTER of a simulated proxy, frame by frame, as the proxy's process uses pyzmq's calls."""
+
+    __slots__ = ("_node", "_out", "_rest", "waiting")
+
+    def __init__(self, node: ProxyNode) -> None:
+        self._node = node
+        self.waiting: deque[list[bytes]] = deque()
+        """Messages that have arrived, each with its last frame first."""
+        self._rest: list[bytes] = []
+        self._out: list[bytes] = []
+
+    def recv(self, flags: int, copy: bool = True) -> bytes:
+        """The next frame."""
+        if not self._rest:
+            if not self.waiting:
+                raise zmq.Again
+            self._rest = self.waiting.popleft()
+        return self._rest.pop()
+
+    def get(self, option: int) -> int:
+        """Whether more frames of the message are to be taken."""
+        return bool(self._rest)
+
+    def send(self, frame: Any, flags: int) -> None:
+        """Send a frame; the first one says to whom, and is refused where that one is known to be gone."""
+        out = self._out
+        network = self._node.world.network
+        if not out and not network.reaches(frame):
+            raise zmq.ZMQError(zmq.EHOSTUNREACH)
+        out.append(bytes(frame))
+        if not flags & zmq.SNDMORE:
+            network.to_dealer(self._node, out[0], tuple(out[1:]))
+            out.clear()
+
+
 class _Proxy(ProxyProcess):
-    """A proxy's process without its sockets: what it does with the routes file is as it ships."""
+    """A proxy's process as it ships, on simulated sockets."""
 
     def __init__(self, node: ProxyNode) -> None:
         self.settings = node.settings
         self._store = RoutesStore(node.settings.directory, vfs=NAME)
         self.core = ProxyCore(node.settings, node.host.monotonic(), node.host.wall(), self._store.load())
         self._retry_at = 0.0
-        self._node = node
-
-    def _deliver(self, send: Send, now: float) -> None:
-        if not self._node.transmit(send.link, send.frames):
-            self.core.undelivered(send, now, gone=True)
-
-    def settle(self, now: float) -> None:
-        self._settle(now)
-
-    def retry(self, now: float) -> None:
-        if self.core.suspended and now >= self._retry_at:
-            self._retry(now)
+        self._clock = node.host
+        self._unread = Unsent(UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX)
+        self._clients, self._servers = node.routers  # type: ignore[assignment]
 
 
 class ProxyNode(Process):
@@ -255,51 +283,16 @@ class ProxyNode(Process):
         )
 
     def begin(self) -> None:
+        self.routers = Router(self), Router(self)
         self._process = _Proxy(self)
         self.core = self._process.core
 
     def turn(self) -> None:
-        now, core, process = self.host.monotonic(), self.core, self._process
-        batch, self.inbox = self.inbox[:DRAIN_MAX], self.inbox[DRAIN_MAX:]
-        if now >= core.deadline:
-            core.tick(now)
-            process.settle(now)
-        for source, link, *frames in batch:
-            usual = (
-                self._from_client(link, frames, now)
-                if source == self.addresses[0]
-                else self._from_server(link, frames, now)
-            )
-            if not usual:
-                process.settle(now)
-        process.retry(now)
-        process.settle(now)
-        core.notices.take()
-
-    def _from_client(self, client: bytes, frames: list[bytes], now: float) -> bool:
-        core = self.core
-        server = core.route(frames[0], now)
-        if server is None:
-            core.client_message(client, tuple(frames), now)
-            return False
-        send = Send(True, server, (ORIGIN_MARK + client, *frames))
-        if not self.transmit(server, send.frames):
-            core.undelivered(send, now, gone=True)
-            return False
-        return True
-
-    def _from_server(self, link: bytes, frames: list[bytes], now: float) -> bool:
-        core = self.core
-        server = core.table.links.get(link)
-        if len(frames) < 2 or server is None or frames[0][:1] != ORIGIN_MARK or core.suspended:
-            core.server_message(link, tuple(frames), now)
-            return False
-        server.liveness.heard(now)
-        send = Send(False, frames[0][1:], tuple(frames[1:]))
-        if not self.transmit(send.link, send.frames):
-            core.undelivered(send, now, gone=True)
-            return False
-        return True
+        batch, self.inbox = self.inbox, []
+        clients, servers = self.routers
+        for source, *frames in batch:
+            (clients if source == self.addresses[0] else servers).waiting.append(frames[::-1])
+        self._process.turn([router for router in self.routers if router.waiting], self.host.monotonic())
 
     def transmit(self, link: bytes, frames: tuple[Any, ...]) -> bool:
         return self.world.network.to_dealer(self, link, tuple(bytes(frame) for frame in frames))
@@ -312,10 +305,9 @@ class ProxyNode(Process):
             self.transmit(server.link, (b"", pack(0, 0, 0) + head))
 
     def deadline(self) -> float:
-        if self.inbox:
+        if self.inbox or any(router.waiting for router in self.routers):
             return float("-inf")
-        retry = self._process._retry_at if self.core.suspended else float("inf")
-        return min(self.core.deadline, retry)
+        return self.core.deadline
 
     def expected(self, error: BaseException) -> bool:
         return self.host.disk.explains(error)

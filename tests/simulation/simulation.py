@@ -15,6 +15,7 @@ from unittest import mock
 
 import pubsub.client.calls
 import pubsub.client.store
+import pubsub.proxy.process
 import pubsub.proxy.routing
 import pubsub.proxy.servers
 import pubsub.server.moves
@@ -29,7 +30,7 @@ from tests.simulation.disk import disks, untidy
 from tests.simulation.fate import Fate, draw
 from tests.simulation.history import History
 from tests.simulation.messengers import Talker
-from tests.simulation.nodes import ProxyNode, ServerNode
+from tests.simulation.nodes import ProxyNode, Router, ServerNode
 from tests.simulation.operators import Operators
 from tests.simulation.situations import counted
 from tests.simulation.tasks import RangeReader, Sink, Task
@@ -83,6 +84,9 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
         for target, name, value in (
             (pubsub.proxy.routing, "TENTATIVE_SECONDS", 12.0),
             (pubsub.proxy.servers, "EXPIRE_SECONDS", 1.0),
+            (pubsub.proxy.process, "_recv", Router.recv),
+            (pubsub.proxy.process, "_send", Router.send),
+            (pubsub.proxy.process, "_get", Router.get),
             (pubsub.client.store, "CHECKPOINT_PAGES", 80),
             (pubsub.client.calls, "CHUNK_MAX", CHUNK_MAX),
             (pubsub.server.transfer, "CHUNK_BATCHES", 4),

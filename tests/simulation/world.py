@@ -284,12 +284,17 @@ class Network:
     def to_dealer(self, sender: Process, link_id: bytes, frames: tuple[bytes, ...]) -> bool:
         """Send to a connection; False where it is known to be closed."""
         link = self.links.get(link_id)
-        if link is None:
-            return False
-        if link.closed_at is not None:
-            return link.silent or self.world.now < link.closed_at + FIN_SECONDS
+        if link is None or link.closed_at is not None:
+            return self.reaches(link_id)
         link.down = self._send(sender.name, link.owner.name, link, link.down, self._at_dealer, frames)
         return True
+
+    def reaches(self, link_id: bytes) -> bool:
+        """Whether a connection is there, for all that the other side knows."""
+        link = self.links.get(link_id)
+        if link is None:
+            return False
+        return link.closed_at is None or link.silent or self.world.now < link.closed_at + FIN_SECONDS
 
     def _send(
         self, source: str, target: str, link: Link, last: float, arrive: Callable[..., None], frames: tuple[bytes, ...]
