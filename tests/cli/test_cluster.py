@@ -50,6 +50,7 @@ class Up:
         for line in self.process.stderr:
             if word in line:
                 return
+        raise AssertionError(f"it ended without saying {word!r}")
 
 
 @contextmanager

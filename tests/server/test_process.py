@@ -56,7 +56,7 @@ class Proxy:
             self.send(Status("p1", Outcome.SUCCESS, body=others), b"", prefix.source)
         return origin, prefix.destination, message
 
-    def until(self, condition: Callable[[Message], bool], seconds: float = 10.0) -> Message:
+    def until(self, condition: Callable[[Message], bool], seconds: float = 30.0) -> Message:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             got = self.receive(deadline - time.monotonic())
@@ -79,7 +79,7 @@ class Proxy:
         self.send(message, callback=self._callback)
         return self._callback
 
-    def answer(self, callback: int, seconds: float = 10.0) -> Status:
+    def answer(self, callback: int, seconds: float = 30.0) -> Status:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             got = self.receive(deadline - time.monotonic())
@@ -123,7 +123,7 @@ class Running:
         return time.monotonic() - begin
 
 
-def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
