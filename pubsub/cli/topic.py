@@ -173,7 +173,9 @@ def abandon(
         lost = _lost(view, name, server, reports)
         waiting = {one for one, facts in reports.items() if facts.get("frozen") in view.addresses(server) and facts}
         if not lost and not waiting:
-            raise NotKnown(f"nobody knows of topic {name} at server {server}: there is nothing to give up")
+            unheard = any(not facts.get("heard", True) for facts in view.away(server).values())
+            hint = f"; where its disk is lost: pubsub server forget {server}" if unheard else ""
+            raise NotKnown(f"nobody knows of topic {name} at server {server}: there is nothing to give up{hint}")
         confirm(
             f"What server {server} holds of topic {name} is given up for good: records that only it has are lost, and"
             " puts and subscriptions that were made only there begin anew elsewhere. If it comes back, what it holds"
