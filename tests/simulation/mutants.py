@@ -40,7 +40,7 @@ import pubsub.server.store
 import pubsub.server.topic
 import pubsub.server.transfer
 import pubsub.server.wholeness
-from pubsub.client.changes import Intended, Renewed, RowsRemoved
+from pubsub.client.changes import Intended, RowsRemoved
 from pubsub.protocol.messages import Transfer
 from pubsub.proxy.admission import Judgement, Verdict
 from tests.simulation import nodes
@@ -502,23 +502,6 @@ def _(stack: contextlib.ExitStack) -> None:
         "removals",
         lambda self: [change for change in original(self) if not isinstance(change, RowsRemoved)],
     )
-
-
-@mutant("finished rows survive a renewal")
-def _(stack: contextlib.ExitStack) -> None:
-    session = pubsub.client.session.Session
-    original = session.commit
-
-    def commit(self: Any, changes: Any, *, fsync: bool = False) -> bool:
-        renews = any(isinstance(change, Renewed) for change in changes)
-        return original(self, changes, fsync=fsync and not renews)
-
-    _replace(stack, session, "commit", commit)
-
-
-@mutant("losses that were not told are forgotten")
-def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.client.store.Store, "untold", lambda self: [])
 
 
 # Messenger
