@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import apsw
 import pytest
@@ -153,3 +153,50 @@ def test_after_a_failed_disk_the_log_is_left_for_the_next_start(tmp_path: Path) 
     store = Store(tmp_path)
     assert store.db.execute("select count(*) from batch").fetchone() == (1,)
     store.close()
+
+
+class Synced(apsw.VFS):
+    """The operating system's, that knows what was written to a store's own file and not synced since."""
+
+    def __init__(self) -> None:
+        self.name = f"synced {id(self)}"
+        super().__init__(self.name, "unix", makedefault=True)
+        self.written = self.unsynced = 0
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        return SyncedFile(self, name, flags)
+
+
+class SyncedFile(apsw.VFSFile):
+    """A file of it."""
+
+    def __init__(self, disk: Synced, name: Any, flags: list[int]) -> None:
+        super().__init__("unix", name, flags)
+        path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+        self._disk, self._counts = disk, path.endswith(".db")
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        if self._counts:
+            self._disk.written += 1
+            self._disk.unsynced += 1
+        super().xWrite(data, offset)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        super().xSync(flags)
+        if self._counts:
+            self._disk.unsynced = 0
+
+
+def test_what_a_checkpoint_copied_is_synced_before_the_log_is_written_over(tmp_path: Path) -> None:
+    disk = Synced()
+    store = Store(tmp_path)
+    checkpointer = Checkpointer(store, Turns(), lambda: None)
+    disk.written = disk.unsynced = 0
+    append(store, 1, MIB)
+    checkpointer.start()
+    try:
+        until(lambda: disk.written and not disk.unsynced)
+    finally:
+        checkpointer.stop()
+        store.close()
+        disk.unregister()

@@ -659,3 +659,41 @@ def test_a_log_that_is_used_up_while_another_question_about_it_is_open(pair: Pai
     answers(s1, second, "s9.00000000000000ee")
     s1.loop()
     assert put(s1, "alice", 50, 0, b"later") == "success"
+
+
+def test_what_both_of_a_first_merge_had_taken_is_not_doubled_by_a_second(tmp_path: Path) -> None:
+    trio = Pair(tmp_path, "s1", "s2", "s3")
+    trio["s1"].ask(Subscribe("bob", "t", 5, 5))
+    for name in ("s1", "s2", "s3"):
+        trio[name].now += 1.0
+        trio[name].ask(Subscribe(f"at-{name}", "t", 5, 5))
+        trio[name].now += 1.0
+    for name in ("s2", "s3"):
+        assert put(trio[name], "carl", 20, 0, b"c1") == "success"
+    assert put(trio["s3"], "carl", 21, 20, b"c2") == "success"
+    assert put(trio["s1"], "alice", 10, 0, b"a1") == "success"
+    trio.merge("s3", "s2")
+    trio.turns()
+    trio.merge("s2", "s1")
+    trio.turns()
+    assert trio.holders() == ["s1"]
+    trio["s1"].restart()  # What came along is stored, too.
+    trio.turns(3)
+    assert take(trio["s1"], "bob") == [b"a1", b"c1", b"c2"]
+    assert take(trio["s1"], "at-s2") == [b"c1", b"c2", b"a1"]
+    assert take(trio["s1"], "at-s3") == [b"c1", b"c2", b"a1"]
+    trio.close()
+
+
+@pytest.mark.parametrize("receiver", ["s1", "s2"])
+def test_an_opening_that_either_side_fenced_off_stays_fenced_off(pair: Pair, receiver: str) -> None:
+    pair["s1"].ask(Subscribe("bob", "t", 5, 5))
+    pair["s1"].ask(Get("bob", "t", None, 5, 9, records_max=0))  # bob was opened again: what he was before is over.
+    pair["s2"].ask(Subscribe("bob", "t", 6, 6))
+    pair.merge("s1" if receiver == "s2" else "s2", receiver)
+    pair.turns()
+    stage = pair[receiver]
+    assert stage.ask(Get("bob", "t", None, 6, 6, records_max=9)).outcome is Outcome.SUPERSEDED
+    stage.restart()
+    assert stage.ask(Get("bob", "t", None, 6, 6, records_max=9)).outcome is Outcome.SUPERSEDED
+    assert stage.ask(Get("bob", "t", None, 6, 9, records_max=9)).outcome is Outcome.EMPTY

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from pubsub.protocol import Outcome
+from pubsub.protocol import Outcome, Read, Subscribe
 from pubsub.protocol.messages import Whole
 from pubsub.server import retention
 from pubsub.server.changes import LogTrimmed
@@ -295,4 +295,38 @@ def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
     assert stage.core.counters["damaged batches"] == 0
     answer = stage.get("bob", "t", (log, 2), 5)
     assert answer.records == 3
+    stage.close()
+
+
+# A floor that is no longer true
+
+
+def test_a_named_subscription_made_while_trimming_is_allowed_keeps_what_it_begins_with(stage: Stage) -> None:
+    for counter in range(1, 4):
+        stage.put("t", counter)
+    stage.whole = None
+    stage.sleep(66.5)
+    stage.core.retention.look_at("t")
+    asking = stage.say(Subscribe("spark", "t", 7, 7, name="job", start="earliest"))
+    stage.whole = True
+    for _ in range(6):  # One question, and one answer, for the subscription and for the trimming.
+        stage.loop()
+    assert stage.answered(asking).outcome is Outcome.SUCCESS
+    stage.sleep(20)
+    assert stored(stage) == [1, 2, 3]
+    assert bodies(stage.ask(Read("spark", "t", None, name="job", records_max=9))) == [b"x"] * 3
+
+
+def test_what_a_leg_came_to_hold_keeps_its_bytes(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, history_bytes_max=0)
+    stage.whole = False
+    log = ""
+    for counter in range(1, 4):
+        log = stage.put("t", counter, [b"x" * 88]).log
+    stage.now += 70.0
+    stage.loop()  # It asks; the answers come, and what lies beyond the limit goes in the next loop.
+    stage.say(Subscribe("bob", "t", 5, 5))
+    stage.core.topics["t"].entries["bob"].legs = (Leg(log, 2),)  # as a join may give it
+    stage.sleep(20)
+    assert sizes(stage) == [0, 100, 100]
     stage.close()

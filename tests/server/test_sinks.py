@@ -460,3 +460,21 @@ def test_many_rows_travel_in_several_chunks(pair: Pair, monkeypatch: pytest.Monk
     pair.turns()
     assert publish(pair["s2"], 0, a=7).outcome is Outcome.SUCCESS
     assert topic_rows(pair["s2"]) == [b"%d" % first for first in range(7)]
+
+
+def test_the_number_of_a_published_stage_is_not_used_again(stage: Stage) -> None:
+    write(stage, 0, "a", 0, b"1", b"2")
+    assert publish(stage, 0, a=2).outcome is Outcome.SUCCESS
+    stage.restart()
+    assert write(stage, 1, "b", 0, b"3").rows == 1
+    stage.restart()
+    assert publish(stage, 1, b=1).outcome is Outcome.SUCCESS
+    assert topic_rows(stage) == [b"1", b"2", b"3"]
+    stage.restart()
+    assert write(stage, 2, "dropped", 0, b"4").rows == 1
+    assert write(stage, 2, "c", 0, b"5").rows == 1
+    assert publish(stage, 2, c=1).outcome is Outcome.SUCCESS
+    for _ in range(5):  # What was dropped is deleted, and nothing else.
+        stage.loop()
+    stage.restart()
+    assert topic_rows(stage) == [b"1", b"2", b"3", b"5"]
