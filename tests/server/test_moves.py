@@ -587,6 +587,21 @@ def test_copies_of_last_that_no_leg_refers_to_are_not_kept(pair: Pair) -> None:
     assert len(take(pair["s2"], "bob")) == len(take(pair["s2"], "eve")) == 4 + 10
 
 
+def test_copies_that_a_merge_makes_unused_are_not_kept(tmp_path: Path) -> None:
+    trio = Pair(tmp_path, "s1", "s2", "s3")
+    overlap(trio)
+    trio.merge("s2", "s1")
+    trio.turns()
+    only_eve = {leg.skip for leg in trio["s1"].core.topics["t"].entries["eve"].legs} - {0}
+    assert only_eve < watermarks(trio["s1"])
+    trio["s3"].ask(Subscribe("eve", "t", 9, 9))
+    trio.merge("s3", "s1")
+    trio.turns()
+    assert watermarks(trio["s1"]) == in_use(trio["s1"])
+    assert not only_eve & watermarks(trio["s1"])
+    trio.close()
+
+
 def test_a_store_that_kept_them_is_rid_of_them_at_its_next_start(pair: Pair) -> None:
     overlap(pair)
     pair.merge("s2", "s1")
