@@ -84,7 +84,6 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_next_piece": "at least what the store says: see `_at_least`",
     },
     "Links": {
-        "_began": "a time of this process",
         "_incarnation": "each start has a higher one",
         "_settings": "given, not stored",
         "_stamps": "the clock",
