@@ -426,7 +426,8 @@ class Redial:
 
     def close(self) -> None:
         """Watch no more."""
-        self._watched.disable_monitor()
+        with contextlib.suppress(zmq.ZMQError):  # The context, which may be another's, was ended before.
+            self._watched.disable_monitor()
         self.sock.close(0)
 
 

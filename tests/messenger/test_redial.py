@@ -60,3 +60,12 @@ def test_a_connection_that_is_cut_is_left_to_zeromq(relay_to, until):
 
 def test_the_waits_are_named():
     assert 0 < REDIAL_SECONDS < REDIAL_SECONDS_MAX <= 60
+
+
+def test_watching_ends_where_the_context_was_ended_before():
+    context = zmq.Context()
+    sock = open_dealer(context, "tcp://127.0.0.1:9")
+    redial = Redial(context, sock, "tcp://127.0.0.1:9")
+    context.destroy(0)
+    redial.close()
+    assert redial.sock.closed
