@@ -423,6 +423,8 @@ class ServerCore:
         self.stores.committed(now)
         self.disputes.committed(now)
         self.quarantine.committed()
+        self.retention.committed()
+        self.sinks.committed()
         self._change_stored = self.change
         if self._given != self._given_stored:
             self._given_stored = dict(self._given)
@@ -467,7 +469,8 @@ class ServerCore:
         self.operations.reverted()
         self.stores.reverted()
         self.quarantine.reverted()
-        self.retention.pause(now)
+        self.retention.reverted(now)
+        self.sinks.reverted()
         retry = Status(self.settings.id, outcome, reason=reason)
         # What else was answered speaks of logs, counters and positions that are not there any more.
         self.answers = [

@@ -120,6 +120,7 @@ class Quarantine:
         core.marks.rows.append(c.TopicSetAside(topic.number, reason, stamp))
         core.announce(topic.name, "")
         self.aside.append(Aside(topic.name, topic.open.id, reason, stamp))
+        self.aside.sort(key=lambda one: (one.stamp, one.topic))
         core.counters["topics set aside"] += 1
 
     def hold_back(self, topic: Topic, reason: str) -> None:

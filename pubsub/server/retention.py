@@ -69,6 +69,8 @@ class Retention:
         """By log: the offset below which they have."""
         self._discarded: deque[int] = deque()
         self._skips: deque[int] = deque()
+        self._done: list[tuple[deque[int], int]] = []
+        """What was taken from these two, and is gone only with the commit of this loop."""
         self._generation: dict[str, int] = {}
         self._new_batches = self._new_bytes = 0
         self._paused_until = float("-inf")
@@ -98,8 +100,15 @@ class Retention:
         """Delete copies of `last` that no leg refers to, by their numbers."""
         self._skips.extend(numbers)
 
-    def pause(self, now: float) -> None:
-        """Nothing could be deleted just now: not to be tried again at once."""
+    def committed(self) -> None:
+        """What was deleted is gone."""
+        self._done.clear()
+
+    def reverted(self, now: float) -> None:
+        """The loop was taken back: nothing was deleted, and it is not to be tried again at once."""
+        while self._done:
+            queue, number = self._done.pop()
+            queue.appendleft(number)
         self._paused_until = now + PAUSE_SECONDS
         self._bare.clear()
 
@@ -134,7 +143,7 @@ class Retention:
                     core.found_damaged(topic)
         out: list[Change] = self._discard(core) if self._discarded else []
         if self._skips:  # One may have a row for each publisher.
-            out.append(SkipDropped(self._skips.popleft()))
+            out.append(SkipDropped(self._next(self._skips)))
         if self._allowed:
             out += self._trim(core, now)
         if self._over:
@@ -147,7 +156,7 @@ class Retention:
         try:
             rows = core.reader.stamps(log, 0, PIECE_BATCHES_MIN)
         except StoreDamaged:  # What is left of it is in nobody's way.
-            self._discarded.popleft()
+            self._next(self._discarded)
             return []
         low = 0
         for offset, count, _, total in rows:
@@ -156,8 +165,13 @@ class Retention:
             low = offset + count
         last = len(rows) < PIECE_BATCHES_MIN and (not rows or low == rows[-1][0] + rows[-1][1])
         if last:
-            self._discarded.popleft()
+            self._next(self._discarded)
         return [BatchesDiscarded(log, low, last)]
+
+    def _next(self, queue: deque[int]) -> int:
+        number = queue.popleft()
+        self._done.append((queue, number))
+        return number
 
     def _examine(self, core: ServerCore, topic: Topic, now: float) -> None:
         old = core.stamps.reading(now) - int(self._hold * MICROSECONDS)

@@ -81,6 +81,8 @@ class Sinks:
         self._core = core
         self._next_stage, self._next_piece = next_stage, next_piece
         self._dropped: deque[tuple[int, int]] = deque(dropped)
+        self._deleting: tuple[int, int] | None = None
+        """The first of them as it was before this loop, whose commit deletes some of it."""
         self._look_at = now + LOOK_SECONDS
 
     # Staging
@@ -300,10 +302,22 @@ class Sinks:
                         self._drop(topic, stage)
         if not self._dropped:
             return []
-        number, pieces = self._dropped.popleft()
+        number, pieces = self._deleting = self._dropped.popleft()
         if pieces > DELETED_PIECES:
             self._dropped.appendleft((number, pieces - DELETED_PIECES))
         return [c.StagedDeleted(number, DELETED_PIECES, pieces <= DELETED_PIECES)]
+
+    def committed(self) -> None:
+        """What was deleted is gone."""
+        self._deleting = None
+
+    def reverted(self) -> None:
+        """The loop was taken back: nothing was deleted."""
+        if self._deleting is not None:
+            if self._dropped and self._dropped[0][0] == self._deleting[0]:
+                self._dropped.popleft()
+            self._dropped.appendleft(self._deleting)
+            self._deleting = None
 
     def deadline(self) -> float:
         """When `tick` has something to do."""

@@ -392,12 +392,13 @@ class Store:
         return unused
 
     def discarded(self) -> list[int]:
-        """Numbers of logs that are nobody's and have batches yet."""
+        """Numbers of logs that are nobody's and have batches yet that can be deleted: what is damaged stays."""
         return [
             number
             for (number,) in self._rows(
                 "select id from log where state in ('incoming', 'given') and (state = 'incoming' or exists"
-                " (select 1 from batch where key >= log.id << ? and key < (log.id + 1) << ?))",
+                " (select 1 from batch where key >= log.id << ? and key < (log.id + 1) << ?"
+                " and key not in (select key from quarantine)))",
                 (OFFSET_BITS, OFFSET_BITS),
             )
         ]
@@ -628,7 +629,8 @@ class Store:
     def aside(self) -> list[Aside]:
         """What was set aside."""
         rows = self._rows(
-            "select aside.name, log.name, reason, stamp from aside join log on log.id = open_log order by aside.id"
+            "select aside.name, log.name, reason, stamp from aside join log on log.id = open_log"
+            " order by stamp, aside.name"
         )
         return [Aside(*row) for row in rows]
 

@@ -75,10 +75,12 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_new_bytes": "of this loop",
         "_paused_until": "a time of this process",
         "_discarded": "compared by `_stored_for_moves`",
+        "_done": "of this loop",
         "_skips": "copies of last counters that are to be deleted, one a loop: see `_skips`",
     },
     "Sinks": {
         "_dropped": "compared by `_stored_for_moves`",
+        "_deleting": "of this loop",
         "_look_at": "a time of this process",
         "_next_stage": "at least what the store says: see `_at_least`",
         "_next_piece": "at least what the store says: see `_at_least`",
