@@ -130,6 +130,16 @@ def test_a_topic_that_was_given_up_here_is_set_aside_for_good(stage: Stage) -> N
     assert [batch.offset for batch in stage.store.reader.batches(kept.open.number, 1, 2)] == [1]
 
 
+def test_topics_set_aside_together_stand_in_one_order_after_a_restart_too(stage: Stage) -> None:
+    logs = {name: stage.put(name, 1).log for name in ("a", "b", "c")}
+    for name in ("c", "a", "b"):
+        tell_dead(stage, name, logs[name])
+    before = list(stage.core.quarantine.aside)
+    assert len(before) == 3
+    stage.restart()
+    assert stage.core.quarantine.aside == before
+
+
 def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
     log = stage.put("t", 1).log
     tell_dead(stage, "t", log)

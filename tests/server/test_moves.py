@@ -23,6 +23,7 @@ from pubsub.protocol import (
 )
 from pubsub.protocol.codec import join_topics
 from pubsub.protocol.messages import Read, Whole
+from pubsub.server import retention
 from pubsub.server.core import GIVEN
 from pubsub.server.links import LISTENER, Origin, Outgoing
 from tests.server.stage import STORE, Stage
@@ -518,6 +519,27 @@ def test_to_whom_a_topic_was_given_is_forgotten_on_the_disk_too_where_that_was_f
     assert not [note for note in giver.store.notes() if note.startswith(GIVEN)]
 
 
+def test_what_was_given_away_is_deleted_where_the_disk_was_full_at_first(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PIECE_BATCHES_MIN", 2)
+    monkeypatch.setattr(retention, "PIECE_BYTES_MIN", 0)
+    split(pair)
+    giver = pair["s2"]
+    pair.merge("s2", "s1")
+    for _ in range(60):
+        if giver.store.discarded():
+            break
+        pair.turn()
+    giver.fail_commit = True  # What says that it was given is committed, and what deletes the last of it is not.
+    pair.turns(5)
+    assert giver.store.discarded() != []
+    giver.fail_commit = False
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert giver.store.discarded() == []
+
+
 def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: Pair) -> None:
     split(pair)
     pair["s1"].fail_commit = True
@@ -525,6 +547,7 @@ def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: P
     pair.turns(10)
     assert pair["s1"].core.full
     pair["s1"].fail_commit = False
+    pair["s1"].now += 1
     pair["s1"].serving.check_full(pair["s1"].now)
     pair.merge("s2", "s1")  # A proxy asks again each second.
     pair.turns(60)

@@ -277,6 +277,22 @@ def test_a_stage_that_is_silent_for_long_expires_and_one_that_is_written_does_no
     assert publish(stage, 0, busy=2).outcome is Outcome.SUCCESS
 
 
+def test_a_stage_that_nobody_publishes_is_deleted_where_the_disk_was_full_at_first(stage: Stage) -> None:
+    write(stage, 0, "kept", 0, b"1")
+    write(stage, 0, "dropped", 0, b"2")
+    stage.say(Publish("out", "t", 0, QUERY, {"kept": 1}))
+    stage.loop()
+    stage.fail_commit = True
+    for _ in range(3):
+        stage.loop()
+    stage.fail_commit = False
+    stage.sleep(1)
+    for _ in range(5):
+        stage.loop()
+    assert publish(stage, 0, kept=1).outcome is Outcome.DUPLICATE
+    assert stage.store.dropped_stages() == []
+
+
 def test_retention_deletes_what_published_records_refer_to(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     for batch in range(3):
