@@ -190,7 +190,8 @@ class Publish:
 
     Attributes:
         sender, publisher, batch: as in STAGE.
-        stages: attempt to its number of rows; none where the batch has no row for this topic.
+        stages: attempt to its number of rows; none where the batch has no row for this topic. All that the batch has,
+            also rows whose STAGE was answered `duplicate`: another server may have answered that.
     """
 
     sender: str

@@ -122,6 +122,7 @@ class Attempt:
         for count, body in pieces(values, keys):
             first = self.rows.get(topic, 0)
             self.rows[topic] = first + count
+            # They count also where they need no staging: another server may publish than the one that said so.
             if topic in self._published:
                 continue
             stage = Stage(

@@ -14,7 +14,7 @@ from pubsub.protocol import Stage as StageRows
 from pubsub.protocol.messages import Whole
 from pubsub.server import sinks
 from tests.server.stage import Stage, bodies
-from tests.server.test_moves import Pair, split
+from tests.server.test_moves import Pair, split, take
 
 QUERY = "00000000000000aa"
 
@@ -408,6 +408,22 @@ def test_a_topic_that_moves_between_publish_and_replay_knows_the_batch(pair: Pai
     assert publish(moved, 0, again=2).outcome is Outcome.DUPLICATE
     assert topic_rows(moved) == [b"1", b"2"]
     assert counted(pair["s1"], "batch") == counted(pair["s1"], "staged") == counted(pair["s1"], "published") == 0
+
+
+def test_rows_that_are_duplicates_on_one_side_of_a_split_have_to_be_published_on_the_other(pair: Pair) -> None:
+    split(pair)
+    one, other = pair["s1"], pair["s2"]
+    write(other, 0, "a", 0, b"1", b"2")
+    publish(other, 0, a=2)
+    assert write(one, 0, "b", 0, b"2").outcome is Outcome.SUCCESS
+    assert write(other, 0, "c", 0, b"1").outcome is Outcome.DUPLICATE
+    assert publish(one, 0, b=1, c=1).outcome is Outcome.RESTAGE, "a part would have to be taken for the batch"
+    write(one, 0, "d", 0, b"2", b"1")
+    assert publish(one, 0, d=2).outcome is Outcome.SUCCESS
+    pair.merge("s2", "s1")
+    pair.turns()
+    for subscriber in ("bob", "eve"):
+        assert sorted(take(one, subscriber)) == [b"1", b"2", b"alice1", b"alice2", b"carl1", b"carl2"]
 
 
 def test_a_batch_published_on_both_sides_of_a_split_is_there_once_after_the_join(pair: Pair) -> None:

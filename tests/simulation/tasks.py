@@ -185,7 +185,8 @@ class Sink(Task):
 
     def _staged(self, attempt: str, first: int, rest: list[bytes], status: Status) -> None:
         if status.outcome is Outcome.DUPLICATE:
-            self._publish()
+            # Who answers may not be who publishes, so the rest of this attempt counts, and so do all the others.
+            self._write_next()
         elif status.outcome is Outcome.SUCCESS:
             self._stage(attempt, first, rest)
         else:

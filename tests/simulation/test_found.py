@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import apsw
 import pytest
@@ -12,10 +13,14 @@ import pytest
 from pubsub.client.changes import Intended
 from pubsub.client.store import Store as ClientStore
 from pubsub.errors import StorageError
-from pubsub.protocol.messages import Outcome, Status, Transfer
+from pubsub.protocol.messages import Outcome, Publish, Stage, Status, Transfer
 from pubsub.server.giving import Giving
 from pubsub.server.topic import Log, Topic
 from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
+from tests.simulation.fate import Fate
+from tests.simulation.history import History
+from tests.simulation.tasks import Sink, Then
+from tests.simulation.world import World
 
 
 @pytest.fixture
@@ -146,3 +151,34 @@ def test_who_subscribes_below_the_highest_opening_is_told_of_it_instead_of_being
     outcome, entry, changed = topic.subscribe("c1", 11, 10, True, 0)
     assert (outcome, entry.opening, changed) == (Outcome.SUPERSEDED, 30, False)
     assert topic.subscribe("c1", 31, 31, True, 0)[0] is Outcome.SUCCESS
+
+
+class _AnsweredDuplicate(Sink):
+    """Writes one batch, of which the first rows are kept by a server and all others are published at another one."""
+
+    def __init__(self, seed: int) -> None:
+        world = World(seed, Fate(), Random(seed))
+        super().__init__(world, world.host("k1", 0.0), ("p1",), History(0.1), "t")
+        self.asked: list[Any] = []
+
+    def ask(self, request: Any, then: Then) -> None:
+        self.asked.append(request)
+        if isinstance(request, Stage):
+            then(Status("s1", Outcome.DUPLICATE if len(self.asked) > 1 else Outcome.SUCCESS))
+
+    def soon(self, seconds: float, action: Callable[[], None]) -> None:
+        action()
+
+
+def test_a_sink_that_is_told_that_its_batch_is_published_names_all_rows_of_it_nevertheless() -> None:
+    """Who publishes may be another server, which would take what is named for the whole batch."""
+    stages = set()
+    for seed in range(30):
+        sink = _AnsweredDuplicate(seed)
+        sink.go()
+        publish = sink.asked[-1]
+        assert isinstance(publish, Publish)
+        assert publish.stages is not None
+        assert sum(publish.stages.values()) == len(sink.rows)
+        stages.add((len(publish.stages), len(sink.rows)))
+    assert {(1, 8), (2, 8)} <= stages

@@ -97,6 +97,17 @@ def test_an_orphan_of_a_killed_driver_that_stages_late_changes_nothing(
     assert broker.records("out") == [b"1", b"3"]
 
 
+def test_rows_that_are_duplicates_are_named_with_all_others_to_whoever_publishes(
+    broker: Broker, link: Link, options: SinkOptions
+) -> None:
+    publish(options, [staged(link, options, 0, b"1", b"2", b"3")], 0)
+    attempt = Attempt(link, options, QUERY, 0, 0)
+    attempt.write(rows(b"1"))
+    assert attempt.finish().rows == {"out": 1}
+    attempt.write(rows(b"2", b"3"))
+    assert attempt.finish().rows == {"out": 3}
+
+
 def test_a_batch_without_rows_is_published_on_a_fixed_topic(broker: Broker, link: Link, options: SinkOptions) -> None:
     publish(options, [Attempt(link, options, QUERY, 0, 0).finish()], 0)
     assert publish(options, [staged(link, options, 0, b"1")], 0)["out"].outcome is Outcome.DUPLICATE
