@@ -95,14 +95,20 @@ class Lingering:
         return publisher.finish() if publisher is not None else self._put()
 
     def _put(self) -> int:
-        """Put what a publisher has left behind."""
-        bodies, session = self.filling.bodies if self.filling is not None else [], self._calls.session
-        if bodies:
+        """Put what a publisher has left behind, once: the driving thread may come for it, and who closes the client."""
+        held, session = 0, self._calls.session
+        if self.filling is not None:
             with session.entered():
-                session.put_rows(self._topic, (bodies,), self._calls.until(None))
-        self.filling = None
+                filling, self.filling = self.filling, None
+                if filling is not None and filling.bodies:
+                    held = len(filling.bodies)
+                    try:
+                        session.put_rows(self._topic, (filling.bodies,), self._calls.until(None))
+                    except PubsubError:
+                        self.filling = filling
+                        raise
         self.leave()
-        return len(bodies)
+        return held
 
     def leave(self) -> None:
         """There is nothing to look after any more."""

@@ -152,6 +152,34 @@ def test_what_a_publisher_holds_is_kept_where_client_and_publisher_are_collected
         assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one"]
 
 
+def test_what_a_publisher_left_is_put_once_whoever_comes_to_put_it(
+    cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster.client("reader" + name) as reader, cluster.client(name) as client:
+        reader.subscribe(topic)
+        session, arrived = client._session, threading.Semaphore(0)
+        enter = session.enter
+
+        def counted() -> None:
+            arrived.release()
+            enter()
+
+        publisher = client.publisher(topic, linger=60.0)
+        publisher.put(b"one")
+        left = publisher._lingering
+        monkeypatch.setattr(session, "enter", counted)
+        closer = threading.Thread(target=left.finish)
+        with session.lock:
+            del publisher
+            gc.collect()  # The thread that drives the sockets comes for it …
+            assert arrived.acquire(timeout=30)
+            closer.start()  # … and somebody who closes the client.
+            assert arrived.acquire(timeout=30)
+        closer.join()
+        client.flush()
+        assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one"]
+
+
 def test_a_publisher_keeps_its_client(cluster: Embedded, name: str, topic: str) -> None:
     publisher = cluster.client(name).publisher(topic)
     gc.collect()
