@@ -13,14 +13,15 @@ a duplicate whatever order its rows have by then. That is looked at first.
              batch follows the last one here, or the topic is whole → appended in one step, other stages dropped
              else → busy
 
-The published records refer to the bytes where they were staged, so these are written once. What is dropped, of this
-batch and older ones at a publish, or after a day of silence, is deleted in pieces.
+The published records refer to the bytes where they were staged, so these are written once. What is dropped is deleted
+in pieces: what is left of this batch and older ones once it is published; at any publish what was staged of its batch
+before what it names; after a day of silence, or ten minutes where the same sink finds no room.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 from pubsub.clock import MICROSECONDS
@@ -52,6 +53,12 @@ PIECES_MAX: Final = 100_000
 
 IDLE_SECONDS: Final = 24 * 3600.0
 """Silence after which a stage is dropped."""
+
+LEFT_SECONDS: Final = 600.0
+"""Silence after which a stage is dropped where the same sink needs its room."""
+
+ROOM: Final = frozenset({"STAGES_MAX", "PIECES_MAX", "backlog_bytes_max"})
+"""Limits of what a topic holds, which stages count towards."""
 
 LOOK_SECONDS: Final = 600.0
 """How often it is looked for idle stages."""
@@ -103,7 +110,8 @@ class Sinks:
         if published(last) > rows.batch:
             core.answer(origin, Outcome.DUPLICATE, last=last, log=log)
             return
-        stage = topic.stages.get((core.publishers.find(name) or 0, rows.batch, rows.attempt)) if topic else None
+        publisher = core.publishers.find(name) or 0
+        stage = topic.stages.get((publisher, rows.batch, rows.attempt)) if topic else None
         held = stage.rows if stage else 0
         if rows.first + rows.count <= held:
             core.answer(origin, Outcome.SUCCESS, rows=held, log=log)
@@ -112,6 +120,8 @@ class Sinks:
             core.answer(origin, Outcome.GAP, rows=held, log=log)
             return
         obstacle = self._obstacle(topic, name, len(rows.body), new=stage is None)
+        if obstacle in ROOM and topic and self._make_room(topic, (publisher, rows.batch, rows.attempt), now):
+            obstacle = self._obstacle(topic, name, len(rows.body), new=stage is None)
         if obstacle:
             core.answer(origin, Outcome.FULL, reason=obstacle, log=log)
             return
@@ -203,6 +213,8 @@ class Sinks:
         publisher = core.publishers.find(name) or 0
         found = [topic.stages.get((publisher, request.batch, attempt)) for attempt in wanted] if topic else []
         stages = [stage for stage, rows in zip(found, wanted.values(), strict=False) if stage and stage.rows == rows]
+        if topic is not None:
+            self._drop_outdone(topic, publisher, request.batch, wanted.keys())
         if len(stages) != len(wanted):
             core.counters["restaged"] += 1
             core.answer(origin, Outcome.RESTAGE, last=last, log=log, reason="a_stage_is_not_here_in_full")
@@ -279,6 +291,33 @@ class Sinks:
         for stage in list(topic.stages.values()):
             if published(topic.last.get(stage.publisher, 0)) > stage.batch:
                 self._drop(topic, stage)
+
+    def _drop_outdone(self, topic: Topic, publisher: int, batch: int, named: Collection[str]) -> None:
+        """Drop what was staged of a batch before what counts of it: no later publish will name it.
+
+        What was staged since stays: this publish may be a late repeat, and the batch be written again by now.
+        """
+        tried = [stage for stage in topic.stages.values() if (stage.publisher, stage.batch) == (publisher, batch)]
+        newest = max((stage.heard for stage in tried if stage.attempt in named), default=0)
+        for stage in tried:
+            if stage.attempt not in named and stage.heard < newest:
+                self._drop(topic, stage)
+
+    def _make_room(self, topic: Topic, key: StageKey, now: float) -> bool:
+        """Drop what the same sink staged and left: tries that no publish came for would keep out the one that counts.
+
+        Args:
+            key: of the stage that is being written.
+
+        Returns:
+            Whether there was any.
+        """
+        oldest = self._core.stamps.reading(now) - int(LEFT_SECONDS * MICROSECONDS)
+        left = [one for one in topic.stages.values() if one.publisher == key[0] and one.heard <= oldest]
+        left = [one for one in left if one.key != key]
+        for stage in left:
+            self._drop(topic, stage)
+        return bool(left)
 
     def _drop(self, topic: Topic, stage: Stage) -> None:
         del topic.stages[stage.key]

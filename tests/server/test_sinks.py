@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -275,6 +276,49 @@ def test_a_stage_that_is_silent_for_long_expires_and_one_that_is_written_does_no
     stage.sleep(999)
     assert publish(stage, 0, idle=1).outcome is Outcome.RESTAGE
     assert publish(stage, 0, busy=2).outcome is Outcome.SUCCESS
+
+
+def test_a_publish_drops_older_tries_of_its_batch_and_none_that_came_since(stage: Stage) -> None:
+    write(stage, 0, "dead", 0, b"1")
+    write(stage, 1, "other batch", 0, b"1")
+    stage.sleep(1)
+    write(stage, 0, "late", 0, b"1")
+    stage.sleep(1)
+    assert publish(stage, 0, late=2).outcome is Outcome.RESTAGE
+    assert write(stage, 0, "dead", 1, b"2").outcome is Outcome.GAP
+    write(stage, 0, "again", 0, b"1", b"2")
+    assert publish(stage, 0, late=2).outcome is Outcome.RESTAGE, "repeated, and late"
+    assert write(stage, 0, "again", 2, b"3").rows == 3
+    assert write(stage, 1, "other batch", 1, b"2").rows == 2
+    stage.restart()
+    assert write(stage, 0, "dead", 1, b"2").outcome is Outcome.GAP
+    assert publish(stage, 0, again=3).outcome is Outcome.SUCCESS
+
+
+def test_tries_of_a_batch_that_is_written_again_and_again_do_not_fill_the_topic(stage: Stage) -> None:
+    stage.core.settings = replace(stage.core.settings, backlog_bytes_max=1000)
+    for number in range(20):
+        stage.sleep(1)
+        name = f"try {number}"
+        assert write(stage, 0, name, 0, b"x" * 100).outcome is Outcome.SUCCESS
+        assert publish(stage, 0, **{name: 1, "at another server": 1}).outcome is Outcome.RESTAGE
+    assert len(stage.core.topics["t"].stages) == 1
+
+
+def test_a_sink_that_finds_no_room_has_its_own_tries_dropped_that_were_left(stage: Stage) -> None:
+    stage.core.settings = replace(stage.core.settings, backlog_bytes_max=1000)
+    write(stage, 0, "left", 0, b"x" * 500)
+    stage.ask(rows(0, "another's", 0, [b"x"], "00000000000000bb"))
+    stage.sleep(sinks.LEFT_SECONDS - 1)
+    write(stage, 0, "going on", 0, b"x" * 100)
+    assert write(stage, 0, "new", 0, b"x" * 500).outcome is Outcome.FULL
+    stage.sleep(2)
+    assert write(stage, 0, "going on", 1, b"x").rows == 2
+    assert write(stage, 0, "new", 0, b"x" * 500).rows == 1
+    assert publish(stage, 0, left=1).outcome is Outcome.RESTAGE
+    assert stage.ask(rows(0, "another's", 1, [b"x"], "00000000000000bb")).rows == 2
+    stage.restart()
+    assert len(stage.core.topics["t"].stages) == 3
 
 
 def test_a_stage_that_nobody_publishes_is_deleted_where_the_disk_was_full_at_first(stage: Stage) -> None:

@@ -21,6 +21,7 @@ import pubsub.proxy.servers
 import pubsub.server.moves
 import pubsub.server.restored
 import pubsub.server.retention
+import pubsub.server.sinks
 import pubsub.server.store
 import pubsub.server.transfer
 from tests.simulation.actors import CHUNK_MAX, Application
@@ -94,6 +95,7 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.server.retention, "ROUND_SECONDS", 1.0),
             (pubsub.server.retention, "LOOK_SECONDS", 0.3),
             (pubsub.server.retention, "PIECE_BATCHES_MIN", 8),
+            (pubsub.server.sinks, "LEFT_SECONDS", 20.0),
             (pubsub.server.store, "secrets", Seeded(random)),
             (pubsub.server.restored, "secrets", Seeded(random)),
             (pubsub.client.store, "secrets", Seeded(random)),
