@@ -573,6 +573,15 @@ class Store:
         if change.last:
             self.db.execute("delete from log where id = ? and state = 'incoming'", (change.log,))
 
+    def _replaced(self, change: c.LogReplaced) -> None:
+        self.db.execute(
+            "update log set state = 'incoming', topic = 0, end = 1, receiver = ''"
+            " where topic = ? and name = ? and state = 'held'",
+            (change.topic, change.log),
+        )
+        # Of one that was only known nothing is stored that could be deleted later.
+        self.db.execute("delete from log where topic = ? and name = ?", (change.topic, change.log))
+
     def _given(self, change: c.TopicGiven) -> None:
         self.db.execute(
             "update log set state = 'given', receiver = ?, topic = 0 where topic = ?", (change.receiver, change.topic)
@@ -673,10 +682,7 @@ class Store:
         c.LogEnded: lambda self, x: self.db.execute(
             "update log set end = ?, receiver = ? where id = ?", (OFFSET_MAX, RESTORED if x.here else "", x.log)
         ),
-        c.LogReplaced: lambda self, x: self.db.execute(
-            "update log set state = 'incoming', topic = 0, end = 1, receiver = '' where topic = ? and name = ?",
-            (x.topic, x.log),
-        ),
+        c.LogReplaced: _replaced,
         c.TopicSetAside: _set_aside,
         c.RivalTold: lambda self, x: self.db.execute(
             "insert or replace into rival values (?,?,?)", (x.topic, x.log, x.server)

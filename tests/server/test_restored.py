@@ -13,7 +13,7 @@ from pubsub.protocol import Get, Outcome, Position, Read, Records, Subscribe
 from pubsub.server.delivery import collect
 from pubsub.server.restored import CHANGE_STEP, accept_copy
 from tests.server.stage import Stage
-from tests.server.test_moves import Pair, message, put, take
+from tests.server.test_moves import Pair, message, put, split, take
 
 
 @pytest.fixture
@@ -207,6 +207,31 @@ def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pai
     spine = collect(topic, topic.spine, old.core.reader, old.core.publishers.names, 100, 1 << 20)
     assert list(Records(spine.body).bodies()) == [b"1", b"2", b"3"]
     assert take(old, "bob") == [b"1", b"2", b"3"]
+
+
+def test_of_a_log_that_the_copy_only_knew_nothing_is_left_to_be_deleted(pair: Pair) -> None:
+    old, new = pair["s1"], pair["s2"]
+    split(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    for who in ("bob", "eve"):
+        assert len(take(old, who)) == 4
+    old.sleep(200.0)
+    assert old.core.topics["t"].absorbed
+    save(old)
+    assert put(old, "alice", 12, 11, b"3") == Outcome.SUCCESS
+    new.now = old.now
+    pair.merge("s1", "s2")
+    pair.turns()
+    assert pair.holders() == ["s2"]
+    put_back(old)
+    old.now = new.now
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    assert not old.store.discarded()
+    known = {name for (name,) in old.store.db.execute("select name from log where state = 'absorbed'")}
+    assert known == old.core.topics["t"].absorbed != set()
 
 
 def test_a_topic_that_a_client_has_shown_to_be_an_older_copy_stays_held_back_over_a_restart(pair: Pair) -> None:
