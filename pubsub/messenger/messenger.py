@@ -27,7 +27,7 @@ from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.peer import Link, Peer, Request
 from pubsub.messenger.pending import Buffer
 from pubsub.messenger.seen import INSTANCE_BITS
-from pubsub.messenger.sockets import Redial, Wakeup, open_dealer, open_router, receive_frames, send_frames
+from pubsub.messenger.sockets import Redial, Wakeup, open_redialed, open_router, receive_frames, send_frames
 
 _LOG: Final = logging.getLogger(__name__)
 _SLEEP_SECONDS_MAX: Final = 60.0
@@ -141,9 +141,9 @@ class Messenger:
             ConfigurationError: `endpoint` is not an address.
         """
         self._check_open()
-        sock = open_dealer(self._context, endpoint, heartbeat_seconds=self.limits.heartbeat_seconds)
+        sock, redial = open_redialed(self._context, endpoint, heartbeat_seconds=self.limits.heartbeat_seconds)
         link = self._core.connected(endpoint, server_loop, idempotent=idempotent)
-        self._adopt(link, sock, Redial(self._context, sock, endpoint))
+        self._adopt(link, sock, redial)
         assert link.peer is not None
         return link.peer
 

@@ -5,8 +5,9 @@ import time
 import pytest
 import zmq
 
+from pubsub.errors import ConfigurationError
 from pubsub.messenger import Messenger, sockets
-from pubsub.messenger.sockets import REDIAL_SECONDS, REDIAL_SECONDS_MAX, Redial, open_dealer
+from pubsub.messenger.sockets import REDIAL_SECONDS, REDIAL_SECONDS_MAX, open_redialed
 from tests.messenger.stranger import STRANGERS, Stranger
 
 
@@ -28,8 +29,7 @@ def test_a_stranger_is_asked_more_and_more_seldom(monkeypatch):
     monkeypatch.setattr(sockets, "REDIAL_SECONDS_MAX", 0.04)
     stranger = Stranger(STRANGERS["another mechanism"])
     context = zmq.Context()
-    sock = open_dealer(context, stranger.endpoint)
-    redial = Redial(context, sock, stranger.endpoint)
+    sock, redial = open_redialed(context, stranger.endpoint)
     waits = []
     try:
         for _ in range(4):
@@ -64,8 +64,14 @@ def test_the_waits_are_named():
 
 def test_watching_ends_where_the_context_was_ended_before():
     context = zmq.Context()
-    sock = open_dealer(context, "tcp://127.0.0.1:9")
-    redial = Redial(context, sock, "tcp://127.0.0.1:9")
+    _, redial = open_redialed(context, "tcp://127.0.0.1:9")
     context.destroy(0)
     redial.close()
     assert redial.sock.closed
+
+
+def test_an_address_that_is_none_leaves_nothing_behind():
+    context = zmq.Context()
+    with pytest.raises(ConfigurationError, match="cannot connect"):
+        open_redialed(context, "tcp://nowhere")
+    context.term()
