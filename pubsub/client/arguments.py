@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pubsub.errors import CallerError, ConfigurationError, TooLarge
 from pubsub.limits import BATCH_BYTES_MAX, PROXIES_MAX
 from pubsub.protocol import RECORD_BYTES_MAX, batch_size
+
+_SEQUENCES: Final = (list, tuple)
+"""Named once: `list | tuple` is made anew each time it is asked for, and each put asks."""
 
 
 def _refuse(name: str, allowed: str, value: object) -> CallerError:
@@ -22,7 +25,7 @@ def check_seconds(name: str, value: float | None) -> None:
     Raises:
         CallerError: it is not.
     """
-    if value is None:
+    if value is None or (type(value) is float and value == value):  # noqa: PLR0124 - NaN alone is not itself.
         return
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _refuse(name, "a number of seconds, or None", value)
@@ -36,6 +39,8 @@ def check_count(name: str, value: int) -> None:
     Raises:
         CallerError: it is not.
     """
+    if type(value) is int and value >= 1:
+        return
     if not isinstance(value, int) or isinstance(value, bool):
         raise _refuse(name, "a whole number", value)
     if value < 1:
@@ -111,9 +116,9 @@ def check_bodies(bodies: Iterable[bytes]) -> Sequence[bytes]:
         CallerError: they are one body, or not bytes.
         TooLarge: one does not fit into a batch.
     """
-    if isinstance(bodies, str | bytes | bytearray | memoryview):
+    if not isinstance(bodies, _SEQUENCES) and isinstance(bodies, str | bytes | bytearray | memoryview):
         raise CallerError(f"bodies is a sequence of bytes, not {type(bodies).__name__}; put takes a single one")
-    if not isinstance(bodies, list | tuple):
+    if not isinstance(bodies, _SEQUENCES):
         if not isinstance(bodies, Iterable):
             raise _refuse("bodies", "a sequence of bytes", bodies)
         bodies = list(bodies)

@@ -101,9 +101,9 @@ class Calls:
         self.check_put(topic)
         batches = split(check_bodies(bodies))
         check_truth("wait", wait)
-        check_kind("transaction", transaction, Transaction, "a Transaction")
         until = self.until(timeout)
         if transaction is not None:
+            check_kind("transaction", transaction, Transaction, "a Transaction")
             if transaction.draft.outbox is not self.core.outbox:
                 raise CallerError("the transaction is another client's")
             return [transaction.put(topic, batch) for batch in batches]
@@ -315,7 +315,8 @@ class Calls:
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
             self.close_chunk(sub)
-            session.forget_told([sub])
+            if sub.told:
+                session.forget_told([sub])
             if sub.available and not sub.busy and not sub.has_news:
                 return sub
             core.want(sub, until, started)
