@@ -132,7 +132,7 @@ def open_dealer(context: zmq.Context[Any], endpoint: str, *, heartbeat_seconds: 
             none, where the messages themselves carry heartbeats.
 
     Raises:
-        ConfigurationError: `endpoint` is not an address.
+        ConfigurationError: `endpoint` is not an address, or is an `inproc://` one of another context.
     """
     sock = _dealer(context, endpoint, heartbeat_seconds)
     _connect(sock, endpoint)
@@ -145,7 +145,7 @@ def open_redialed(
     """As `open_dealer`, and what connects it again where ZeroMQ does not.
 
     Raises:
-        ConfigurationError: `endpoint` is not an address.
+        ConfigurationError: `endpoint` is not an address, or is an `inproc://` one of another context.
     """
     sock = _dealer(context, endpoint, heartbeat_seconds)
     redial = Redial(context, sock, endpoint)  # Before it connects: a connection may be over within a millisecond.
@@ -158,6 +158,9 @@ def open_redialed(
 
 
 def _dealer(context: zmq.Context[Any], endpoint: str, heartbeat_seconds: float) -> zmq.Socket[bytes]:
+    contexts = [one for one, names in tuple(_bound.items()) if endpoint in names and not one.closed]
+    if contexts and context not in contexts:
+        raise ConfigurationError(other_context(endpoint))
     sock = _open(context, zmq.DEALER, endpoint)
     # A routing ID must not begin with a zero byte: those are ZeroMQ's own.
     sock.setsockopt(zmq.ROUTING_ID, b"\x01" + secrets.token_bytes(ROUTING_ID_BYTES - 1))
