@@ -70,6 +70,8 @@ class Application:
         self.farewell_at = 0.0
         self.flushed = not self.publishes
         self.drained: set[str] = set()
+        self.left: set[str] = set()
+        """Of these it was told at the end that it has left: their own threads take nothing more."""
         self.copied = 0.0
         self.getting: dict[Call, tuple[str, int]] = {}
         self.iterating: dict[str, list[Chunk]] = {}
@@ -84,7 +86,6 @@ class Application:
         self.anew = 0.0
         self.readers: set[str] = set()
         node.on_start, node.on_end = self._started, self._ended
-        self.unfinished: set[str] = set()
 
     # Life
 
@@ -95,6 +96,7 @@ class Application:
         if self.bare:
             self.node.without_net()
         self.drained.clear()
+        self.left.clear()
         known = self.node.calls.subscriptions()
         for reading in self._readings():
             on = bool(known.get(reading.topic, {}).get("on"))
@@ -434,6 +436,7 @@ class Application:
                 already = self.node.calls.subscriptions().get(topic, {}).get("on")
                 reading.asked = 0.0 if already else self.world.now
         reading.wanted = on
+        self.left.discard(topic)
         self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
 
         def then(_: Any, error: Exception | None) -> None:
@@ -446,8 +449,8 @@ class Application:
                 if on:
                     reading.confirmed = self.world.now
                 elif self.finishing:
-                    self.unfinished.discard(topic)
                     self.drained.add(topic)
+                    self.left.add(topic)
                     return
             elif isinstance(error, StateCopied):
                 self._failed(error)
@@ -465,6 +468,7 @@ class Application:
 
         def handle(message: Any, transaction: Any) -> None:
             body = message.body.decode()
+            self._check_not_left(topic, body)
             self.relaying = False
             self.node.operations += 1
             stamp = message.stamp / 1e6 - EPOCH
@@ -505,6 +509,10 @@ class Application:
         for _ in self.node.calls.put_many(put.topic, [relayed.encode()], None, transaction, True):
             pass
 
+    def _check_not_left(self, topic: str, body: str) -> None:
+        if topic in self.left:
+            self.history.violate(f"{self.name} got {body} of {topic}, which it was told that it has left")
+
     def _get(self, topic: str, reading: Reading, again: Callable[[], None]) -> None:
         random = self.world.random
         most = random.choice((1, 3, 20))
@@ -520,6 +528,7 @@ class Application:
 
     def _got(self, reading: Reading, message: Message) -> None:
         self.node.operations += 1
+        self._check_not_left(reading.topic, message.body.decode())
         stamp = message.stamp / 1e6 - EPOCH
         seen = Seen(reading.topic, message.body.decode(), message.id, stamp, reading.asked or 0.0)
         reading.parts[-1].append(seen)
@@ -571,7 +580,8 @@ class Application:
             self.drained.add(topic)
             self.node.later(0.3, partial(self._read, topic))
             return
-        if taken or error is not None:
+        # Where it has left, a call of another thread may end after the topic's own thread, which looks no more.
+        if (taken or error is not None) and topic not in self.left:
             self.drained.discard(topic)
         again()
 
@@ -585,6 +595,7 @@ class Application:
         self.farewell_at = self.world.now + FAREWELL_SECONDS
         self.flushed = False
         self.drained.clear()
+        self.left.clear()
         self.node.later(0.0, self._look_for_topics)
 
     def settled(self) -> str:

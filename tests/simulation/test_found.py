@@ -11,11 +11,16 @@ import apsw
 import pytest
 
 from pubsub.client.changes import Intended
+from pubsub.client.message import Message
 from pubsub.client.store import Store as ClientStore
-from pubsub.errors import StorageError
+from pubsub.client.waiting import Flow
+from pubsub.errors import NotSubscribed, StorageError
+from pubsub.protocol import Run
 from pubsub.protocol.messages import Outcome, Publish, Stage, Status, Transfer
 from pubsub.server.giving import Giving
 from pubsub.server.topic import Log, Topic
+from tests.simulation.actors import Application
+from tests.simulation.clients import Call, ClientNode
 from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
 from tests.simulation.fate import Fate
 from tests.simulation.history import History
@@ -182,3 +187,78 @@ def test_a_sink_that_is_told_that_its_batch_is_published_names_all_rows_of_it_ne
         assert sum(publish.stages.values()) == len(sink.rows)
         stages.add((len(publish.stages), len(sink.rows)))
     assert {(1, 8), (2, 8)} <= stages
+
+
+class _Answering(ClientNode):
+    """A client whose calls end when the test says so, and with what."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, world.host("c1", 0.0), ("p1",), power_safe=False)
+        self.told: list[Callable[[Any, Exception | None], None]] = []
+
+    def call(
+        self,
+        flow: Flow[Any],
+        then: Callable[[Any, Exception | None], None],
+        begun: Callable[[Call], None] = lambda call: None,
+    ) -> None:
+        flow.close()
+        self.told.append(then)
+
+
+class _Reader:
+    """An application that is subscribed to one topic, of which two threads take; everything is well from here on."""
+
+    def __init__(self) -> None:
+        world = World(1, Fate(), Random(1))
+        self.node = _Answering(world)
+        disks().disks = {"c1": self.node.host.disk}
+        self.history = History(0.1)
+        self.application = Application(world, self.node, self.history, lambda: ["t"])
+        self.application.beside = []
+        self.node.start()
+        self.reading = self.history.reading("c1", "t", by_get=True)
+        self.reading.asked = self.reading.confirmed = 0.0
+        self.reading.wanted = True
+        self.application.finish()
+        self.application.readers.add("t")
+        self.application.flushed = True
+
+    def leave(self) -> None:
+        self.application._intend("t", self.reading, on=False)
+        self.node.told.pop()(None, None)
+
+    def other_thread_ends(self, taken: int, error: Exception | None) -> None:
+        self.application._received("t", self.reading, taken, error, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("taken", "error"), [(1, None), (0, NotSubscribed("c1", "t"))], ids=["iteration", "not subscribed"]
+)
+def test_who_has_left_at_the_end_is_not_waited_for_because_another_thread_ends_later(
+    taken: int, error: Exception | None
+) -> None:
+    """An iteration that was stopped by the leave found that out after the answer to it; nothing takes there again."""
+    reader = _Reader()
+    reader.leave()
+    reader.other_thread_ends(taken, error)
+    assert reader.application.settled() == ""
+    assert reader.history.violations == []
+
+
+def test_who_is_subscribed_at_the_end_is_waited_for_until_nothing_comes() -> None:
+    reader = _Reader()
+    reader.other_thread_ends(0, None)
+    assert reader.application.settled() == ""
+    reader.other_thread_ends(1, None)
+    assert reader.application.settled() == "c1 has not drained t"
+
+
+def test_who_gets_a_message_after_it_has_left_objects() -> None:
+    reader = _Reader()
+    message = Message("t", b"late", Run("0" * 16, 1, "c2", 1, 0, 0, [4]), 0)
+    reader.application._got(reader.reading, message)
+    assert reader.history.violations == []
+    reader.leave()
+    reader.application._got(reader.reading, message)
+    assert reader.history.violations == ["c1 got late of t, which it was told that it has left"]
