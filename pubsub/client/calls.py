@@ -237,9 +237,7 @@ class Calls:
 
     def intend(self, topic: str, on: bool, timeout: float | None) -> Flow[None]:
         """Subscribe or unsubscribe, and wait until the service has confirmed it."""
-        if not on or topic in self.core.subscriptions:
-            check_topic(topic)
-        else:
+        if check_topic(topic) not in self.core.subscriptions and on:
             check_new_topic(topic)
         until = self.until(timeout)
         if not on and topic not in self.core.subscriptions:

@@ -297,7 +297,8 @@ def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
 def _target(path: Path | None, opened: Client) -> Iterator[StreamTarget | FileTarget]:
     from pubsub.client.writing import StreamTarget, file_target
 
-    if path is None or str(path) == "-":
+    # Where standard output is a file, its name under /dev is that file's, which is not to be replaced.
+    if path is None or str(path) in {"-", "/dev/stdout", "/dev/fd/1"}:
         yield StreamTarget(sys.stdout.buffer)
         return
     with file_target(path, opened) as target:

@@ -11,6 +11,7 @@ import atexit
 import logging
 import sys
 import warnings
+from contextlib import suppress
 from threading import Thread
 from typing import Final
 from weakref import WeakSet
@@ -61,7 +62,8 @@ def _at_exit() -> None:
         session = calls.session
         if session.closed:
             continue
-        _warn(session.name, calls)
+        with suppress(ResourceWarning):  # Where warnings are errors (-W error) nobody is left who could take one.
+            _warn(session.name, calls)
         if not session.lock.acquire(timeout=LOCK_SECONDS):
             _log.warning("client %s: it is in use, and what its publishers hold is not put", session.name)
             continue

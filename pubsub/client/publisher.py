@@ -148,7 +148,7 @@ class Publisher:
         check_seconds("linger", linger)
         calls.check_put(topic)
         self.topic = topic
-        self._calls, self._run = calls, run
+        self._calls, self._run, self._session = calls, run, calls.session
         self._records = min(settings.publisher_records if records is None else records, BATCH_RECORDS_MAX)
         self._size = min(settings.publisher_bytes if size is None else size, BATCH_BYTES_MAX)
         self._linger = settings.linger_seconds if linger is None else linger
@@ -173,6 +173,9 @@ class Publisher:
         Raises:
             As `Client.put`.
         """
+        # Inside a transaction this thread has the session's lock, for which whoever closes a batch waits with ours.
+        if self._session.owner is not None:
+            self._session.check_outside()
         if type(body) is bytes:
             with self._lock:
                 filling = self._filling
@@ -190,6 +193,7 @@ class Publisher:
         """As `put`, without ever waiting: the caller looks after `crowded`."""
         if type(body) is not bytes or len(body) >= self._size:
             body = check_body(body)
+        self._session.check_outside()
         with self._lock:
             if self._closed:
                 raise self._inherited or CallerError(f"the publisher on {self.topic} is closed")
@@ -235,16 +239,21 @@ class Publisher:
         self._deadline = _NEVER
         if not filling.bodies:
             return
-        # It is replaced first: whatever interrupts this thread from here on, no message is put twice.
-        self._filling = Filling()
+        # It is replaced first: where an interrupt strikes behind the commit, no message is put twice.
+        self._filling, commits = Filling(), -1
         try:
             session.enter()
             try:
+                commits = session.store.commits
                 (filling.row,) = session.put_rows(self.topic, (filling.bodies,), self._calls.until(None))
             finally:
                 session.lock.release()
         except PubsubError:
             self._filling = filling
+            raise
+        except BaseException:  # An interrupt: where it came before the commit, the batch is still to be sent.
+            if commits in {-1, session.store.commits}:
+                self._filling, self._deadline = filling, session.now + self._linger
             raise
         filling.bodies = []
 
@@ -277,6 +286,7 @@ class Publisher:
         """Flush, and put no more. In the child of a fork it does nothing."""
         if self._inherited is not None:
             return
+        self._session.check_outside()
         try:
             self.flush()
         finally:
@@ -284,6 +294,7 @@ class Publisher:
 
     def close_batch(self) -> None:
         """Send what the open batch holds, whatever that is."""
+        self._session.check_outside()
         with self._lock:
             self._close_batch()
 

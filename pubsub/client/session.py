@@ -252,15 +252,23 @@ class Session:
         Raises:
             CallerError: the client is closed, or this thread is inside a transaction.
         """
+        self.check_outside()
+        self.lock.acquire()
+        if self.closed:
+            self.lock.release()
+            self.check_open()
+
+    def check_outside(self) -> None:
+        """See that this thread is not inside a transaction, which may put by the transaction only.
+
+        Raises:
+            CallerError: it is.
+        """
         if self.owner == threading.get_ident():
             raise CallerError(
                 "this thread is inside a transaction of the same client; "
                 "there only put(…, transaction=…) is possible, and it goes out with the commit"
             )
-        self.lock.acquire()
-        if self.closed:
-            self.lock.release()
-            self.check_open()
 
     def check_open(self) -> None:
         """See that it is.

@@ -98,6 +98,7 @@ class Store:
     Attributes:
         failed: the disk refused the last commit, or was full; nothing may be built on what is here before one succeeds.
         has_room: what failed last, for want of space, may succeed now.
+        commits: how many there were since it was opened.
 
     Raises:
         StorageError: the file or its directory cannot be used; StoreInUse, StoreNewer, StoreDamaged, StoreFull say why.
@@ -108,7 +109,7 @@ class Store:
         self.failed = self.has_room = False
         self._power_safe = power_safe
         self._boot = boot
-        self._wal_pages = 0
+        self.commits = self._wal_pages = 0
         self._checkpoints = True
         self._look_at = 0
         self._spent = False
@@ -217,6 +218,7 @@ class Store:
         self._succeeded()
 
     def _committed(self, db: apsw.Connection, name: str, pages: int) -> int:
+        self.commits += 1
         self._wal_pages = pages
         return apsw.SQLITE_OK
 

@@ -337,3 +337,12 @@ def test_an_operator_who_cannot_answer_has_not_agreed(shell: Shell) -> None:
     assert done.stderr.splitlines()[-1] == "pubsub: error: not confirmed, nothing was done; --yes confirms"
     assert done.returncode == 1
     assert shell.rest() == bodies()
+
+
+def test_standard_output_by_its_name_under_dev_is_standard_output(shell: Shell, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_bytes(b"before\n")
+    with kept.open("ab") as stream:
+        words = shell.command("get", shell.topic, "--count", "2", "--wait", "0", "--out", "/dev/stdout")
+        subprocess.run(words, stdout=stream, check=True, timeout=60)
+    assert kept.read_bytes().splitlines() == [b"before", *bodies(0, 2)]

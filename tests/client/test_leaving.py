@@ -251,11 +251,13 @@ publisher.put(b"two")
 """
 
 
-def test_what_a_publisher_holds_at_the_end_of_the_program_is_kept(tmp_path: Path) -> None:
-    words = [sys.executable, "-W", "default::ResourceWarning", "-c", PROGRAM, str(tmp_path)]
+@pytest.mark.parametrize("warnings", ["default::ResourceWarning", "error"])
+def test_what_a_publisher_holds_at_the_end_of_the_program_is_kept(tmp_path: Path, warnings: str) -> None:
+    words = [sys.executable, "-W", warnings, "-c", PROGRAM, str(tmp_path)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60.0, check=False)
     assert ended.returncode == 0
-    assert "client c was not closed" in ended.stderr
+    if warnings != "error":
+        assert "client c was not closed" in ended.stderr
     assert "the 2 messages in its open batch were put just now" in ended.stderr
     assert "Traceback" not in ended.stderr
     with embedded(tmp_path) as cluster, cluster.client("reader") as reader:

@@ -181,3 +181,43 @@ def test_a_block_that_raises_still_sends_what_was_put(client: Client, topic: str
     with pytest.raises(ZeroDivisionError):
         fail()
     eventually(lambda: tickets[0].done)
+
+
+def test_a_publisher_is_refused_inside_a_transaction_and_nobody_waits_for_ever(client: Client, topic: str) -> None:
+    with client.publisher(topic, linger=0.001) as publisher:
+        publisher.put(b"one")
+        with client.transaction() as transaction:
+            transaction.execute("select 1")
+            # The driving thread wants to send the batch by now: it has the publisher's lock, and waits for ours.
+            eventually(publisher._lock.locked)
+            for call in (lambda: publisher.put(b"two"), publisher.flush, publisher.close):
+                with pytest.raises(CallerError, match="inside a transaction"):
+                    call()
+        publisher.put(b"three")
+    assert client.unfinished(topic) == 0
+    client.flush()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_batch_whose_sending_is_interrupted_is_put_once(
+    client: Client, cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    with cluster.client(f"reader{topic}") as reader:
+        reader.subscribe(topic)
+        session = client._session
+        put_rows = session.put_rows
+
+        def interrupted(*arguments: object) -> None:
+            monkeypatch.undo()
+            if committed:
+                put_rows(*arguments)  # type: ignore[arg-type]
+            raise KeyboardInterrupt
+
+        with client.publisher(topic, linger=60.0) as publisher:
+            publisher.put(b"one")
+            publisher.put(b"two")
+            monkeypatch.setattr(session, "put_rows", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                publisher.flush()
+            publisher.put(b"three")
+        assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one", b"two", b"three"]
