@@ -282,7 +282,7 @@ class Transfer:
         step: offer, accepted, chunk, commit or done.
         transfer: the ID of this transfer, 64 bits in hex.
         chunk: number of the chunk, from 0.
-        log: the open log of the topic that is given.
+        log: the open log of the topic that is given; with `accepted` the receiver's own, "" where it holds none of it.
         store, change: with `done`, the receiver's store and a change number of it that comes after the join.
     """
 

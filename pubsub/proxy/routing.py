@@ -148,6 +148,7 @@ class Server:
         newcomer: the link of a server that waits for this one to be silent.
         was_alive: whether it was alive when that was looked at last.
         heard: whether it has ever said all it holds.
+        back: whether it has said all it holds since this proxy started, and since anything of it was given up.
         said_all: when its last full announcement since this proxy started was made, by its clock; 0: there was none.
     """
 
@@ -155,6 +156,7 @@ class Server:
         "address",
         "alone",
         "assigned",
+        "back",
         "change",
         "complete",
         "dead",
@@ -179,7 +181,7 @@ class Server:
     def __init__(self, row: StoreRow, liveness: Liveness) -> None:
         self.id, self.store, self.incarnation, self.change = row.server, row.store, row.incarnation, row.change
         self.address, self.overflow, self.heard = row.address, row.overflow, row.heard
-        self.said_all = 0
+        self.said_all, self.back = 0, False
         self.proxies: tuple[str, ...] | None = None
         self.topics: dict[str, str] = {}
         self.hearsay: dict[str, int] = {}
@@ -377,10 +379,14 @@ class RoutingTable:
             store, after = facts[0], parse_number(facts[1])
         except (ValueError, IndexError):
             return
-        given_up = any(dead.log == log or dead.store == store for dead in self.dead.get(topic, {}).values())
+        server = self.servers.get(store)
+        # A store that has said all it holds since is a holder like any other: what it is given now is new.
+        back = server is not None and server.back
+        given_up = any(
+            dead.log == log or (dead.store == store and not back) for dead in self.dead.get(topic, {}).values()
+        )
         if given_up or not is_hex(store) or not self._fits(topic) or not self._has_room_for_holders():
             return
-        server = self.servers.get(store)
         if server is None:
             if len(self.servers) >= UNHEARD_MAX:
                 return
@@ -420,9 +426,12 @@ class RoutingTable:
         logs = self.dead.setdefault(dead.topic, {})
         if dead.log not in logs and sum(map(len, self.dead.values())) >= DEAD_MAX:
             return False
+        if dead.store in self.servers:
+            self.servers[dead.store].back = False
         for server in list(self.holders(dead.topic)):
             if server.store != dead.store and server.topics[dead.topic] != dead.log:
                 continue
+            server.back = False
             # What this proxy heard of last may be an older log than the one that is named.
             known = DeadLog(dead.topic, server.topics[dead.topic], server.id, server.store, server.address)
             logs[known.log] = self.changes.dead[known.topic, known.log] = known

@@ -177,7 +177,7 @@ class Servers:
 
     def _take_roster(self, server: Server, said: Periodic, now: float) -> None:
         """A server has said all it holds, and whom it knows."""
-        server.said_all = said.made
+        server.said_all, server.back = said.made, True
         waited = self.roster.awaits()
         fresh = self.roster.heard(server)
         self.roster.told(server, said.stores, said.gone)

@@ -97,6 +97,7 @@ class Giving:
         chunks: gives the chunks of a frozen topic.
         given: deletes a topic that the sender of this `done`, at an address, has joined.
         unreadable: told of a topic that cannot be given because the store is damaged there, and why.
+        given_up: tells of a log whether it is known here as given up.
     """
 
     def __init__(
@@ -109,10 +110,11 @@ class Giving:
         chunks: Callable[[str], Iterator[bytes]],
         given: Callable[[str, Transfer, str], None],
         unreadable: Callable[[str, str], None] = lambda topic, reason: None,
+        given_up: Callable[[str], bool] = lambda log: False,
     ) -> None:
         self._sender, self._random = sender, random
         self._freeze, self._thaw, self._chunks, self._given = freeze, thaw, chunks, given
-        self._unreadable = unreadable
+        self._unreadable, self._given_up = unreadable, given_up
         self.gifts: dict[str, Gift] = {}
         self.out: list[tuple[str, Transfer]] = []
         """Address and message, to be sent."""
@@ -189,6 +191,10 @@ class Giving:
             self._answered_elsewhere(gift, message, now)
             return
         if gift is None or gift.transfer != message.transfer:
+            return
+        if message.step == "accepted" and not gift.frozen and self._given_up(message.log):
+            # It has not heard yet that what it holds was given up, and would set this aside with it. It is offered
+            # again a little later, as to one that has not answered.
             return
         gift.tries, gift.wait, gift.server = 0, RETRY_SECONDS, message.sender
         if message.step == "done":

@@ -52,6 +52,7 @@ class Moves:
             chunks=self._chunks,
             given=self._given,
             unreadable=self._unreadable,
+            given_up=lambda log: bool(log) and core.reader.log_state(log) == DEAD,
         )
         self.receiving = Receiving(
             core.settings.id,
@@ -145,13 +146,19 @@ class Moves:
             server = "" if gift is None else gift.server
             address = topic.frozen if gift is None else gift.address
             return Status(core.settings.id, Outcome.MOVED, reason=address, server=server)
+        if topic is not None and not core.links.answered_once:
+            # What this store holds of it may have been given up while this server was away: no proxy has said yet.
+            return Outcome.BUSY, "no_proxy_has_answered_since_the_start"
         if message.step == "offer":
             own = self.giving.gifts.get(message.topic)
             if own is not None and core.settings.id > message.sender and own.server in {"", message.sender}:
                 return Outcome.BUSY, "offered_to_you"  # Crossing offers: the lower server ID receives.
             if own is not None:
                 self.giving.cancel(message.topic)
-            return self.receiving.offered(message, now)
+            reply = self.receiving.offered(message, now)
+            if isinstance(reply, Transfer) and topic is not None:
+                reply.log = topic.open.id
+            return reply
         if message.step == "chunk":
             return self.receiving.chunk(message, now)
         if message.step == "commit":

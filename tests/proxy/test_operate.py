@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from pubsub.protocol import Operate, Outcome, Periodic, Report, Status, join_topics
+from pubsub.protocol import Operate, Outcome, Periodic, Report, Status, join_topics, split_topics
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.routes import FILE_NAME, RoutesStore
 from tests.proxy.stage import PROXIES, Stage, log_id
@@ -265,3 +265,15 @@ def test_a_log_that_is_to_be_avoided_is_not_where_the_request_goes_although_it_n
     stage.announce("s1", {"t": "one"})
     stage.announce("s2", {"t": "two"})
     assert stage.put("t", log=log_id("one"), avoid=log_id("one")) == "-> s2"
+
+
+def test_what_is_given_to_a_server_that_came_back_since_it_was_given_up_is_known_from_the_giver_s_word_on() -> None:
+    stage = split()
+    assert abandon(stage) == "success "
+    word = {"t": f"s2.{log_id('one')},{log_id('s2')},9"}
+    stage.announce("s2", {"u": "two"}, change=8)  # It has set the topic aside.
+    stage.from_server(b"s1", b"", Periodic("s1", log_id("s1"), 1, 5, "tcp://s1", PROXIES, 0, topics=word))
+    stage.said()
+    assert split_topics(stage.whole("s1", "t").body) == {"t": f"s2.{log_id('one')}"}
+    stage.announce("s2", {"u": "two", "t": "new"}, change=9)
+    assert split_topics(stage.whole("s1", "t").body) == {"t": f"s2.{log_id('new')}"}

@@ -299,3 +299,27 @@ def test_a_log_that_was_given_up_is_never_joined(pair: Pair) -> None:
     pair["s1"].core.handle(Origin(LISTENER, b"s2", 99), offer, pair["s1"].now)
     pair["s1"].loop()
     assert pair["s1"].answered(99).outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_nothing_is_given_to_a_holder_that_has_not_heard_that_it_was_given_up(pair: Pair, restart: bool) -> None:
+    """It would set aside what it was given together with what it had."""
+    s1, s2 = pair["s1"], pair["s2"]
+    log = s1.put("t", 1, [b"lost"], sender="ann").log
+    s1.loop()
+    s2.subscribe("bob", "t", 5)
+    s2.put("t", 1, [b"kept"])
+    if restart:  # The giver does not know of it either, and the receiver has heard no proxy since its start.
+        s1.confirms = False
+        s1.restart()
+    else:
+        abandoned(s2, "t", log, server="s1")
+    pair.merge("s2", "s1")
+    pair.turns(4)
+    assert s2.core.topics["t"].frozen == ""
+    s1.confirms = True
+    tell_dead(s1, "t", log)
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    assert bodies(s1.get("bob", "t", None, 5)) == [b"kept"]

@@ -496,6 +496,7 @@ def test_a_topic_that_is_begun_anew_where_it_was_given_from_is_not_whole_until_t
     assert giver.core.topics["t"].rivals == {log: "s1"}
     giver.restart()
     assert giver.core.topics["t"].rivals == {log: "s1"}
+    giver.confirms = True
     pair.merge("s1", "s2")
     pair.turns(60)
     assert pair.holders() == ["s2"]
