@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 from random import Random
+from zlib import crc32
 
 import apsw
 
@@ -26,15 +27,16 @@ def flip(node: ServerNode, random: Random) -> tuple[str, list[str]] | None:
     with contextlib.closing(Store(Path(f"/{node.name}"), vfs=NAME)) as store:
         store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # Else what counts is in the log.
         rows = store.db.execute(
-            "select topic.name, body from batch join log on log.id = batch.key >> ? join topic on topic.id = topic"
-            " where body is not null and log.state = 'held'",
+            "select topic.name, body, checksum from batch join log on log.id = batch.key >> ?"
+            " join topic on topic.id = topic where body is not null and log.state = 'held'",
             (OFFSET_BITS,),
         ).fetchall()
     file = node.host.disk.files.get(f"/{node.name}/{FILE}")
     random.shuffle(rows)
-    for topic, body in rows[:20]:
-        place = file.data.find(body) if file is not None else -1
-        if file is not None and place >= 0:
-            file.data[place + len(body) - 1] ^= 1
+    for topic, body, checksum in rows[:20]:
+        # A batch that is damaged already may read as another one, whose bytes are whole elsewhere in the file; and a
+        # second copy of the bytes may be one that is not in use any more.
+        if file is not None and crc32(body) == checksum and file.data.count(body) == 1:
+            file.data[file.data.find(body) + len(body) - 1] ^= 1
             return topic, [one.decode() for one in decode_batch(body)]
     return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import apsw
 import pytest
@@ -16,14 +17,20 @@ from pubsub.client.store import Store as ClientStore
 from pubsub.client.waiting import Flow
 from pubsub.errors import NotSubscribed, StorageError
 from pubsub.protocol import Run
+from pubsub.protocol.batch import encode_batch
 from pubsub.protocol.messages import Outcome, Publish, Stage, Status, Transfer
+from pubsub.server import changes as c
 from pubsub.server.giving import Giving
+from pubsub.server.legs import Leg
+from pubsub.server.store import Store as ServerStore
 from pubsub.server.topic import Log, Topic
 from tests.simulation.actors import Application
 from tests.simulation.clients import Call, ClientNode
+from tests.simulation.damage import flip
 from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
 from tests.simulation.fate import Fate
 from tests.simulation.history import History
+from tests.simulation.nodes import ServerNode
 from tests.simulation.tasks import Sink, Then
 from tests.simulation.world import World
 
@@ -212,7 +219,7 @@ class _Reader:
     def __init__(self) -> None:
         world = World(1, Fate(), Random(1))
         self.node = _Answering(world)
-        disks().disks = {"c1": self.node.host.disk}
+        disks().disks["c1"] = self.node.host.disk
         self.history = History(0.1)
         self.application = Application(world, self.node, self.history, lambda: ["t"])
         self.application.beside = []
@@ -262,3 +269,41 @@ def test_who_gets_a_message_after_it_has_left_objects() -> None:
     reader.leave()
     reader.application._got(reader.reading, message)
     assert reader.history.violations == ["c1 got late of t, which it was told that it has left"]
+
+
+def _damaged(bodies: dict[str, bytes]) -> set[str]:
+    """The topics of which the batch does not read as it was written."""
+    store = ServerStore(Path("/s1"), vfs=NAME)
+    try:
+        rows = list(store.db.execute("select key >> 40, body from batch"))
+    finally:
+        store.close()
+    return {topic for number, topic in enumerate(bodies, 1) if (number, encode_batch([bodies[topic]])) not in rows}
+
+
+def test_flipped_bits_are_those_of_the_batch_that_is_named() -> None:
+    """A batch that reads as another one since a bit of it flipped must not be taken for that one."""
+    bodies = {"t1": b"c3:13", "t2": b"c3:12"}  # One bit apart.
+    for seed in range(10):
+        world = World(seed, Fate(), Random(seed))
+        node = ServerNode(world, world.host("s1", 0.0), ("p1",))
+        disks().disks["s1"] = node.host.disk
+        store = ServerStore(Path("/s1"), vfs=NAME)
+        changes: list[c.Change] = [c.PublisherSeen(1, "c3/" + "0" * 16)]
+        for number, (topic, body) in enumerate(bodies.items(), 1):
+            log, batch = f"{number:016}", encode_batch([body])
+            changes += [
+                c.LogOpened(number, log, number),
+                c.TopicChanged(number, topic, number, (Leg(log, 1),), ""),
+                c.BatchAppended(number, 1, 1, 1, number, 1000, crc32(batch), 0, batch),
+            ]
+        with store.guarded():
+            store.apply(changes)
+        store.close()
+        named: set[str] = set()
+        for _ in range(3):
+            found = flip(node, Random(seed + len(named)))
+            if found is not None:
+                named.add(found[0])
+            assert _damaged(bodies) == named
+        assert named
