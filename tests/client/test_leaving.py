@@ -168,14 +168,16 @@ def test_what_a_publisher_left_is_put_once_whoever_comes_to_put_it(
         publisher.put(b"one")
         left = publisher._lingering
         monkeypatch.setattr(session, "enter", counted)
-        closer = threading.Thread(target=left.finish)
+        comers = [threading.Thread(target=left.finish), threading.Thread(target=left.tick, args=(0.0,))]
         with session.lock:
             del publisher
-            gc.collect()  # The thread that drives the sockets comes for it …
-            assert arrived.acquire(timeout=30)
-            closer.start()  # … and somebody who closes the client.
-            assert arrived.acquire(timeout=30)
-        closer.join()
+            gc.collect()
+            for comer in comers:
+                comer.start()
+            for _ in comers:  # Both have seen that there is something to put.
+                assert arrived.acquire(timeout=30)
+        for comer in comers:
+            comer.join()
         client.flush()
         assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one"]
 
