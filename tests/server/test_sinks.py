@@ -321,16 +321,21 @@ def test_a_sink_that_finds_no_room_has_its_own_tries_dropped_that_were_left(stag
     assert len(stage.core.topics["t"].stages) == 3
 
 
-def test_a_stage_that_nobody_publishes_is_deleted_where_the_disk_was_full_at_first(stage: Stage) -> None:
+def test_a_stage_that_nobody_publishes_is_deleted_where_the_disk_was_full_at_first(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks, "DELETED_PIECES", 1)
+    write(stage, 0, "dropped", 0, b"1")
+    write(stage, 0, "dropped", 1, b"2")
+    write(stage, 0, "dropped", 2, b"3")
     write(stage, 0, "kept", 0, b"1")
-    write(stage, 0, "dropped", 0, b"2")
     stage.say(Publish("out", "t", 0, QUERY, {"kept": 1}))
     stage.loop()
-    stage.fail_commit = True
-    for _ in range(3):
+    assert stage.store.dropped_stages() != []
+    stage.fail_commit = True  # What deletes the rest of it is taken back, piece after piece.
+    for _ in range(4):
         stage.loop()
     stage.fail_commit = False
-    stage.sleep(1)
     for _ in range(5):
         stage.loop()
     assert publish(stage, 0, kept=1).outcome is Outcome.DUPLICATE
