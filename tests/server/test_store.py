@@ -16,6 +16,7 @@ from pubsub.server import changes as c
 from pubsub.server.legs import Leg
 from pubsub.server.store import FILE, FORMAT, Store, read_legs, write_legs
 from pubsub.server.topic import Entry
+from tests.server.stage import Stage
 
 A, B = "a" * 16, "b" * 16
 MIB = 1024 * 1024
@@ -267,3 +268,17 @@ def test_commits_are_synced_and_the_loop_never_checkpoints(store: Store) -> None
         name: store.db.pragma(name) for name in ("journal_mode", "synchronous", "wal_autocheckpoint", "page_size")
     }
     assert pragmas == {"journal_mode": "wal", "synchronous": 2, "wal_autocheckpoint": 0, "page_size": 16384}
+
+
+def test_what_is_damaged_of_a_given_log_is_no_reason_to_delete_it_again(stage: Stage) -> None:
+    stage.put("t", 1)
+    stage.put("t", 2, previous=1)
+    topic = stage.core.topics["t"]
+    log = topic.open.number
+    with stage.store.guarded():
+        stage.store.apply([c.BatchQuarantined(log, 1), c.TopicGiven(topic.number, "s2 tcp://127.0.0.1:1")])
+    assert stage.store.discarded() == [log]
+    with stage.store.guarded():
+        stage.store.apply([c.BatchesDiscarded(log, 3, True)])
+    assert stage.store.db.execute("select count(*) from batch").get == 1  # Its pages may be another's: it stays.
+    assert stage.store.discarded() == []
