@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 from weakref import WeakSet
 
 import zmq
@@ -25,6 +25,7 @@ from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
 
 STOP_SECONDS: Final = 10.0
+S = TypeVar("S", ProxySettings, ServerSettings)
 _numbers = itertools.count(1)
 
 
@@ -80,9 +81,11 @@ class Embedded:
             chosen_server = ServerSettings(
                 id="s1", bind=f"inproc://pubsub-{number}-s1", proxies=(servers,), directory=folder / "server"
             )
-            running = ProxyProcess(proxy(chosen_proxy), context=context)
+            chosen_proxy = _changed("proxy", proxy, chosen_proxy)
+            chosen_server = _changed("server", server, chosen_server)
+            running = ProxyProcess(chosen_proxy, context=context)
             _run(stack, running, "proxy")
-            owner = ServerProcess(server(chosen_server), context=context)
+            owner = ServerProcess(chosen_server, context=context)
             _run(stack, owner, "server")
             self._processes: tuple[_Process, ...] = (running, owner)
             self._stack = stack.pop_all()
@@ -168,11 +171,23 @@ def embedded(
         proxy, server: change the settings that they are about to start with.
 
     Raises:
+        CallerError: an argument is of a wrong type, or what a function gives.
+        SettingRefused: a setting is not allowed.
         StorageError: the directory is in use or damaged.
     """
     if directory is not None and not isinstance(directory, str | Path):
         raise CallerError(f"directory is a path, not {type(directory).__name__}")
     return Embedded(None if directory is None else Path(directory), proxy, server)
+
+
+def _changed(name: str, change: Callable[[S], S], settings: S) -> S:
+    """The settings that a caller's function makes of ours."""
+    if not callable(change):
+        raise CallerError(f"{name} is a function from settings to settings, not {type(change).__name__}")
+    changed = change(settings)
+    if type(changed) is not type(settings):
+        raise CallerError(f"{name} gives a {type(settings).__name__}, not {type(changed).__name__}")
+    return changed
 
 
 def _run(stack: ExitStack, process: _Process, name: str) -> None:

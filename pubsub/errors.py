@@ -7,7 +7,7 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
       CallerError          this program asked for something that cannot be: InvalidName, TooLarge, AfterFork …
       PeerError            what arrived breaks the protocol: DecodeError, Refused
       StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
-      ConfigurationError   a setting, an address or a directory cannot be used
+      ConfigurationError   a setting, an address or a directory cannot be used: SettingRefused
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
       DataLoss, Superseded what a subscriber must be told once
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
@@ -183,6 +183,20 @@ class ConfigurationError(PubsubError):
     """A setting, an address or a directory that cannot be used."""
 
     exit_code = 8
+
+
+class SettingRefused(ConfigurationError):
+    """A setting has a value that it may not have; `origin`: where it was given, "" where a program gave it."""
+
+    def __init__(self, role: str, setting: str, value: object, allowed: str, origin: str = "") -> None:
+        self.role, self.setting, self.value, self.allowed, self.origin = role, setting, value, allowed, origin
+        super().__init__(role, setting, value, allowed, origin)
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "…"
+        place = f" (from {self.origin})" if self.origin else ""
+        return f"{self.role} {self.setting} = {shown}{place} is not allowed; allowed: {self.allowed}"
 
 
 class Unavailable(PubsubError):

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from pubsub.config import locations
-from pubsub.config.addresses import ProxyAddress, listens_everywhere, read_proxies
+from pubsub.config.addresses import ProxyAddress, read_proxies
 from pubsub.config.rules import RULES
 from pubsub.config.settings import ClientSettings, LivenessSettings, ProxySettings, ServerSettings
-from pubsub.errors import ConfigurationError
+from pubsub.errors import ConfigurationError, SettingRefused
 
 S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 
@@ -86,8 +86,11 @@ def load(
     for setting, value in values.items():
         if value is MISSING:
             raise _unset(role_name(role), setting)
-    settings: S = role(**values)
-    _check_together(settings, origins)
+    try:
+        settings: S = role(**values)
+    except SettingRefused as error:  # By a rule that needs more than one setting.
+        origin = origins[error.setting]
+        raise SettingRefused(error.role, error.setting, error.value, error.allowed, origin) from None
     return Loaded(settings, origins)
 
 
@@ -139,7 +142,7 @@ def _collect(
 
 def role_name(role: type[S]) -> str:
     """The role whose settings these are: "proxy", "server" or "client"."""
-    return next(name for name, settings in ROLES.items() if settings is role)
+    return role.role
 
 
 def flag_name(role: str, setting: str) -> str:
@@ -273,10 +276,8 @@ def _check(role: str, setting: str, given: Given) -> object:
         raise _refusal(role, setting, given, str(error)) from None
 
 
-def _refusal(role: str, setting: str, given: Given, allowed: str) -> ConfigurationError:
-    shown = repr(given.value)
-    shown = shown if len(shown) <= 60 else shown[:57] + "…"
-    return ConfigurationError(f"{role} {setting} = {shown} (from {given.origin}) is not allowed; allowed: {allowed}")
+def _refusal(role: str, setting: str, given: Given, allowed: str) -> SettingRefused:
+    return SettingRefused(role, setting, given.value, allowed, given.origin)
 
 
 def _default(role: str, field: Field[Any], values: Mapping[str, Any]) -> object:
@@ -290,21 +291,3 @@ def _unset(role: str, setting: str) -> ConfigurationError:
     if setting == "proxies":
         places = f"{places}; or a proxies file: --proxies-file, PUBSUB_PROXIES_FILE or proxies_file under [cluster]"
     return ConfigurationError(f"{role} {setting} is not set; say it by {places}")
-
-
-def _check_together(settings: ProxySettings | ServerSettings | ClientSettings, origins: Mapping[str, str]) -> None:
-    """Rules that need more than one setting."""
-    if not isinstance(settings, ServerSettings):
-        return
-    least = 2 * settings.skew_seconds + settings.patience_seconds
-    if settings.retention_hold_seconds < least:
-        raise ConfigurationError(
-            f"server retention_hold_seconds = {settings.retention_hold_seconds:g} "
-            f"(from {origins['retention_hold_seconds']}) is not allowed; "
-            f"allowed: at least twice skew_seconds and one full liveness, {least:g} s"
-        )
-    if listens_everywhere(settings.bind) and settings.advertise is None:
-        raise ConfigurationError(
-            f"server bind = {settings.bind!r} (from {origins['bind']}) names no host that others can connect to; "
-            "name one by advertise (--advertise)"
-        )

@@ -161,7 +161,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "publishers_max": Rule(_count, "Publishers remembered per topic; one more is answered full."),
     "subscribers_max": Rule(_count, "Subscribers per topic."),
     "answer_records_max": Rule(_whole(1, 65_536, "records"), "Records of one answer to a get."),
-    "answer_bytes_max": Rule(_size(1024, 16 * 2**20), "Bytes of one answer to a get."),
+    "answer_bytes_max": Rule(_size(1, 16 * 2**20), "Bytes of one answer to a get; a record that is larger goes alone."),
     "wait_seconds_max": Rule(_seconds(0, 3600), "Longest wait of one get at the server."),
     "timeout_seconds": Rule(_seconds(0, 10**9), "Patience of one call."),
     "try_seconds": Rule(_seconds(0.001, 3600), "Patience of the first try; it doubles with each round."),

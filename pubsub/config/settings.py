@@ -1,16 +1,52 @@
-"""What each role can be told, with its defaults and units; the limits that an operator may change are here too."""
+"""What each role can be told, with its defaults and units; the limits that an operator may change are here too.
+
+Every object of these classes holds only what `pubsub.config.rules` allows, whether a command read its values or a
+program named them: a value is taken as the configuration file takes it ("64 MiB" is 67108864), or refused in the same
+words.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import ClassVar
+
+from pubsub.config.addresses import listens_everywhere
+from pubsub.config.rules import RULES
+from pubsub.errors import SettingRefused
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
-class LivenessSettings:
+class RoleSettings:
+    """The settings of a role, each within its rule.
+
+    Raises:
+        SettingRefused: a value is not allowed.
+    """
+
+    role: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            given = getattr(self, one.name)
+            if given is None and one.default is None:
+                continue
+            try:
+                value = RULES[one.name].value(given)
+            except ValueError as error:
+                raise SettingRefused(self.role, one.name, given, str(error)) from None
+            object.__setattr__(self, one.name, value)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Rules that need more than one setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LivenessSettings(RoleSettings):
     """What every process of a cluster shares.
 
     Attributes:
@@ -41,6 +77,8 @@ class ProxySettings(LivenessSettings):
         servers_max: servers that may announce themselves.
         memory_bytes_max: of the process, beyond which it closes all connections and listens anew; 0: none.
     """
+
+    role: ClassVar[str] = "proxy"
 
     id: str
     bind: str
@@ -77,6 +115,8 @@ class ServerSettings(LivenessSettings):
         memory_bytes_max: of the process, beyond which it closes all connections and opens them anew; 0: none.
     """
 
+    role: ClassVar[str] = "server"
+
     id: str
     bind: str = "tcp://127.0.0.1:0"
     advertise: str | None = None
@@ -97,9 +137,18 @@ class ServerSettings(LivenessSettings):
     wait_seconds_max: float = 60.0
     memory_bytes_max: int = 8 * GIB
 
+    def _check_together(self) -> None:
+        least = 2 * self.skew_seconds + self.patience_seconds
+        if self.retention_hold_seconds < least:
+            allowed = f"at least twice skew_seconds and one full liveness, {least:g} s"
+            raise SettingRefused(self.role, "retention_hold_seconds", self.retention_hold_seconds, allowed)
+        if listens_everywhere(self.bind) and self.advertise is None:
+            allowed = "a host that others can connect to; or name one beside it by advertise (--advertise)"
+            raise SettingRefused(self.role, "bind", self.bind, allowed)
+
 
 @dataclass(frozen=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(RoleSettings):
     """A client.
 
     Attributes:
@@ -116,6 +165,8 @@ class ClientSettings:
         publisher_records, publisher_bytes, linger_seconds: when `publisher()` closes a batch.
         record: file to write down what it puts, takes and subscribes to; None: nowhere.
     """
+
+    role: ClassVar[str] = "client"
 
     proxies: tuple[str, ...] = field(default=("tcp://127.0.0.1:5601",))
     directory: Path | None = None

@@ -31,7 +31,6 @@ from pubsub.messenger.sockets import (
     receive,
     send,
 )
-from pubsub.protocol.names import check_id
 from pubsub.server.changes import NoteKept
 from pubsub.server.checkpoint import Checkpointer, grow_log
 from pubsub.server.database import translate
@@ -94,7 +93,7 @@ class ServerProcess:
             raise
 
     def _start(self) -> None:
-        settings = check_settings(self.settings)
+        settings = self.settings
         self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
         self._closers.append(self._store.close)
         self._listener, self.address = self._listen(settings.bind)
@@ -266,24 +265,6 @@ class _Sockets:
         for sock in self._open:
             sock.close(GOODBYE_MS)
         self._open.clear()
-
-
-def check_settings(settings: ServerSettings) -> ServerSettings:
-    """The settings themselves.
-
-    Raises:
-        ConfigurationError, InvalidName: they contradict each other.
-    """
-    check_id("server ID", settings.id)
-    if not settings.proxies:
-        raise ConfigurationError(f"server {settings.id} has no proxy: name one with --proxy")
-    least = 2 * settings.skew_seconds + settings.patience_seconds
-    if settings.retention_hold_seconds < least:
-        raise ConfigurationError(
-            f"retention_hold_seconds = {settings.retention_hold_seconds:g} is less than twice skew_seconds"
-            f" plus one liveness = {least:g}"
-        )
-    return settings
 
 
 def run_server(settings: ServerSettings) -> None:

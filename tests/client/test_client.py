@@ -286,7 +286,7 @@ def test_a_discard_is_fsynced_as_no_put_is(nowhere: str, tmp_path: Path, topic: 
 
 
 def test_an_outbox_at_its_limit_says_so(nowhere: str, tmp_path: Path, topic: str) -> None:
-    settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, outbox_bytes_max=1000)
+    settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, outbox_bytes_max=1024)
     with Client("c", settings=settings) as client:
         client.put(topic, bytes(900), wait=False)
         with pytest.raises(TooLarge, match="outbox_bytes_max"):

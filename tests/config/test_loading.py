@@ -146,7 +146,7 @@ BAD = {
     "publishers_max": ["0"],
     "subscribers_max": ["-5"],
     "answer_records_max": ["0", "65537"],
-    "answer_bytes_max": ["1", "1 GiB"],
+    "answer_bytes_max": ["0", "1 GiB"],
     "wait_seconds_max": ["-1"],
     "timeout_seconds": ["-1"],
     "try_seconds": ["0"],

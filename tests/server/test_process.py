@@ -25,7 +25,7 @@ from pubsub.protocol import Get, Heartbeat, Message, Outcome, Periodic, Status, 
 from pubsub.protocol.messages import Merge, Whole
 from pubsub.server import checkpoint, serving
 from pubsub.server.checkpoint import Checkpointer
-from pubsub.server.process import ServerProcess, check_settings
+from pubsub.server.process import ServerProcess
 from pubsub.server.store import Store
 from tests.messenger.stranger import STRANGERS, Stranger
 from tests.server.stage import Stage, bodies, put
@@ -264,19 +264,6 @@ def test_an_address_in_use_leaves_the_store_free(tmp_path: Path, proxy: Proxy) -
     with pytest.raises(ConfigurationError, match="in use"):
         Running(tmp_path, proxy, bind=proxy.endpoint)
     Store(tmp_path).close()
-
-
-@pytest.mark.parametrize(
-    ("changed", "text"),
-    [
-        ({"proxies": ()}, "has no proxy"),
-        ({"id": "../x"}, "server ID"),
-        ({"retention_hold_seconds": 12.0}, "retention_hold_seconds"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(tmp_path: Path, changed: dict[str, Any], text: str) -> None:
-    with pytest.raises(Exception, match=text):
-        check_settings(Stage.settings_of(tmp_path, **changed))
 
 
 def test_a_failed_checkpoint_ends_the_server_before_it_answers(

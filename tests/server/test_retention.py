@@ -318,7 +318,7 @@ def test_a_named_subscription_made_while_trimming_is_allowed_keeps_what_it_begin
 
 
 def test_what_a_leg_came_to_hold_keeps_its_bytes(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, history_bytes_max=0)
+    stage = Stage(tmp_path, history_bytes_max=1)
     stage.whole = False
     log = ""
     for counter in range(1, 4):
