@@ -234,6 +234,8 @@ class DataLoss(PubsubError):
     """Records that this subscriber was to receive cannot be handed out any more.
 
     Raised once, and the next call goes on; once more after a start, where the process ended before that next call.
+    What is put after it was raised arrives. While the service cannot be reached it may have to wait, because a
+    subscription that is lost with its log is made anew first.
     """
 
     exit_code = 11

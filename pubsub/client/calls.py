@@ -318,6 +318,8 @@ class Calls:
             if sub.available and not sub.busy and not sub.has_news:
                 return sub
             core.want(sub, until, started)
+            if not sub.settled:  # Also for a call that looks and does not wait: the next one may find it settled.
+                core.settle(sub, started + session.settings.timeout_seconds)
             try:
                 session.turn()
             except BaseException:

@@ -386,8 +386,18 @@ class Subscription:
 
     @property
     def has_news(self) -> bool:
-        """Whether the next call is to tell of a loss."""
-        return self.told < len(self.losses)
+        """Whether the next call is to tell of a loss.
+
+        Where a loss takes the subscription with it, that is made anew first: it begins where the service says, and
+        the user, once told, may rely on it that whatever is put from then on arrives. Told earlier, he might put
+        before it begins; and a process that ended meanwhile would have it made anew once more.
+        """
+        return self.told < len(self.losses) and not self.remaking
+
+    @property
+    def remaking(self) -> bool:
+        """Whether the subscription is being made anew, and nothing has failed that only the user can mend."""
+        return self.on and not self.settled and self.failure is None
 
     def tell(self) -> DataLoss:
         """The oldest loss that the user is to be told of; he is told with it."""

@@ -899,6 +899,32 @@ def test_a_loss_is_told_after_a_kill_until_the_application_has_gone_on(cluster: 
         assert [letter.body for letter in again.dead_letters(topic)] == [None]
 
 
+@pytest.mark.parametrize("timeout", [5.0, 0.0])
+def test_what_is_put_after_a_loss_was_told_arrives(cluster: Embedded, topic: str, timeout: float) -> None:
+    name = f"client{next(_names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        session = client._session
+        with session.lock:  # What the answer does that says so.
+            session.core._place_lost(session.core.subscriptions[topic], Status("s1", Outcome.GONE))
+            session.turn()
+
+        def told() -> bool:
+            try:
+                return client.get(topic, timeout=timeout) is not None
+            except DataLoss:
+                return True
+
+        eventually(told)
+        kill(client)
+    with cluster.client(f"client{next(_names)}") as publisher:
+        publisher.put(topic, b"after")
+    with cluster.client(name) as again:
+        with pytest.raises(DataLoss):  # Once more, for the process did not live to go on.
+            again.get(topic, timeout=5.0)
+        assert bodies(again, topic, 1) == [b"after"]
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_what_was_finished_before_a_renewal_is_not_put_again_under_the_new_name(
     cluster: Embedded, client: Client, topic: str, keep: bool

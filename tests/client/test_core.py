@@ -485,10 +485,21 @@ def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> N
     assert intended == Intended("t", True)
     assert isinstance(buried, Buried)
     assert buried.first == f"{LOG}.5"
-    assert isinstance(sub.tell(), DataLoss)
     assert isinstance(again.message, Subscribe)
+    assert not sub.has_news  # Who is told goes on and puts: that has to arrive, so the subscription is there first.
     rig.answer(again, settled(again.message, (OTHER, 0)))
     assert sub.position == (OTHER, 0)
+    assert isinstance(sub.tell(), DataLoss)
+
+
+def test_a_loss_is_told_at_once_where_the_subscription_cannot_be_made_anew() -> None:
+    rig = Rig()
+    sub = rig.subscribed(5)
+    (get,) = rig.wants(sub)
+    (again,) = rig.answer(get, status(Outcome.GONE))
+    rig.answer(again, status(Outcome.REFUSED, reason="not_here"))
+    assert sub.failure is not None
+    assert sub.has_news
 
 
 def test_a_place_that_is_gone_is_buried_and_goes_on_where_the_subscription_is_known() -> None:

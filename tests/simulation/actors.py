@@ -349,8 +349,9 @@ class Application:
         elif isinstance(error, DataLoss) and self._may_lack(error):
             self._lack(error)
         elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
-            # Its subscription is made anew, and this is where it begins.
-            self.history.reading(self.name, error.topic, by_get=self.by_get).confirmed = None
+            # Its subscription has been made anew: what is put from now on reaches it.
+            reading = self.history.reading(self.name, error.topic, by_get=self.by_get)
+            reading.confirmed = self.world.now if reading.confirmed is not None else None
         elif isinstance(error, DataLoss | Refused) or (
             isinstance(error, StorageError | apsw.Error) and not self.node.host.disk.explains(error)
         ):
