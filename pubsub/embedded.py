@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 import zmq
 
-from pubsub import forks
+from pubsub.base import forks
 from pubsub.client.aio import AsyncClient
 from pubsub.client.client import Client
 from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings

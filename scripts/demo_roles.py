@@ -21,7 +21,7 @@ from demo_check import POSITION, SEEN, digest
 from demo_input import number_of, saved
 
 from pubsub import Client
-from pubsub.client.message import Message
+from pubsub.client.core.message import Message
 from pubsub.errors import Unavailable
 
 COMMIT_RECORDS: Final = 200

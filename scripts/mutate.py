@@ -187,7 +187,7 @@ class Trial:
 
     def _suites(self, mutant: Mutant) -> list[tuple[str, list[str]]]:
         """The tests to run, nearest first."""
-        _, folder, module = Path(mutant.file).with_suffix("").parts
+        _, folder, *_, module = Path(mutant.file).with_suffix("").parts
         own = Path("tests", folder, f"test_{module}.py")
         suites = [("its module's tests", [str(own)])] if (self._tree.place / own).exists() else []
         suites.append(("its folder's tests", [f"tests/{folder}"]))

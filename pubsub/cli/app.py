@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from pubsub import console
-from pubsub.parameters import prepared
+from pubsub.console.parameters import prepared
 
 GARBAGE_THRESHOLD: Final = 50_000
 """Objects made, less those freed, after which Python looks for cycles; its own 700 is for small programs."""

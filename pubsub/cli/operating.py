@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from pubsub.cli.reports import Answer, ask, send
+from pubsub.console.options import read
 from pubsub.errors import NotHeard, NotKnown, NotNow, PubsubError, Unavailable
-from pubsub.options import read
 from pubsub.protocol.messages import Operate, Outcome, Report, Status
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import typer
 
 from pubsub import console
 from pubsub.config.settings import ClientSettings
+from pubsub.console.options import read
 from pubsub.errors import CallerError, ConfigurationError
-from pubsub.options import read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from pubsub.base.reachability import obstacle
 from pubsub.errors import DecodeError, Unavailable
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Message, Outcome, Report, Status
-from pubsub.reachability import obstacle
 
 if TYPE_CHECKING:
     from pubsub.messenger import Messenger

@@ -178,8 +178,8 @@ def check(
     With --proxy it is also seen whether a proxy remembers a later state of it: then it is an older copy.
     Exit codes: 0 intact, 16 damaged, 17 broken, 18 an older copy, 19 of a newer release.
     """
-    from pubsub.server.check import check as check_store
-    from pubsub.server.check import compare
+    from pubsub.server.offline.check import check as check_store
+    from pubsub.server.offline.check import compare
 
     found = check_store(data)
     if proxies:
@@ -206,7 +206,7 @@ def restored(
 
     Start the server then. Do this only where the newer store is gone for good.
     """
-    from pubsub.server.restored import accept_copy
+    from pubsub.server.offline.restore import accept_copy
 
     confirm(
         f"What was put to the topics in {data} after this copy was made is given up for good, acknowledged or not."

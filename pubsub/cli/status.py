@@ -8,7 +8,7 @@ import typer
 
 from pubsub import console
 from pubsub.config.settings import ClientSettings
-from pubsub.options import read
+from pubsub.console.options import read
 
 app = typer.Typer(name="status", rich_markup_mode=None, pretty_exceptions_enable=False)
 

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pubsub.client.aio import AsyncClient
     from pubsub.client.client import Client
-    from pubsub.client.deadletters import DeadLetter
-    from pubsub.client.message import Batch, Message
-    from pubsub.client.processing import AsyncHandler, Handler
+    from pubsub.client.core.message import Batch, Message
+    from pubsub.client.flows.processing import AsyncHandler, Handler
     from pubsub.client.publisher import Publisher
-    from pubsub.client.transaction import Ticket, Transaction
+    from pubsub.client.storage.dead_letters import DeadLetter
+    from pubsub.client.storage.transaction import Ticket, Transaction
 
 _WHERE = {
     "AsyncClient": "aio",
-    "AsyncHandler": "processing",
-    "Batch": "message",
+    "AsyncHandler": "flows.processing",
+    "Batch": "core.message",
     "Client": "client",
-    "DeadLetter": "deadletters",
-    "Handler": "processing",
-    "Message": "message",
+    "DeadLetter": "storage.dead_letters",
+    "Handler": "flows.processing",
+    "Message": "core.message",
     "Publisher": "publisher",
-    "Ticket": "transaction",
-    "Transaction": "transaction",
+    "Ticket": "storage.transaction",
+    "Transaction": "storage.transaction",
 }
 
 __all__ = [

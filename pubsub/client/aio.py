@@ -18,19 +18,19 @@ from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pubsub import forks
+from pubsub.base import forks
 from pubsub.client import leaving
 from pubsub.client.arguments import check_count
-from pubsub.client.awaiting import AsyncProcessing
-from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
-from pubsub.client.deadletters import DeadLetter, dead_letters
-from pubsub.client.message import Batch, Message
-from pubsub.client.processing import PROCESS_MAX, AsyncHandler, check_handler
+from pubsub.client.core.message import Batch, Message
+from pubsub.client.flows.awaiting import AsyncProcessing
+from pubsub.client.flows.calls import RECEIVE_MAX, Calls
+from pubsub.client.flows.flow import Flow, Result, Wait
+from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.session import Session
-from pubsub.client.transaction import Ticket, Transaction
-from pubsub.client.waiting import Flow, Result, Wait
+from pubsub.client.storage.dead_letters import DeadLetter, dead_letters
+from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, PubsubError
 from pubsub.protocol import check_topic
@@ -38,8 +38,8 @@ from pubsub.protocol import check_topic
 if TYPE_CHECKING:
     import zmq
 
-    from pubsub.client.recorder import RecordSink
-    from pubsub.clock import Clock
+    from pubsub.base.clock import Clock
+    from pubsub.client.storage.recorder import RecordSink
 
 BREATH_SECONDS: Final = 0.005
 """Calls that find all they want without waiting let other coroutines have their turn so often."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pubsub.base.limits import BATCH_BYTES_MAX, PROXIES_MAX
 from pubsub.errors import CallerError, ConfigurationError, TooLarge
-from pubsub.limits import BATCH_BYTES_MAX, PROXIES_MAX
 from pubsub.protocol import RECORD_BYTES_MAX, batch_size
 
 _SEQUENCES: Final = (list, tuple)

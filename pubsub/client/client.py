@@ -10,18 +10,18 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pubsub import forks
+from pubsub.base import forks
 from pubsub.client import leaving
 from pubsub.client.arguments import check_kind, check_path, check_proxies, check_seconds, check_truth
-from pubsub.client.calls import RECEIVE_MAX, Calls
-from pubsub.client.deadletters import DeadLetter, dead_letters
-from pubsub.client.export import export_client
-from pubsub.client.message import Batch, Message
-from pubsub.client.processing import PROCESS_MAX, Handler, Processing
+from pubsub.client.core.message import Batch, Message
+from pubsub.client.flows.calls import RECEIVE_MAX, Calls
+from pubsub.client.flows.flow import Flow, Result
+from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
 from pubsub.client.publisher import Publisher
 from pubsub.client.session import Session
-from pubsub.client.transaction import Ticket, Transaction
-from pubsub.client.waiting import Flow, Result
+from pubsub.client.storage.dead_letters import DeadLetter, dead_letters
+from pubsub.client.storage.export import export_client
+from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.config.loading import load
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError
@@ -29,8 +29,8 @@ from pubsub.errors import CallerError
 if TYPE_CHECKING:
     import zmq
 
-    from pubsub.client.recorder import RecordSink
-    from pubsub.clock import Clock
+    from pubsub.base.clock import Clock
+    from pubsub.client.storage.recorder import RecordSink
 
 ACKNOWLEDGE_SECONDS: Final = 0.2
 """How long `close` waits for the last acknowledgements to be answered."""

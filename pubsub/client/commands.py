@@ -19,12 +19,12 @@ from typer.core import TyperGroup
 from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
+from pubsub.console.options import takes_settings
 from pubsub.errors import CallerError, Unavailable
-from pubsub.options import takes_settings
 
 if TYPE_CHECKING:
     from pubsub.client import Batch, Client, Transaction
-    from pubsub.client.message import Message
+    from pubsub.client.core.message import Message
     from pubsub.client.writing import FileTarget, StreamTarget
 
 
@@ -66,8 +66,8 @@ def client(
 
 @contextmanager
 def _opened(ctx: typer.Context, loaded: Settings) -> Iterator[Client]:
+    from pubsub.base.reachability import obstacles, telling_obstacles
     from pubsub.client import Client
-    from pubsub.reachability import obstacles, telling_obstacles
 
     opened = Client(ctx.obj, settings=loaded.settings)
     try:

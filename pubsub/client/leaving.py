@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Final
 from weakref import WeakSet
 
-from pubsub.client.calls import Calls
+from pubsub.client.flows.calls import Calls
 from pubsub.errors import PubsubError
 
 LOCK_SECONDS: Final = 1.0

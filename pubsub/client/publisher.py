@@ -14,13 +14,13 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 from weakref import ref
 
-from pubsub import forks
+from pubsub.base import forks
+from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client.arguments import check_body, check_count, check_seconds
-from pubsub.client.calls import Calls
-from pubsub.client.outbox import DISCARDED, DONE, Row
-from pubsub.client.waiting import Flow
+from pubsub.client.core.outbox import DISCARDED, DONE, Row
+from pubsub.client.flows.calls import Calls
+from pubsub.client.flows.flow import Flow
 from pubsub.errors import AfterFork, CallerError, PubsubError
-from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.protocol import batch_size
 
 _NEVER: Final = float("inf")

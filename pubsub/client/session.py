@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import zmq
 
-from pubsub import forks
-from pubsub.client.changes import Change
-from pubsub.client.core import ClientCore, CoreSettings
-from pubsub.client.numbers import Numbers
-from pubsub.client.outbox import Draft, Row
-from pubsub.client.store import Store, storage_errors
-from pubsub.client.subscription import Subscription
-from pubsub.client.transaction import TRANSACTION_RECORDS_MAX, Transaction
-from pubsub.clock import Clock, SystemClock
+from pubsub.base import forks
+from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.limits import PROXIES_MAX
+from pubsub.client.core.changes import Change
+from pubsub.client.core.core import ClientCore, CoreSettings
+from pubsub.client.core.numbers import Numbers
+from pubsub.client.core.outbox import Draft, Row
+from pubsub.client.core.subscription import Subscription
+from pubsub.client.storage.store import Store, storage_errors
+from pubsub.client.storage.transaction import TRANSACTION_RECORDS_MAX, Transaction
 from pubsub.config.locations import state_directory
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, ConfigurationError, DecodeError, PubsubError, StorageError, TooLarge
-from pubsub.limits import PROXIES_MAX
 from pubsub.messenger import Messenger
 from pubsub.messenger.sockets import other_context
 from pubsub.protocol import Put, Status, check_id, decode, encode
 
 if TYPE_CHECKING:
-    from pubsub.client.recorder import Recorder, RecordSink
+    from pubsub.client.storage.recorder import Recorder, RecordSink
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NEVER: Final = float("inf")
@@ -91,7 +91,7 @@ def _opened(record: RecordSink | Path | str | None) -> tuple[RecordSink | None, 
     """Where the record goes, and whether it is ours to close."""
     if not isinstance(record, Path | str):
         return record, False
-    from pubsub.client.recorder import open_record  # noqa: PLC0415 - most clients have none.
+    from pubsub.client.storage.recorder import open_record  # noqa: PLC0415 - most clients have none.
 
     return open_record(record), True
 
@@ -206,7 +206,7 @@ class Session:
         return core
 
     def _record(self, sink: RecordSink, boot: str, *, owned: bool) -> None:
-        from pubsub.client.recorder import Recorder  # noqa: PLC0415 - most clients have none.
+        from pubsub.client.storage.recorder import Recorder  # noqa: PLC0415 - most clients have none.
 
         self.recorder = Recorder(self.name, self.core, self.clock, boot, sink, owned=owned)
         self.core.outbox.on_done = self.recorder.acknowledged

@@ -23,7 +23,7 @@ from pubsub.errors import CallerError, PubsubError, StorageError
 
 if TYPE_CHECKING:
     from pubsub.client import Client
-    from pubsub.client.transaction import Transaction
+    from pubsub.client.storage.transaction import Transaction
 
 _DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _TABLE: Final = (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pubsub.base.limits import PROXIES_MAX
 from pubsub.errors import ConfigurationError
-from pubsub.limits import PROXIES_MAX
 
 IPC_PATH_MAX: Final = 107
 """Bytes of a Unix socket's path, by the kernel."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pubsub.base.limits import NUMBER_MAX, PROXIES_MAX
 from pubsub.config.addresses import check_address
 from pubsub.errors import InvalidName
-from pubsub.limits import NUMBER_MAX, PROXIES_MAX
 from pubsub.protocol.names import check_id
 
 _SIZE: Final = re.compile(r"([0-9][0-9_]*) ?(KiB|MiB|GiB|TiB)?")

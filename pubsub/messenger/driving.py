@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import TIMEOUT_MAX, Condition, Lock, RLock
 
-from pubsub.clock import Clock
+from pubsub.base.clock import Clock
 
 
 class Driving:

@@ -10,8 +10,8 @@ import re
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import DecodeError
-from pubsub.limits import NUMBER_MAX
 
 _PREFIX: Final = re.compile(rb"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})-")
 PREFIX_LENGTH_MAX: Final = 3 * 20

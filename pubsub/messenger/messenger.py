@@ -17,8 +17,8 @@ from typing import Any, Final, NoReturn, Protocol
 import zmq
 from zmq.backend import zmq_poll
 
-from pubsub import forks
-from pubsub.clock import Clock, SystemClock
+from pubsub.base import forks
+from pubsub.base.clock import Clock, SystemClock
 from pubsub.errors import AfterFork, CallerError, TooLarge
 from pubsub.messenger.core import AnswerCallback, Counters, MessengerCore, ServerLoop
 from pubsub.messenger.driving import Driving

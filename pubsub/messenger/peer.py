@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pubsub.base.intervals import IntervalSet
 from pubsub.errors import CallerError
-from pubsub.intervals import IntervalSet
 from pubsub.messenger.seen import Ranges, Seen
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from pubsub.intervals import IntervalSet
+from pubsub.base.intervals import IntervalSet
 from pubsub.messenger.limits import (
     SEEN_INSTANCES_MAX,
     SEEN_JUMP_MAX,

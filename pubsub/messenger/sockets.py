@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 import zmq
 from zmq import backend
 
+from pubsub.base.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
 from pubsub.errors import ConfigurationError
-from pubsub.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
 
 HIGH_WATER_MARK: Final = 10_000
 """Messages that a socket queues in each direction per peer. Windows of clients and servers stay below it."""

@@ -16,8 +16,8 @@ from itertools import accumulate
 from typing import Final
 from zlib import crc32
 
+from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.errors import DecodeError, TooLarge
-from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 
 Buffer = bytes | memoryview
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any, Final, NamedTuple
 
+from pubsub.base.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX
 from pubsub.errors import DecodeError
-from pubsub.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX
 from pubsub.protocol import messages as m
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import format_position, is_hex, is_id, is_topic, parse_number, parse_position

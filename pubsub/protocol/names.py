@@ -6,8 +6,8 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote
 
+from pubsub.base.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
 from pubsub.errors import InvalidName
-from pubsub.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
 
 Position = tuple[str, int]
 """A record's place: (log ID, offset). As text, and as a message ID, it is `log.offset`."""

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from pubsub.base.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, NUMBER_MAX
 from pubsub.errors import DecodeError
-from pubsub.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, NUMBER_MAX
 from pubsub.protocol.batch import END_BYTES, HEAD_BYTES, KEYED, Buffer, batch_keys, data_start
 from pubsub.protocol.names import Position, is_hex, is_id
 

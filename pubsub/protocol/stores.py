@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from pubsub.limits import NUMBER_MAX
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol.names import is_hex, is_id
 
 STORES_MAX: Final = 256

@@ -23,7 +23,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from pubsub.protocol import Periodic
-from pubsub.proxy.routing import RoutingTable, Server
+from pubsub.proxy.routing_table import RoutingTable, Server
 
 
 class Verdict(Enum):

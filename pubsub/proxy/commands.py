@@ -9,7 +9,7 @@ import typer
 from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ProxySettings
-from pubsub.options import Lifeline, takes_settings
+from pubsub.console.options import Lifeline, takes_settings
 
 app = typer.Typer(name="proxy", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from pubsub.clock import Stamps
+from pubsub.base.clock import Stamps
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.notices import Notices, Routine
-from pubsub.proxy.outbox import Outbox, Send
+from pubsub.proxy.replies import Outbox, Send
 from pubsub.proxy.report import Facts, build_report
-from pubsub.proxy.routing import DeadLog, Remembered, RoutingTable, Server
+from pubsub.proxy.routing_table import DeadLog, Remembered, RoutingTable, Server
 from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers
 
 REQUESTS: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "GET", "READ", "PUT", "STAGE", "PUBLISH"})

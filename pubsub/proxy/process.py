@@ -20,9 +20,9 @@ from typing import Any, Final
 import zmq
 import zmq.backend
 
-from pubsub.clock import Clock, SystemClock
+from pubsub.base.clock import Clock, SystemClock
 from pubsub.config.settings import ProxySettings
-from pubsub.console import announce
+from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, PubsubError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
@@ -35,11 +35,11 @@ from pubsub.messenger.sockets import (
     open_router,
 )
 from pubsub.protocol.batch import Buffer
-from pubsub.proxy import flight
+from pubsub.proxy import in_flight as flight
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.notices import Routine
-from pubsub.proxy.outbox import ORIGIN_MARK, Send
-from pubsub.proxy.routes import RoutesStore
+from pubsub.proxy.replies import ORIGIN_MARK, Send
+from pubsub.proxy.routes_file import RoutesStore
 
 DRAIN_MAX: Final = 256
 """Messages taken from one socket before the other, and the timers, have their turn."""

@@ -21,7 +21,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any, Final
 
-from pubsub.proxy.routing import RoutingTable, Server
+from pubsub.proxy.routing_table import RoutingTable, Server
 
 TOPICS_MAX: Final = 10_000
 """Topics that a report lists."""

@@ -23,9 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pubsub.liveness import Liveness
+from pubsub.base.liveness import Liveness
 from pubsub.protocol.stores import GONE_MAX, Known, format_stores, parse_stores
-from pubsub.proxy.routing import GoneStore, RoutingTable, Server, StoreRow
+from pubsub.proxy.routing_table import GoneStore, RoutingTable, Server, StoreRow
 
 AWAITED_MAX: Final = 1_000
 """Stores in a table beyond which no further one is taken from a server's roster; it is awaited all the same."""

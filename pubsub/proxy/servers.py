@@ -13,19 +13,19 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Final
 
-from pubsub.clock import Stamps
+from pubsub.base.clock import Stamps
+from pubsub.base.limits import HEADER_LENGTH_MAX
+from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
-from pubsub.limits import HEADER_LENGTH_MAX
-from pubsub.liveness import Liveness
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Heartbeat, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
 from pubsub.proxy.notices import Notices, Routine
-from pubsub.proxy.outbox import ORIGIN_MARK, Outbox, Send
+from pubsub.proxy.replies import ORIGIN_MARK, Outbox, Send
 from pubsub.proxy.roster import Roster
-from pubsub.proxy.routing import RoutingTable, Server, StoreRow
+from pubsub.proxy.routing_table import RoutingTable, Server, StoreRow
 
 HEAD_BYTES_MAX: Final = HEADER_LENGTH_MAX + PREFIX_LENGTH_MAX
 CONTESTED_MAX: Final = 10_000

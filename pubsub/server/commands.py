@@ -11,7 +11,7 @@ import typer
 from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ServerSettings
-from pubsub.options import Lifeline, takes_settings
+from pubsub.console.options import Lifeline, takes_settings
 
 app = typer.Typer(name="server", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -33,7 +33,7 @@ def start(loaded: Loaded[ServerSettings], lifeline: Lifeline = None) -> None:
     """
     import logging
 
-    from pubsub.reachability import telling_obstacles
+    from pubsub.base.reachability import telling_obstacles
     from pubsub.server.process import run_server
 
     console.end_with_parent(lifeline)
@@ -55,7 +55,7 @@ def export_command(
 
     server_ID/TOPIC/subscribers, publishers, order, messages/ID; topics are percent-encoded.
     """
-    from pubsub.server.export import export_tree
+    from pubsub.server.offline.export import export_tree
 
     count = export_tree(data, target, aside=quarantined)
     console.report(as_json, {"exported": str(target), "count": count}, f"exported {count:,} messages to {target}")
@@ -71,7 +71,7 @@ def import_command(
 
     A topic that the store holds already is refused, and then nothing is imported.
     """
-    from pubsub.server.export import import_tree
+    from pubsub.server.offline.export import import_tree
 
     count = import_tree(data, source)
     console.report(as_json, {"imported": str(source), "count": count}, f"imported {count:,} messages from {source}")

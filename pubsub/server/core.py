@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pubsub.clock import Stamps
+from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError, StoreDamaged
 from pubsub.protocol.codec import split_topics
@@ -43,27 +43,27 @@ from pubsub.protocol.messages import (
     Unsubscribe,
 )
 from pubsub.protocol.names import format_holder, parse_holder
-from pubsub.server import changes as c
-from pubsub.server.delivery import BatchReader
-from pubsub.server.disputes import Disputes
-from pubsub.server.gets import Gets
-from pubsub.server.givenup import GivenUp
-from pubsub.server.legs import Leg
-from pubsub.server.links import LISTENER, Links, Origin, Outgoing
-from pubsub.server.marks import Marks
-from pubsub.server.moves import Moves
-from pubsub.server.named import Named
-from pubsub.server.operations import Operations
-from pubsub.server.polls import Polls
-from pubsub.server.publishers import Publishers
-from pubsub.server.puts import Puts
-from pubsub.server.quarantine import Aside, Quarantine, Request
-from pubsub.server.report import TOPICS_MAX, TOPICS_PER_SECOND, report
-from pubsub.server.retention import Retention
-from pubsub.server.sinks import Sinks
-from pubsub.server.stores import Stores
-from pubsub.server.topic import Log, Topic
-from pubsub.server.wholeness import Wholeness
+from pubsub.server.moves.moves import Moves
+from pubsub.server.ownership.contested import Disputes
+from pubsub.server.ownership.proxies import LISTENER, Links, Origin, Outgoing
+from pubsub.server.ownership.sole_owner import Wholeness
+from pubsub.server.ownership.stores import Stores
+from pubsub.server.recovery.abandoned import GivenUp
+from pubsub.server.recovery.quarantine import Aside, Quarantine, Request
+from pubsub.server.requests.gets import Gets
+from pubsub.server.requests.operations import Operations
+from pubsub.server.requests.puts import Puts
+from pubsub.server.requests.reads import Named
+from pubsub.server.requests.report import TOPICS_MAX, TOPICS_PER_SECOND, report
+from pubsub.server.requests.sinks import Sinks
+from pubsub.server.state.long_polls import Polls
+from pubsub.server.state.publishers import Publishers
+from pubsub.server.state.uncommitted import Marks
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Log, Topic
+from pubsub.server.upkeep.retention import Retention
 
 if TYPE_CHECKING:
     from random import Random

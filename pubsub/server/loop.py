@@ -15,8 +15,8 @@ from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.sockets import LARGE_BYTES, Frames, Unsent
 from pubsub.server.core import ServerCore
-from pubsub.server.links import LISTENER
-from pubsub.server.serving import Serving
+from pubsub.server.group_commit import Serving
+from pubsub.server.ownership.proxies import LISTENER
 
 DRAIN_MAX: Final = 256
 """Messages taken from one proxy before the loop commits."""

@@ -17,9 +17,9 @@ from typing import Any, Final
 import apsw
 import zmq
 
-from pubsub.clock import Clock, SystemClock
+from pubsub.base.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
-from pubsub.console import announce
+from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
@@ -31,12 +31,12 @@ from pubsub.messenger.sockets import (
     receive,
     send,
 )
-from pubsub.server.changes import NoteKept
-from pubsub.server.checkpoint import Checkpointer, grow_log
-from pubsub.server.database import translate
+from pubsub.server.group_commit import ReserveFile, Serving
 from pubsub.server.loop import Loop, check_stale
-from pubsub.server.serving import ReserveFile, Serving
-from pubsub.server.store import Store
+from pubsub.server.storage.checkpoint import Checkpointer, grow_log
+from pubsub.server.storage.database import translate
+from pubsub.server.storage.store import Store
+from pubsub.server.topic.changes import NoteKept
 
 TRANSFERS_RECEIVED_MAX: Final = 32
 """Messages of one other server that wait to be taken: more than one sends before it is answered."""

@@ -16,8 +16,8 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.errors import DecodeError, TooLarge
-from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.protocol import Status
 from pubsub.protocol.batch import END_BYTES, KEYED, Buffer, batch_size
 from pubsub.protocol.records import Tables, read_tables

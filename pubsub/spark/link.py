@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import zmq
 
-from pubsub.client.tries import Tries
+from pubsub.base.limits import PROXIES_MAX
+from pubsub.client.core.retries import Tries
 from pubsub.errors import ConfigurationError, DecodeError, Refused, Unavailable
-from pubsub.limits import PROXIES_MAX
 from pubsub.messenger import Messenger
 from pubsub.protocol import RETRY, Outcome, Publish, Read, Report, Stage, Status, decode, encode
 from pubsub.protocol.messages import Get, Subscribe, Unsubscribe

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import CallerError, DataLoss, NotSubscribed, Superseded
-from pubsub.limits import NUMBER_MAX
 from pubsub.protocol import Get, Outcome, Position, Read, Report, Status, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_position, parse_position
 from pubsub.spark.link import Link

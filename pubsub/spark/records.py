@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 from pyarrow import parquet
 
-from pubsub.client.recorder import RecordFile
+from pubsub.client.storage.recorder import RecordFile
 from pubsub.errors import StorageError
 
 SCHEMA: Final = pa.schema(

@@ -29,8 +29,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pubsub.base.limits import BATCH_RECORDS_MAX
 from pubsub.errors import CallerError, PubsubError
-from pubsub.limits import BATCH_RECORDS_MAX
 from pubsub.protocol import Outcome, Position, Read
 from pubsub.protocol.names import format_position, parse_position
 from pubsub.spark.arrow import record_batch

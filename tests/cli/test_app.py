@@ -151,7 +151,8 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize(
-    "module", ["pubsub.cli.app", "typer", "pubsub.parameters", "pubsub.client.commands", "pubsub.client.client", "zmq"]
+    "module",
+    ["pubsub.cli.app", "typer", "pubsub.console.parameters", "pubsub.client.commands", "pubsub.client.client", "zmq"],
 )
 def test_an_interrupt_while_a_command_starts_prints_nothing(module: str, tmp_path: Path) -> None:
     command = ["client", "c", "flush", "--proxy", "127.0.0.1:9", "--directory", str(tmp_path)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 from zlib import crc32
 
-from pubsub.client.changes import Change, Confirmed
-from pubsub.client.core import ClientCore, CoreSettings, Outgoing
-from pubsub.client.numbers import EPOCH_SECONDS, Numbers
-from pubsub.client.outbox import Draft, Row
-from pubsub.client.subscription import Loss, Subscription, Taking
+from pubsub.client.core.changes import Change, Confirmed
+from pubsub.client.core.core import ClientCore, CoreSettings, Outgoing
+from pubsub.client.core.numbers import EPOCH_SECONDS, Numbers
+from pubsub.client.core.outbox import Draft, Row
+from pubsub.client.core.subscription import Loss, Subscription, Taking
 from pubsub.protocol import Message, Outcome, Position, RecordsBuilder, Status, encode_batch
 
 LOG, OTHER = "00000000000000aa", "00000000000000bb"

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from pubsub import embedded
+from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client import Client, Message, Transaction
-from pubsub.client.calls import split
+from pubsub.client.flows.calls import split
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import (
@@ -33,7 +34,6 @@ from pubsub.errors import (
     TooLarge,
     Unavailable,
 )
-from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.protocol import Outcome, Status
 
 _names = count(1)

@@ -218,7 +218,7 @@ def test_a_small_put_imports_only_what_it_needs(service: str, topic: str, tmp_pa
     imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert any(name.startswith("pubsub.client") for name in imported)
     dear = {"rich", "pydantic", "pubsub.server", "pubsub.proxy", "pubsub.cli.bench", "pyspark", "pyarrow", "hypothesis"}
-    assert not imported & (dear | {"pubsub.client.recorder", "pubsub.pipelines"})
+    assert not imported & (dear | {"pubsub.client.storage.recorder", "pubsub.pipelines"})
 
 
 def test_a_second_process_on_the_same_client_is_one_line_and_exit_code_9(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from rig import LOG, OTHER, Rig, batch, records, settled, status
 
-from pubsub.client.changes import Buried, Confirmed, Intended, RowUnchained, Told
-from pubsub.client.core import SYNC_SECONDS
-from pubsub.client.outbox import DONE
-from pubsub.client.subscription import ACKNOWLEDGE_SECONDS
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.client.core.changes import Buried, Confirmed, Intended, RowUnchained, Told
+from pubsub.client.core.core import SYNC_SECONDS
+from pubsub.client.core.outbox import DONE
+from pubsub.client.core.subscription import ACKNOWLEDGE_SECONDS
 from pubsub.errors import DataLoss, Refused, StateCopied, Superseded
-from pubsub.limits import NUMBER_MAX
 from pubsub.protocol import RETRY, Get, Outcome, Put, Subscribe, Unsubscribe
 
 RETRIES = sorted(RETRY - {Outcome.GAP})

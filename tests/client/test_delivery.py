@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rig import LOG, PUBLISHER, Rig, batch, status
 
-from pubsub.client.core import ClientCore
-from pubsub.client.message import Batch
-from pubsub.client.subscription import Subscription, Taking
+from pubsub.client.core.core import ClientCore
+from pubsub.client.core.message import Batch
+from pubsub.client.core.subscription import Subscription, Taking
 from pubsub.protocol import Get, Message, Outcome, Position, Status, Subscribe, Unsubscribe
 
 

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from pubsub.client import changes as c
-from pubsub.client.store import Store
+from pubsub.client.core import changes as c
+from pubsub.client.storage.store import Store
 from tests.fields import variants
 
 A, B = "a" * 16, "b" * 16

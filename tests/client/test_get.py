@@ -148,7 +148,7 @@ KILLED_AFTER = """
 import os, sys
 from pathlib import Path
 from pubsub.client import writing
-from pubsub.client.calls import Calls
+from pubsub.client.flows.calls import Calls
 
 place, left = sys.argv[1], int(sys.argv[2])
 

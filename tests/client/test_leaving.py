@@ -17,7 +17,7 @@ from pubsub import embedded
 from pubsub.client import Client, Publisher
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, StoreInUse
-from pubsub.server.database import lock_directory
+from pubsub.server.storage.database import lock_directory
 
 _names = count(1)
 

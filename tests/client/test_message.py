@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.client.message import Batch, Piece
+from pubsub.client.core.message import Batch, Piece
 from pubsub.protocol import Records, RecordsBuilder, encode_batch
 
 LOG = "00000000000000aa"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.client.numbers import COUNT_BITS, COUNTS, EPOCH_SECONDS, START_MAX, Numbers
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.client.core.numbers import COUNT_BITS, COUNTS, EPOCH_SECONDS, START_MAX, Numbers
 from pubsub.errors import PubsubError, StoreFull
-from pubsub.limits import NUMBER_MAX
 
 
 def wall(milliseconds: int = 1_000_000) -> float:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubsub.client.changes import ChainMoved, RowAdded, RowsRemoved, RowUnchained
-from pubsub.client.numbers import EPOCH_SECONDS, Numbers
-from pubsub.client.outbox import DISCARDED, DONE, UNSURE, WINDOW_BYTES, Chain, Draft, Outbox, Row
-from pubsub.client.tries import Tries
+from pubsub.client.core.changes import ChainMoved, RowAdded, RowsRemoved, RowUnchained
+from pubsub.client.core.numbers import EPOCH_SECONDS, Numbers
+from pubsub.client.core.outbox import DISCARDED, DONE, UNSURE, WINDOW_BYTES, Chain, Draft, Outbox, Row
+from pubsub.client.core.retries import Tries
 from pubsub.errors import TooLarge
 from pubsub.protocol import Outcome, Status, decode_batch
 

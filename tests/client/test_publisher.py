@@ -10,10 +10,10 @@ from itertools import count
 import pytest
 
 from pubsub import embedded
+from pubsub.base.limits import BATCH_BYTES_MAX
 from pubsub.client import Client
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InDoubt, StoreFull, TooLarge, Unavailable
-from pubsub.limits import BATCH_BYTES_MAX
 
 _names = count(1)
 

@@ -17,7 +17,7 @@ import pytest
 
 from pubsub import embedded
 from pubsub.client import Message, Transaction
-from pubsub.client.recorder import RecordFile
+from pubsub.client.storage.recorder import RecordFile
 from pubsub.embedded import Embedded
 from pubsub.errors import InDoubt, StorageError
 
@@ -302,7 +302,7 @@ def test_a_record_that_cannot_be_written_keeps_nobody_from_working(
 def test_what_is_dropped_is_said_once_it_works_again(
     cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pubsub.client.recorder.KEPT_BYTES_MAX", 10)
+    monkeypatch.setattr("pubsub.client.storage.recorder.KEPT_BYTES_MAX", 10)
     sink = Sink()
     with cluster.client(name, recorder=sink) as client:
         client.subscribe(topic)

@@ -9,10 +9,10 @@ from typing import Any
 import apsw
 import pytest
 
-import pubsub.client.space
-from pubsub.client import changes as c
-from pubsub.client.space import AMPLE_BYTES, RESERVE_BYTES, Space
-from pubsub.client.store import CHECKPOINT_PAGES, PAGE_BYTES, Store
+import pubsub.client.storage.space
+from pubsub.client.core import changes as c
+from pubsub.client.storage.space import AMPLE_BYTES, RESERVE_BYTES, Space
+from pubsub.client.storage.store import CHECKPOINT_PAGES, PAGE_BYTES, Store
 from pubsub.errors import StoreFull
 
 MIB = 1 << 20
@@ -56,7 +56,7 @@ class SmallFile(apsw.VFSFile):
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDisk]:
     """One of 4 MiB, which clients of this process see."""
     made = SmallDisk(tmp_path, 4 * MIB)
-    monkeypatch.setattr(pubsub.client.space, "free_bytes", lambda _: made.free())
+    monkeypatch.setattr(pubsub.client.storage.space, "free_bytes", lambda _: made.free())
     yield made
     made.unregister()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from pubsub.client import changes as c
-from pubsub.client.store import FORMAT, Store
+from pubsub.client.core import changes as c
+from pubsub.client.storage.store import FORMAT, Store
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 
 LOG = "00000000000000aa"
@@ -148,7 +148,7 @@ def test_where_boots_are_not_known_every_kill_counts_as_a_power_cut(path: Path) 
 
 def test_a_second_process_is_kept_out_and_told_who_is_in(path: Path) -> None:
     store = Store(path)
-    code = f"from pathlib import Path; from pubsub.client.store import Store; Store(Path({str(path)!r}))"
+    code = f"from pathlib import Path; from pubsub.client.storage.store import Store; Store(Path({str(path)!r}))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert "StoreInUse" in found.stderr

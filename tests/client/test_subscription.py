@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import LOG, PUBLISHER, batch, records, settled
 
-from pubsub.client.changes import Confirmed, Taken
-from pubsub.client.message import Batch
-from pubsub.client.subscription import Loss, Subscription, Taking
-from pubsub.client.tries import Tries
+from pubsub.client.core.changes import Confirmed, Taken
+from pubsub.client.core.message import Batch
+from pubsub.client.core.retries import Tries
+from pubsub.client.core.subscription import Loss, Subscription, Taking
 
 
 def make(taken: dict[str, int] | None = None) -> Subscription:

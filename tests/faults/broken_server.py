@@ -13,16 +13,16 @@ from typing import Any
 
 import apsw
 
-import pubsub.server.puts
-import pubsub.server.store
+import pubsub.server.requests.puts
+import pubsub.server.storage.store
 from pubsub.cli import main
 from pubsub.protocol import Outcome, Status
-from pubsub.server.changes import BatchAppended, EntryChanged
-from pubsub.server.checkpoint import Checkpointer
 from pubsub.server.core import ServerCore
-from pubsub.server.links import Outgoing
-from pubsub.server.store import Store
-from pubsub.server.topic import Entry, Topic, Verdict
+from pubsub.server.ownership.proxies import Outgoing
+from pubsub.server.storage.checkpoint import Checkpointer
+from pubsub.server.storage.store import Store
+from pubsub.server.topic.changes import BatchAppended, EntryChanged
+from pubsub.server.topic.topic import Entry, Topic, Verdict
 
 
 def not_at_all(_: Path) -> None:
@@ -35,7 +35,7 @@ def take_repeats(_: Path) -> None:
     def judge(last: int, counter: int, count: int, previous: int) -> Verdict:
         return Verdict.GAP if previous > last else Verdict.TAKE
 
-    _patch(pubsub.server.puts, "judge", judge)
+    _patch(pubsub.server.requests.puts, "judge", judge)
 
 
 def take_without_predecessors(_: Path) -> None:
@@ -44,7 +44,7 @@ def take_without_predecessors(_: Path) -> None:
     def judge(last: int, counter: int, count: int, previous: int) -> Verdict:
         return Verdict.DUPLICATE if counter + count - 1 <= last else Verdict.TAKE
 
-    _patch(pubsub.server.puts, "judge", judge)
+    _patch(pubsub.server.requests.puts, "judge", judge)
 
 
 def ignore_last(_: Path) -> None:
@@ -118,7 +118,11 @@ def _own_disk() -> None:
     """Have SQLite use our files. They share no memory, so there is one connection, and no checkpoints beside it."""
     if not _disks:
         _disks.append(_Disk())
-        _patch(pubsub.server.store, "_PRAGMAS", (("locking_mode", "exclusive"), *pubsub.server.store._PRAGMAS))
+        _patch(
+            pubsub.server.storage.store,
+            "_PRAGMAS",
+            (("locking_mode", "exclusive"), *pubsub.server.storage.store._PRAGMAS),
+        )
         _patch(Checkpointer, "start", lambda _: None)
         _patch(Checkpointer, "stop", lambda _: None)
 
@@ -174,8 +178,10 @@ def record_syncs(begin: Path) -> None:
 
 def sync_nothing(_: Path) -> None:
     """Commits are not synced."""
-    pragmas = pubsub.server.store._PRAGMAS
-    _patch(pubsub.server.store, "_PRAGMAS", tuple((name, 1 if name == "synchronous" else v) for name, v in pragmas))
+    pragmas = pubsub.server.storage.store._PRAGMAS
+    _patch(
+        pubsub.server.storage.store, "_PRAGMAS", tuple((name, 1 if name == "synchronous" else v) for name, v in pragmas)
+    )
 
 
 BREAKAGES = {

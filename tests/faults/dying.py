@@ -11,8 +11,8 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
-from pubsub.client.changes import Change
-from pubsub.client.store import Store
+from pubsub.client.core.changes import Change
+from pubsub.client.storage.store import Store
 
 
 def die() -> None:

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from pubsub import Client
-from pubsub.client.message import Message
+from pubsub.client.core.message import Message
 from pubsub.errors import InDoubt, PubsubError
 
 END = b"end"

@@ -23,8 +23,8 @@ from random import Random
 from typing import Any
 
 from pubsub import Client
-from pubsub.client.message import Message
-from pubsub.client.subscription import Subscription
+from pubsub.client.core.message import Message
+from pubsub.client.core.subscription import Subscription
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import NotSubscribed, Unavailable
 from tests.faults.dying import die, die_at

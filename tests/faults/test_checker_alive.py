@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.client.subscription import Subscription
+from pubsub.client.core.subscription import Subscription
 from pubsub.protocol import Message, Put
 from tests.faults.checker import check
 from tests.faults.cluster import Cluster

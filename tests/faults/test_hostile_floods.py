@@ -12,7 +12,7 @@ import pytest
 from pubsub.protocol import encode
 from pubsub.protocol import messages as m
 from pubsub.protocol.batch import encode_batch
-from pubsub.proxy.flight import CLIENT_BYTES_MAX
+from pubsub.proxy.in_flight import CLIENT_BYTES_MAX
 from pubsub.proxy.process import UNREAD_BYTES_MAX
 from pubsub.server.loop import UNSENT_BYTES_MAX
 from tests.faults.cluster import Cluster

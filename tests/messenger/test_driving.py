@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pubsub.clock import SystemClock
+from pubsub.base.clock import SystemClock
 from pubsub.messenger.driving import Driving
 
 FOREVER = time.monotonic() + 3600

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import DecodeError
-from pubsub.limits import NUMBER_MAX
 from pubsub.messenger.framing import FIRST_CALLBACK, PREFIX_LENGTH_MAX, Callback, pack, unpack
 
 numbers = st.integers(0, NUMBER_MAX)

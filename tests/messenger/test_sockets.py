@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import zmq
 
+from pubsub.base.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
 from pubsub.errors import ConfigurationError
-from pubsub.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
 from pubsub.messenger import sockets
 from pubsub.messenger.sockets import (
     COPY_BYTES_MAX,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pubsub.base.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
 from pubsub.errors import InvalidName
-from pubsub.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
 from pubsub.protocol.names import (
     check_id,
     check_new_topic,

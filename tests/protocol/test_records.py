@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pubsub.base.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX
 from pubsub.errors import DecodeError
-from pubsub.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX
 from pubsub.protocol import Records, RecordsBuilder, encode_batch
 from pubsub.protocol.records import check_publisher
 

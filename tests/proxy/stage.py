@@ -10,7 +10,7 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.protocol import Get, Heartbeat, Message, Periodic, Put, Status, Subscribe, Whole, decode, encode
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.core import ProxyCore
-from pubsub.proxy.routing import Remembered
+from pubsub.proxy.routing_table import Remembered
 
 PROXIES = "tcp://p1,tcp://p2"
 

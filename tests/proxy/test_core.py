@@ -21,8 +21,8 @@ from pubsub.protocol import (
     encode,
     split_topics,
 )
-from pubsub.proxy.outbox import Send
-from pubsub.proxy.routing import TENTATIVE_SECONDS, Remembered, StoreRow
+from pubsub.proxy.replies import Send
+from pubsub.proxy.routing_table import TENTATIVE_SECONDS, Remembered, StoreRow
 from tests.proxy.stage import PROXIES, Stage, log_id
 
 REMEMBERED = Remembered([StoreRow(log_id("s1"), "s1", 1, 1, "tcp://s1")], [("t", log_id("s1"), log_id("x"))])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pubsub.messenger.framing import pack
 from pubsub.protocol import Get, Heartbeat, Outcome, Periodic, Put, Report, Status, Subscribe, Whole, encode
-from pubsub.proxy.routing import HOLDERS_PER_TOPIC
+from pubsub.proxy.routing_table import HOLDERS_PER_TOPIC
 from tests.proxy.stage import Stage, log_id
 
 MESSAGES = (

@@ -10,7 +10,7 @@ import pytest
 
 from pubsub.protocol import Operate, Outcome, Report, Status
 from pubsub.protocol.stores import Known, format_stores
-from pubsub.proxy.routes import RoutesStore
+from pubsub.proxy.routes_file import RoutesStore
 from tests.proxy.stage import Stage, log_id
 
 S1, S2, S3 = log_id("s1"), log_id("s2"), log_id("s3")

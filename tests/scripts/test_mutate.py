@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mutate import ROOT, Mutant, Unfit, applied, check, load
 
-MISTAKE = Mutant("one", "pubsub/intervals.py", "old", "new", "it is wrong")
+MISTAKE = Mutant("one", "pubsub/base/intervals.py", "old", "new", "it is wrong")
 
 
 def test_every_mistake_stands_in_the_code_once_and_makes_a_program() -> None:
@@ -31,7 +31,7 @@ def test_a_mistake_that_does_not_fit_is_an_error_that_says_so(source: str) -> No
 
 
 def test_a_mistake_is_made_in_a_copy_and_what_catches_it_is_named() -> None:
-    (mutant,) = [one for one in load() if one.file == "pubsub/client/numbers.py"]
+    (mutant,) = [one for one in load() if one.file == "pubsub/client/core/numbers.py"]
     before = (ROOT / mutant.file).stat()
     command = [sys.executable, str(Path("scripts", "mutate.py")), "--only", mutant.file, "--no-simulate"]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)

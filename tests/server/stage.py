@@ -13,9 +13,9 @@ from pubsub.errors import StoreFull
 from pubsub.protocol import Get, Message, Outcome, Position, Put, Records, Status, Subscribe, Unsubscribe, encode_batch
 from pubsub.protocol.codec import join_topics
 from pubsub.protocol.messages import Periodic, Whole
-from pubsub.server.links import Origin, Outgoing
-from pubsub.server.serving import Serving
-from pubsub.server.store import Store
+from pubsub.server.group_commit import Serving
+from pubsub.server.ownership.proxies import Origin, Outgoing
+from pubsub.server.storage.store import Store
 
 WALL = 1_700_000_000.0
 PROXIES = ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")

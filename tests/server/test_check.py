@@ -17,9 +17,9 @@ from pubsub import embedded
 from pubsub.cli import main
 from pubsub.errors import ConfigurationError, StoreDamaged, StoreInUse
 from pubsub.protocol import Outcome
-from pubsub.server.check import Found, Verdict, check, compare
-from pubsub.server.restored import accept_copy
-from pubsub.server.store import FILE, FORMAT, Store
+from pubsub.server.offline.check import Found, Verdict, check, compare
+from pubsub.server.offline.restore import accept_copy
+from pubsub.server.storage.store import FILE, FORMAT, Store
 from tests.server.stage import Stage
 
 PAGE = 16_384

@@ -12,10 +12,10 @@ import apsw
 import pytest
 
 from pubsub.errors import StorageError
-from pubsub.server import changes as c
-from pubsub.server.checkpoint import Checkpointer, grow_log
-from pubsub.server.database import Turns, open_database
-from pubsub.server.store import Store
+from pubsub.server.storage.checkpoint import Checkpointer, grow_log
+from pubsub.server.storage.database import Turns, open_database
+from pubsub.server.storage.store import Store
+from pubsub.server.topic import changes as c
 
 MIB = 1024 * 1024
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pubsub.limits import NUMBER_MAX, OFFSET_MAX
+from pubsub.base.limits import NUMBER_MAX, OFFSET_MAX
 from pubsub.protocol import Get, Heartbeat, Message, Outcome, Put, Report, Status, Subscribe, Whole, encode_batch
 from pubsub.protocol.messages import Merge, Periodic, Transfer, Unsubscribe
-from pubsub.server import delivery
-from pubsub.server import gets as gets_module
-from pubsub.server import wholeness as wholeness_module
+from pubsub.server.ownership import sole_owner as wholeness_module
+from pubsub.server.requests import gets as gets_module
+from pubsub.server.topic import delivery
 from tests.server.stage import STORE, Stage, bodies, put
 
 LOG = "00000000000000aa"

@@ -8,10 +8,10 @@ from zlib import crc32
 import pytest
 
 from pubsub.protocol import Outcome, Records, encode_batch
-from pubsub.server import delivery
-from pubsub.server.delivery import Answer, Batch, collect
-from pubsub.server.legs import Leg
-from pubsub.server.topic import Log, Topic
+from pubsub.server.topic import delivery
+from pubsub.server.topic.delivery import Answer, Batch, collect
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Log, Topic
 
 A, B = "a" * 16, "b" * 16
 PUBLISHERS = ["", "alice/0123456789abcdef", "bob/0123456789abcdef"]

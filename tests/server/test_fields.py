@@ -11,16 +11,16 @@ from typing import Any, get_args
 
 import pytest
 
-from pubsub.limits import OFFSET_MAX
-from pubsub.server import changes as c
-from pubsub.server.export import export_tree, import_tree
-from pubsub.server.join import absorb
-from pubsub.server.legs import Leg
-from pubsub.server.stages import Piece, Stage
-from pubsub.server.store import Store
-from pubsub.server.topic import Entry, Log, Topic
-from pubsub.server.transfer import Moving, Staged, chunks, read
-from pubsub.server.transfer import Piece as Arrived
+from pubsub.base.limits import OFFSET_MAX
+from pubsub.server.moves.chunks import Moving, Staged, chunks, read
+from pubsub.server.moves.chunks import Piece as Arrived
+from pubsub.server.offline.export import export_tree, import_tree
+from pubsub.server.storage.store import Store
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.merge import absorb
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.stages import Piece, Stage
+from pubsub.server.topic.topic import Entry, Log, Topic
 from tests.fields import other, unshown, variants
 
 A, B, C, D = "a" * 16, "b" * 16, "c" * 16, "d" * 16
@@ -225,7 +225,8 @@ JOINED_ELSEWHERE = {
     "measured_total",
     "unreadable",
 }
-"""Fields that a join leaves to who calls it (`server/receiving.py`, `sinks.py`, `disputes.py`), or that are not the
+"""Fields that a join leaves to who calls it (`moves/receiving.py`, `requests/sinks.py`,
+`ownership/contested.py`), or that are not the
 other side's to say."""
 
 

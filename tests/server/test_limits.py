@@ -11,9 +11,12 @@ import pytest
 
 from pubsub.errors import ConfigurationError
 from pubsub.protocol import Get, Heartbeat, Outcome, Read, Status, Transfer, encode_batch
-from pubsub.server import loop, named, process, publishers, receiving
-from pubsub.server.links import LISTENER, Origin
+from pubsub.server import loop, process
+from pubsub.server.moves import receiving
+from pubsub.server.ownership.proxies import LISTENER, Origin
 from pubsub.server.process import ServerProcess
+from pubsub.server.requests import reads as named
+from pubsub.server.state import publishers
 from tests.server.stage import STORE, Stage
 
 LOG = "f" * 16

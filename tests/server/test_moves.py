@@ -23,9 +23,9 @@ from pubsub.protocol import (
 )
 from pubsub.protocol.codec import join_topics
 from pubsub.protocol.messages import Read, Whole
-from pubsub.server import retention
 from pubsub.server.core import GIVEN
-from pubsub.server.links import LISTENER, Origin, Outgoing
+from pubsub.server.ownership.proxies import LISTENER, Origin, Outgoing
+from pubsub.server.upkeep import retention
 from tests.server.stage import STORE, Stage
 
 ADDRESS = {"s1": "tcp://127.0.0.1:11", "s2": "tcp://127.0.0.1:12", "s3": "tcp://127.0.0.1:13"}

@@ -17,16 +17,17 @@ import apsw
 import pytest
 import zmq
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import ConfigurationError, StorageError, StoreFull, StoreInUse
-from pubsub.limits import NUMBER_MAX
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_router
 from pubsub.protocol import Get, Heartbeat, Message, Outcome, Periodic, Status, Subscribe, decode, encode, join_topics
 from pubsub.protocol.messages import Merge, Whole
-from pubsub.server import checkpoint, serving
-from pubsub.server.checkpoint import Checkpointer
+from pubsub.server import group_commit as serving
 from pubsub.server.process import ServerProcess
-from pubsub.server.store import Store
+from pubsub.server.storage import checkpoint
+from pubsub.server.storage.checkpoint import Checkpointer
+from pubsub.server.storage.store import Store
 from tests.messenger.stranger import STRANGERS, Stranger
 from tests.server.stage import Stage, bodies, put
 

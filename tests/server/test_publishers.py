@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pubsub.server import publishers as module
-from pubsub.server.changes import PublisherSeen
-from pubsub.server.marks import Marks
-from pubsub.server.publishers import Publishers
+from pubsub.server.state import publishers as module
+from pubsub.server.state.publishers import Publishers
+from pubsub.server.state.uncommitted import Marks
+from pubsub.server.topic.changes import PublisherSeen
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.server import changes as c
-from pubsub.server import reader as reader_module
-from pubsub.server.store import Store
+from pubsub.server.storage import reader as reader_module
+from pubsub.server.storage.store import Store
+from pubsub.server.topic import changes as c
 
 SPANS = [(1, 3), (4, 1), (5, 5), (10, 2)]
 """Offset and count of the batches of log 1."""

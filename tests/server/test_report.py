@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pubsub.protocol import Get, Report, Subscribe
-from pubsub.server import report as report_module
+from pubsub.server.requests import report as report_module
 from tests.server.stage import Stage
 from tests.server.test_moves import Pair, put, take
 

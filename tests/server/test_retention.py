@@ -10,9 +10,9 @@ import pytest
 
 from pubsub.protocol import Outcome, Read, Subscribe
 from pubsub.protocol.messages import Whole
-from pubsub.server import retention
-from pubsub.server.changes import LogTrimmed
-from pubsub.server.legs import Leg
+from pubsub.server.topic.changes import LogTrimmed
+from pubsub.server.topic.spans import Leg
+from pubsub.server.upkeep import retention
 from tests.server.stage import Stage, bodies, put
 
 

@@ -13,7 +13,7 @@ import pytest
 from pubsub.protocol import Get, Outcome, Publish, Read, Records, Status, encode_batch
 from pubsub.protocol import Stage as StageRows
 from pubsub.protocol.messages import Whole
-from pubsub.server import sinks
+from pubsub.server.requests import sinks
 from tests.server.stage import Stage, bodies
 from tests.server.test_moves import Pair, split, take
 
@@ -534,7 +534,7 @@ def test_a_crash_while_stages_travel_leaves_each_once(tmp_path: Path, who: str, 
 
 
 def test_many_rows_travel_in_several_chunks(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pubsub.server.transfer.CHUNK_BATCHES", 2)
+    monkeypatch.setattr("pubsub.server.moves.chunks.CHUNK_BATCHES", 2)
     for first in range(7):
         write(pair["s1"], 0, "a", first, b"%d" % first)
     pair.merge("s1", "s2")

@@ -12,10 +12,10 @@ import apsw
 import pytest
 
 from pubsub.errors import ConfigurationError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
-from pubsub.server import changes as c
-from pubsub.server.legs import Leg
-from pubsub.server.store import FILE, FORMAT, Store, read_legs, write_legs
-from pubsub.server.topic import Entry
+from pubsub.server.storage.store import FILE, FORMAT, Store, read_legs, write_legs
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Entry
 from tests.server.stage import Stage
 
 A, B = "a" * 16, "b" * 16
@@ -178,7 +178,7 @@ def test_legs_are_read_as_they_were_written() -> None:
 
 
 def test_a_second_process_is_kept_out(store: Store) -> None:
-    script = "import sys, pathlib; from pubsub.server.store import Store; Store(pathlib.Path(sys.argv[1]))"
+    script = "import sys, pathlib; from pubsub.server.storage.store import Store; Store(pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", script, str(store.directory)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode != 0

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.limits import NUMBER_MAX
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol import Outcome
-from pubsub.server.join import absorb
-from pubsub.server.legs import Leg
-from pubsub.server.topic import Log, Topic, Verdict, judge
+from pubsub.server.topic.merge import absorb
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Log, Topic, Verdict, judge
 
 A, B = "a" * 16, "b" * 16
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import apsw
 
-from pubsub.client.chunk import Chunk
-from pubsub.client.core import SYNC_SECONDS
-from pubsub.client.message import Batch, Message
+from pubsub.client.core.chunk import Chunk
+from pubsub.client.core.core import SYNC_SECONDS
+from pubsub.client.core.message import Batch, Message
 from pubsub.errors import (
     DataLoss,
     InDoubt,

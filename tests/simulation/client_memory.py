@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pubsub.client.session import Session
-from pubsub.client.store import Store
+from pubsub.client.storage.store import Store
 from tests.simulation.disk import NAME, Disk, disks
 
 if TYPE_CHECKING:

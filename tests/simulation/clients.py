@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pubsub.client.calls import Calls
-from pubsub.client.processing import Processing
+from pubsub.client.flows.calls import Calls
+from pubsub.client.flows.flow import Flow, Wait
+from pubsub.client.flows.processing import Processing
 from pubsub.client.session import Session
-from pubsub.client.waiting import Flow, Wait
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, InDoubt, PubsubError
 from pubsub.messenger.core import MessengerCore

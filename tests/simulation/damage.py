@@ -9,9 +9,9 @@ from zlib import crc32
 
 import apsw
 
-from pubsub.limits import OFFSET_BITS
+from pubsub.base.limits import OFFSET_BITS
 from pubsub.protocol.batch import decode_batch
-from pubsub.server.store import FILE, Store
+from pubsub.server.storage.store import FILE, Store
 from tests.simulation.disk import NAME
 from tests.simulation.nodes import ServerNode
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.server.serving import Serving
-from pubsub.server.store import Store
+from pubsub.server.group_commit import Serving
+from pubsub.server.storage.store import Store
 from tests.simulation.disk import NAME, Disk, disks
 
 if TYPE_CHECKING:

@@ -11,36 +11,36 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-import pubsub.client.calls
-import pubsub.client.core
-import pubsub.client.outbox
+import pubsub.base.liveness
+import pubsub.client.core.core
+import pubsub.client.core.outbox
+import pubsub.client.core.subscription
+import pubsub.client.flows.calls
 import pubsub.client.session
-import pubsub.client.store
-import pubsub.client.subscription
-import pubsub.liveness
+import pubsub.client.storage.store
 import pubsub.messenger.core
 import pubsub.messenger.pending
 import pubsub.messenger.seen
 import pubsub.proxy.roster
 import pubsub.proxy.servers
 import pubsub.server.core
-import pubsub.server.gets
-import pubsub.server.giving
-import pubsub.server.join
-import pubsub.server.links
 import pubsub.server.loop
-import pubsub.server.moves
-import pubsub.server.named
-import pubsub.server.puts
-import pubsub.server.reader
-import pubsub.server.receiving
-import pubsub.server.retention
-import pubsub.server.sinks
-import pubsub.server.store
-import pubsub.server.topic
-import pubsub.server.transfer
-import pubsub.server.wholeness
-from pubsub.client.changes import Intended, RowsRemoved
+import pubsub.server.moves.chunks
+import pubsub.server.moves.giving
+import pubsub.server.moves.moves
+import pubsub.server.moves.receiving
+import pubsub.server.ownership.proxies
+import pubsub.server.ownership.sole_owner
+import pubsub.server.requests.gets
+import pubsub.server.requests.puts
+import pubsub.server.requests.reads
+import pubsub.server.requests.sinks
+import pubsub.server.storage.reader
+import pubsub.server.storage.store
+import pubsub.server.topic.merge
+import pubsub.server.topic.topic
+import pubsub.server.upkeep.retention
+from pubsub.client.core.changes import Intended, RowsRemoved
 from pubsub.protocol.messages import Transfer
 from pubsub.proxy.admission import Judgement, Verdict
 from tests.simulation import nodes
@@ -77,30 +77,30 @@ def _replace(stack: contextlib.ExitStack, target: Any, name: str, value: Any) ->
 
 @mutant("duplicate detection off")
 def _(stack: contextlib.ExitStack) -> None:
-    topic = pubsub.server.topic
+    topic = pubsub.server.topic.topic
     original = topic.judge
 
     def judge(last: int, counter: int, count: int, previous: int) -> topic.Verdict:
         verdict = original(last, counter, count, previous)
         return topic.Verdict.TAKE if verdict is topic.Verdict.DUPLICATE else verdict
 
-    _replace(stack, pubsub.server.puts, "judge", judge)
+    _replace(stack, pubsub.server.requests.puts, "judge", judge)
 
 
 @mutant("put chain off")
 def _(stack: contextlib.ExitStack) -> None:
-    topic = pubsub.server.topic
+    topic = pubsub.server.topic.topic
     original = topic.judge
 
     def judge(last: int, counter: int, count: int, previous: int) -> topic.Verdict:
         return original(last, counter, count, min(previous, last))
 
-    _replace(stack, pubsub.server.puts, "judge", judge)
+    _replace(stack, pubsub.server.requests.puts, "judge", judge)
 
 
 @mutant("put after a power cut not marked")
 def _(stack: contextlib.ExitStack) -> None:
-    outbox = pubsub.client.outbox
+    outbox = pubsub.client.core.outbox
     original = outbox.Draft.add
 
     def add(self: Any, topic: str, bodies: Any) -> Any:
@@ -113,15 +113,15 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("put counters given out again")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.client.store.Store, "save_milliseconds", lambda self, milliseconds: None)
+    _replace(stack, pubsub.client.storage.store.Store, "save_milliseconds", lambda self, milliseconds: None)
 
 
 @mutant("transaction's put sent before its fsync")
 def _(stack: contextlib.ExitStack) -> None:
     session = pubsub.client.session.Session
-    original, accept = session.transacting, pubsub.client.outbox.Outbox.accept
+    original, accept = session.transacting, pubsub.client.core.outbox.Outbox.accept
     _replace(stack, session, "transacting", lambda self, changes, *, fsync: original(self, changes, fsync=False))
-    _replace(stack, pubsub.client.outbox.Outbox, "accept", lambda self, draft, **_: accept(self, draft))
+    _replace(stack, pubsub.client.core.outbox.Outbox, "accept", lambda self, draft, **_: accept(self, draft))
 
 
 # Order of disk and network
@@ -145,14 +145,14 @@ def _nothing(core: Any, now: float) -> list[Any]:
 
 @mutant("answer before fsync")
 def _(stack: contextlib.ExitStack) -> None:
-    store = pubsub.server.store
+    store = pubsub.server.storage.store
     lax = tuple((name, 1 if name == "synchronous" else value) for name, value in store._PRAGMAS)
     _replace(stack, store, "_PRAGMAS", lax)
 
 
 @mutant("acknowledged before fsync")
 def _(stack: contextlib.ExitStack) -> None:
-    core = pubsub.client.core.ClientCore
+    core = pubsub.client.core.core.ClientCore
     original = core.moved
 
     def moved(self: Any, sub: Any, now: float, *, fsynced: bool) -> None:
@@ -169,7 +169,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("announced after the answer")
 def _(stack: contextlib.ExitStack) -> None:
-    links = pubsub.server.links.Links
+    links = pubsub.server.ownership.proxies.Links
     _replace(stack, links, "announce", lambda self, changed, change, now: None)
 
 
@@ -178,14 +178,14 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("last-get ID ignored")
 def _(stack: contextlib.ExitStack) -> None:
-    topic = pubsub.server.topic.Topic
+    topic = pubsub.server.topic.topic.Topic
     _replace(stack, topic, "acknowledge", lambda self, entry, last: (True, False))
     _replace(stack, topic, "reading", lambda self, entry, position: entry.legs)
 
 
 @mutant("subscription number off")
 def _(stack: contextlib.ExitStack) -> None:
-    topic = pubsub.server.topic.Topic
+    topic = pubsub.server.topic.topic.Topic
     original = topic.subscribe
 
     def subscribe(self: Any, name: str, number: int, opening: int, on: bool, since: int) -> Any:
@@ -199,7 +199,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("same number for two transmissions")
 def _(stack: contextlib.ExitStack) -> None:
-    subscription = pubsub.client.subscription.Subscription
+    subscription = pubsub.client.core.subscription.Subscription
     original = subscription.ask
 
     def ask(self: Any, number: int, opening: int) -> Any:
@@ -210,7 +210,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("fence off")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.server.gets, "_is_outdated", lambda get, entry: get.number < entry.number)
+    _replace(stack, pubsub.server.requests.gets, "_is_outdated", lambda get, entry: get.number < entry.number)
 
 
 @mutant("intent to unsubscribe not stored first")
@@ -227,7 +227,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("position not committed with what was handled")
 def _(stack: contextlib.ExitStack) -> None:
-    calls = pubsub.client.subscription.Taking
+    calls = pubsub.client.core.subscription.Taking
     _replace(stack, calls, "change", lambda self, topic: [])
 
 
@@ -236,10 +236,10 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("`last` left out of a transfer")
 def _(stack: contextlib.ExitStack) -> None:
-    original = pubsub.server.moves.chunks
+    original = pubsub.server.moves.moves.chunks
     _replace(
         stack,
-        pubsub.server.moves,
+        pubsub.server.moves.moves,
         "chunks",
         lambda *arguments: (chunk for chunk in original(*arguments) if not chunk.startswith(b'{"last"')),
     )
@@ -247,10 +247,10 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("entries left out of a transfer")
 def _(stack: contextlib.ExitStack) -> None:
-    original = pubsub.server.moves.chunks
+    original = pubsub.server.moves.moves.chunks
     _replace(
         stack,
-        pubsub.server.moves,
+        pubsub.server.moves.moves,
         "chunks",
         lambda *arguments: (chunk for chunk in original(*arguments) if not chunk.startswith(b'{"entries"')),
     )
@@ -258,7 +258,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("freeze not durable")
 def _(stack: contextlib.ExitStack) -> None:
-    moves = pubsub.server.moves.Moves
+    moves = pubsub.server.moves.moves.Moves
     original = moves._freeze
 
     def freeze(self: Any, name: str, address: str) -> None:
@@ -270,7 +270,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("delete before the other's commit")
 def _(stack: contextlib.ExitStack) -> None:
-    giving = pubsub.server.giving.Giving
+    giving = pubsub.server.moves.giving.Giving
     original = giving.pump
 
     def pump(self: Any, now: float) -> None:
@@ -285,7 +285,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("chunk taken out of its order")
 def _(stack: contextlib.ExitStack) -> None:
-    receiving = pubsub.server.receiving.Receiving
+    receiving = pubsub.server.moves.receiving.Receiving
     original = receiving.chunk
 
     def chunk(self: Any, message: Any, now: float) -> Any:
@@ -299,13 +299,13 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("`skip` ignored in a leg")
 def _(stack: contextlib.ExitStack) -> None:
-    join = pubsub.server.join._Skips
+    join = pubsub.server.topic.merge._Skips
     _replace(stack, join, "store", lambda self, counters: 0)
 
 
 @mutant("`since` ignored in a leg")
 def _(stack: contextlib.ExitStack) -> None:
-    topic = pubsub.server.topic.Topic
+    topic = pubsub.server.topic.topic.Topic
     original = topic.subscribe
     _replace(
         stack,
@@ -317,7 +317,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("own `last` kept in a join")
 def _(stack: contextlib.ExitStack) -> None:
-    join = pubsub.server.join
+    join = pubsub.server.topic.merge
     original, larger = join.absorb, join.larger
 
     def absorb(topic: Any, other: Any, next_skip: int) -> Any:
@@ -327,12 +327,12 @@ def _(stack: contextlib.ExitStack) -> None:
         return result
 
     assert larger
-    _replace(stack, pubsub.server.moves, "absorb", absorb)
+    _replace(stack, pubsub.server.moves.moves, "absorb", absorb)
 
 
 @mutant("joined records end before they are cut")
 def _(stack: contextlib.ExitStack) -> None:
-    join = pubsub.server.join
+    join = pubsub.server.topic.merge
     _replace(
         stack, join, "cut", lambda legs, log, end: tuple(leg for leg in legs if leg.high is not None or leg.log != log)
     )
@@ -340,7 +340,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("the entry with the lower number wins")
 def _(stack: contextlib.ExitStack) -> None:
-    original = pubsub.server.moves.absorb
+    original = pubsub.server.moves.moves.absorb
 
     def absorb(topic: Any, other: Any, next_skip: int) -> Any:
         for name, entry in topic.entries.items():
@@ -349,7 +349,7 @@ def _(stack: contextlib.ExitStack) -> None:
                 entry.number, its.number = its.number, entry.number
         return original(topic, other, next_skip)
 
-    _replace(stack, pubsub.server.moves, "absorb", absorb)
+    _replace(stack, pubsub.server.moves.moves, "absorb", absorb)
 
 
 # Whole
@@ -357,14 +357,14 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("whole always true for a marked put")
 def _(stack: contextlib.ExitStack) -> None:
-    puts = pubsub.server.puts.Puts
+    puts = pubsub.server.requests.puts.Puts
     original = puts.put
     _replace(stack, puts, "put", lambda self, origin, put, now, whole=False: original(self, origin, put, now, True))
 
 
 @mutant("whole always true for trimming")
 def _(stack: contextlib.ExitStack) -> None:
-    retention = pubsub.server.retention.Retention
+    retention = pubsub.server.upkeep.retention.Retention
     original = retention._answered
     _replace(
         stack,
@@ -376,7 +376,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("whole always true for a sink's batch")
 def _(stack: contextlib.ExitStack) -> None:
-    sinks = pubsub.server.sinks.Sinks
+    sinks = pubsub.server.requests.sinks.Sinks
     original = sinks.publish
     _replace(
         stack,
@@ -388,7 +388,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("whole always true for a named subscription")
 def _(stack: contextlib.ExitStack) -> None:
-    named = pubsub.server.named.Named
+    named = pubsub.server.requests.reads.Named
     original = named.subscribe
     _replace(
         stack,
@@ -400,7 +400,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("whole remembered instead of asked")
 def _(stack: contextlib.ExitStack) -> None:
-    wholeness = pubsub.server.wholeness.Wholeness
+    wholeness = pubsub.server.ownership.sole_owner.Wholeness
     original = wholeness.ask
 
     def ask(self: Any, topic: str, then: Any, *arguments: Any) -> bool:
@@ -435,7 +435,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("heartbeat never expires")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.liveness.Liveness, "alive", _always)
+    _replace(stack, pubsub.base.liveness.Liveness, "alive", _always)
 
 
 def _always(self: Any, now: float) -> bool:
@@ -460,19 +460,19 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("trimmed what is not acknowledged")
 def _(stack: contextlib.ExitStack) -> None:
-    topic = pubsub.server.topic.Topic
+    topic = pubsub.server.topic.topic.Topic
     _replace(stack, topic, "floors", lambda self: {log.id: log.end for log in self.logs.values()})
 
 
 @mutant("client's second net off")
 def _(stack: contextlib.ExitStack) -> None:
-    subscription = pubsub.client.subscription.Subscription
+    subscription = pubsub.client.core.subscription.Subscription
     _replace(stack, subscription, "taken", property(lambda self: Forgetful()))
 
 
 @mutant("rest of an iteration dropped by another call")
 def _(stack: contextlib.ExitStack) -> None:
-    calls = pubsub.client.calls.Calls
+    calls = pubsub.client.flows.calls.Calls
     close, end = calls.close_chunk, calls.end_chunk
 
     def end_chunk(self: Any, topic: str, chunk: Any) -> None:
@@ -494,7 +494,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("finished rows stay in the store")
 def _(stack: contextlib.ExitStack) -> None:
-    outbox = pubsub.client.outbox.Outbox
+    outbox = pubsub.client.core.outbox.Outbox
     original = outbox.removals
     _replace(
         stack,

@@ -17,12 +17,12 @@ from pubsub.messenger.sockets import Unsent
 from pubsub.protocol import Merge, encode
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.process import UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX, ProxyProcess
-from pubsub.proxy.routes import RoutesStore
-from pubsub.server.checkpoint import Checkpointer
-from pubsub.server.links import Outgoing
+from pubsub.proxy.routes_file import RoutesStore
+from pubsub.server.group_commit import Serving
 from pubsub.server.loop import Loop, check_stale
-from pubsub.server.serving import Serving
-from pubsub.server.store import Store
+from pubsub.server.ownership.proxies import Outgoing
+from pubsub.server.storage.checkpoint import Checkpointer
+from pubsub.server.storage.store import Store
 from tests.simulation import memory
 from tests.simulation.disk import NAME, Disk, Killed
 from tests.simulation.situations import answered

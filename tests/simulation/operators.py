@@ -15,9 +15,9 @@ from pubsub.errors import PubsubError
 from pubsub.messenger.framing import pack
 from pubsub.protocol import Operate, encode
 from pubsub.protocol.messages import Message
-from pubsub.proxy.outbox import ORIGIN_MARK
-from pubsub.server.restored import end_logs
-from pubsub.server.store import Store
+from pubsub.proxy.replies import ORIGIN_MARK
+from pubsub.server.offline.restore import end_logs
+from pubsub.server.storage.store import Store
 from tests.simulation.disk import NAME
 from tests.simulation.history import ACKED
 from tests.simulation.nodes import ProxyNode, ServerNode

@@ -13,17 +13,17 @@ from functools import partial
 from random import Random
 from unittest import mock
 
-import pubsub.client.calls
-import pubsub.client.store
+import pubsub.client.flows.calls
+import pubsub.client.storage.store
 import pubsub.proxy.process
-import pubsub.proxy.routing
+import pubsub.proxy.routing_table
 import pubsub.proxy.servers
-import pubsub.server.moves
-import pubsub.server.restored
-import pubsub.server.retention
-import pubsub.server.sinks
-import pubsub.server.store
-import pubsub.server.transfer
+import pubsub.server.moves.chunks
+import pubsub.server.moves.moves
+import pubsub.server.offline.restore
+import pubsub.server.requests.sinks
+import pubsub.server.storage.store
+import pubsub.server.upkeep.retention
 from tests.simulation.actors import CHUNK_MAX, Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.damage import flip
@@ -83,23 +83,23 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
     """Limits so small that a run reaches them, and store IDs from the seed; situations are counted."""
     with contextlib.ExitStack() as stack:
         for target, name, value in (
-            (pubsub.proxy.routing, "TENTATIVE_SECONDS", 12.0),
+            (pubsub.proxy.routing_table, "TENTATIVE_SECONDS", 12.0),
             (pubsub.proxy.servers, "EXPIRE_SECONDS", 1.0),
             (pubsub.proxy.process, "_recv", Router.recv),
             (pubsub.proxy.process, "_send", Router.send),
             (pubsub.proxy.process, "_get", Router.get),
-            (pubsub.client.store, "CHECKPOINT_PAGES", 80),
-            (pubsub.client.calls, "CHUNK_MAX", CHUNK_MAX),
-            (pubsub.server.transfer, "CHUNK_BATCHES", 4),
-            (pubsub.server.transfer, "CHUNK_ITEMS", 3),
-            (pubsub.server.retention, "ROUND_SECONDS", 1.0),
-            (pubsub.server.retention, "LOOK_SECONDS", 0.3),
-            (pubsub.server.retention, "PIECE_BATCHES_MIN", 8),
-            (pubsub.server.sinks, "LEFT_SECONDS", 20.0),
-            (pubsub.server.store, "secrets", Seeded(random)),
-            (pubsub.server.restored, "secrets", Seeded(random)),
-            (pubsub.client.store, "secrets", Seeded(random)),
-            (pubsub.client.calls, "secrets", Seeded(random)),
+            (pubsub.client.storage.store, "CHECKPOINT_PAGES", 80),
+            (pubsub.client.flows.calls, "CHUNK_MAX", CHUNK_MAX),
+            (pubsub.server.moves.chunks, "CHUNK_BATCHES", 4),
+            (pubsub.server.moves.chunks, "CHUNK_ITEMS", 3),
+            (pubsub.server.upkeep.retention, "ROUND_SECONDS", 1.0),
+            (pubsub.server.upkeep.retention, "LOOK_SECONDS", 0.3),
+            (pubsub.server.upkeep.retention, "PIECE_BATCHES_MIN", 8),
+            (pubsub.server.requests.sinks, "LEFT_SECONDS", 20.0),
+            (pubsub.server.storage.store, "secrets", Seeded(random)),
+            (pubsub.server.offline.restore, "secrets", Seeded(random)),
+            (pubsub.client.storage.store, "secrets", Seeded(random)),
+            (pubsub.client.flows.calls, "secrets", Seeded(random)),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         stack.enter_context(untidy())

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
-import pubsub.server.delivery
-import pubsub.server.givenup
-import pubsub.server.moves
-import pubsub.server.sinks
+import pubsub.server.moves.moves
+import pubsub.server.recovery.abandoned
+import pubsub.server.requests.sinks
+import pubsub.server.topic.delivery
 from pubsub.protocol.messages import Outcome, Status
-from pubsub.server.links import LISTENER, Outgoing
-from pubsub.server.stages import Stage
-from pubsub.server.topic import Topic
+from pubsub.server.ownership.proxies import LISTENER, Outgoing
+from pubsub.server.topic.stages import Stage
+from pubsub.server.topic.topic import Topic
 
 SITUATIONS = {
     "joined where both sides have skips": "merges of merged topics, with watermarks on both sides",
@@ -66,10 +66,10 @@ def counted(counters: dict[str, int]) -> Any:
         if so:
             counters[name] = counters.get(name, 0) + 1
 
-    absorb = pubsub.server.moves.absorb
-    join = pubsub.server.sinks.Sinks.join
-    take_back = pubsub.server.givenup.GivenUp._take_back
-    fitting = pubsub.server.delivery._Walk._fitting
+    absorb = pubsub.server.moves.moves.absorb
+    join = pubsub.server.requests.sinks.Sinks.join
+    take_back = pubsub.server.recovery.abandoned.GivenUp._take_back
+    fitting = pubsub.server.topic.delivery._Walk._fitting
 
     def counting_absorb(topic: Topic, other: Topic, next_skip: int) -> Any:
         count("joined where both sides have skips", topic.skips and other.skips)
@@ -95,10 +95,10 @@ def counted(counters: dict[str, int]) -> Any:
 
     with contextlib.ExitStack() as stack:
         for target, attribute, value in (
-            (pubsub.server.moves, "absorb", counting_absorb),
-            (pubsub.server.sinks.Sinks, "join", counting_join),
-            (pubsub.server.givenup.GivenUp, "_take_back", counting_take_back),
-            (pubsub.server.delivery._Walk, "_fitting", counting_fitting),
+            (pubsub.server.moves.moves, "absorb", counting_absorb),
+            (pubsub.server.requests.sinks.Sinks, "join", counting_join),
+            (pubsub.server.recovery.abandoned.GivenUp, "_take_back", counting_take_back),
+            (pubsub.server.topic.delivery._Walk, "_fitting", counting_fitting),
         ):
             stack.enter_context(mock.patch.object(target, attribute, value))
         yield

@@ -15,7 +15,7 @@ from json import loads
 from typing import Any
 from zlib import crc32
 
-from pubsub.client.tries import Tries
+from pubsub.client.core.retries import Tries
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import pack, unpack
 from pubsub.protocol import (

@@ -11,19 +11,19 @@ from zlib import crc32
 import apsw
 import pytest
 
-from pubsub.client.changes import Intended
-from pubsub.client.message import Message
-from pubsub.client.store import Store as ClientStore
-from pubsub.client.waiting import Flow
+from pubsub.client.core.changes import Intended
+from pubsub.client.core.message import Message
+from pubsub.client.flows.flow import Flow
+from pubsub.client.storage.store import Store as ClientStore
 from pubsub.errors import NotSubscribed, StorageError
 from pubsub.protocol import Run
 from pubsub.protocol.batch import encode_batch
 from pubsub.protocol.messages import Outcome, Publish, Stage, Status, Transfer
-from pubsub.server import changes as c
-from pubsub.server.giving import Giving
-from pubsub.server.legs import Leg
-from pubsub.server.store import Store as ServerStore
-from pubsub.server.topic import Log, Topic
+from pubsub.server.moves.giving import Giving
+from pubsub.server.storage.store import Store as ServerStore
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Log, Topic
 from tests.simulation.actors import Application
 from tests.simulation.clients import Call, ClientNode
 from tests.simulation.damage import flip
@@ -112,7 +112,7 @@ def test_of_two_that_have_frozen_a_topic_for_each_other_the_higher_keeps_offerin
 
 
 def test_a_commit_has_happened_when_only_moving_the_log_fails(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pubsub.client.store.CHECKPOINT_PAGES", 1)
+    monkeypatch.setattr("pubsub.client.storage.store.CHECKPOINT_PAGES", 1)
     store = ClientStore(Path("/c1/c1.db"), "1", vfs=NAME)
     file = disk.files["/c1/c1.db"]
     monkeypatch.setattr(Handle, "xWrite", _fails_on(file, Handle.xWrite))

@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 
 from pubsub.errors import StoreDamaged
-from pubsub.server import delivery
-from pubsub.server.topic import Topic
+from pubsub.server.topic import delivery
+from pubsub.server.topic.topic import Topic
 from tests.simulation.fate import Fate
 from tests.simulation.simulation import Result, simulate
 

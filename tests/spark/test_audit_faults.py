@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.client.subscription import Subscription
+from pubsub.client.core.subscription import Subscription
 from pubsub.spark.audit import Audit
 from tests.faults.checker import read_puts, read_subscriber
 from tests.faults.cluster import ROOT, Cluster

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from pubsub import embedded
-from pubsub.client.recorder import open_record
+from pubsub.client.storage.recorder import open_record
 from pubsub.errors import StorageError
 from pubsub.spark.records import SCHEMA, ParquetRecord
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
+from pubsub.base.limits import OFFSET_BITS
 from pubsub.errors import CallerError, DataLoss, Unavailable
-from pubsub.limits import OFFSET_BITS
 from pubsub.spark.options import source_options
 from pubsub.spark.source import BatchReader, StreamReader
 from tests.faults.cluster import until

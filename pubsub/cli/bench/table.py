@@ -110,7 +110,7 @@ class Results:
 
     def table(self, rival: str) -> Table:
         """For a person; `rival`: what is compared with, "" for nothing."""
-        from pubsub.console import table
+        from pubsub.console.terminal import table
 
         made = table(
             "measure", "bytes", "figure", "median", "min", "max", "unit", "floor", "share",

@@ -1,0 +1,52 @@
+"""What the iterator `messages()` has taken and is handing out, while other calls may want what is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from operator import length_hint
+
+from pubsub.client.core.message import Piece
+from pubsub.protocol import Position
+
+
+class Chunk:
+    """Messages that are taken and are being handed out one by one, while other threads may want what is left of them.
+
+    The first of them counts as handed out from the start, so that an iteration gets on however many others call. For
+    each of the others there is a token, and whoever draws that has the message: the iteration, which hands it out, or
+    a call that stops the chunk, which gives it back. Drawing one is a single step of the interpreter, without a lock.
+
+    Attributes:
+        total: how many there are.
+        recorded: its place in the client's record, where there is one.
+        before, counters: position and last counters taken as they were.
+    """
+
+    __slots__ = ("_back", "_tokens", "before", "counters", "pieces", "recorded", "rest", "total")
+
+    def __init__(self, pieces: list[Piece], before: Position | None, counters: dict[str, int]) -> None:
+        self.pieces, self.before, self.counters = pieces, before, counters
+        self.total = sum([piece.stop - piece.start for piece in pieces])
+        self.recorded = self._back = 0
+        self._tokens = iter([None] * (self.total - 1))
+        self.rest: list[Piece] = []
+
+    def claims(self) -> Iterator[None]:
+        """One item for each message that may be handed out; it counts as handed out then."""
+        return chain((None,), self._tokens)
+
+    def stop(self) -> None:
+        """Hand out nothing more. The session's lock is held."""
+        for _ in self._tokens:
+            self._back += 1
+
+    @property
+    def handed(self) -> int:
+        """How many were handed out."""
+        return self.total - self._back - length_hint(self._tokens)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more of it is handed out."""
+        return not length_hint(self._tokens)

@@ -1,0 +1,439 @@
+"""The client without its sockets, its disk and its clock: what each call and each answer does, and what is to be sent.
+
+The shell (`session`) feeds it calls, decoded answers and `now`, and asks for four things in this order: `due`, changes
+that must be committed before anything that follows from them is sent; then `wants_sync`; then `outgoing`, the messages
+to send; then `deadline`, when `tick` has something to do. What a call changes is planned first (`Draft`, `Taking`, an
+intent), committed by the shell, and only then accepted here: memory never runs ahead of the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from pubsub.client.core.changes import Buried, Change, Confirmed, RowUnchained
+from pubsub.client.core.numbers import Numbers
+from pubsub.client.core.outbox import Chain, Outbox, Row
+from pubsub.client.core.retries import Tries
+from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
+from pubsub.errors import DataLoss, DecodeError, PubsubError, Refused, StateCopied, Superseded
+from pubsub.protocol import Get, Message, Outcome, Position, Put, Status, format_position
+
+SYNC_SECONDS: Final = 0.05
+"""What was taken is fsynced, and so may be acknowledged, at the latest so long after it."""
+
+IDLE: Final = float("-inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreSettings:
+    """What the core needs to know of a client's settings; units as in `ClientSettings`."""
+
+    client: str
+    path: str
+    publisher: str
+    proxies: int
+    tries: int
+    try_seconds: float
+    window: int
+    outbox_bytes_max: int
+    prefetch_records: int
+    prefetch_bytes: int
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message to send.
+
+    Attributes:
+        token: comes back with the answer.
+        proxy: index of the proxy.
+        message: what; the body of a put whose `row` has none in memory is on the disk.
+    """
+
+    token: int
+    proxy: int
+    message: Message
+    row: Row | None = None
+
+
+@dataclass(slots=True)
+class Due:
+    """Changes to commit, and what is true once they are."""
+
+    changes: list[Change]
+    then: Callable[[], None] = field(default=lambda: None)
+
+
+class ClientCore:
+    """One open client.
+
+    Args:
+        settings: what it may do.
+        numbers: its allocator.
+        cuts: power cuts that its state came through.
+        load_taken: gives a topic's last counters taken, by publisher.
+        wall: gives seconds since 1970, for the dead letters.
+
+    Attributes:
+        due: to be committed, oldest first.
+        wants_sync: all that was committed is to be fsynced.
+        forgotten: tokens whose answers are of no use any more.
+        copied: set where an answer shows that a copy of this state was used elsewhere.
+    """
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        numbers: Numbers,
+        cuts: int,
+        load_taken: Callable[[str], dict[str, int]],
+        wall: Callable[[], float],
+    ) -> None:
+        self.settings, self.numbers, self._load_taken, self.wall = settings, numbers, load_taken, wall
+        self.publisher = settings.publisher
+        self.proxy = 0
+        self.outbox = Outbox(numbers, cuts, self._tries, settings.window, settings.outbox_bytes_max)
+        self.subscriptions: dict[str, Subscription] = {}
+        self.due: list[Due] = []
+        self.wants_sync = False
+        self.forgotten: list[int] = []
+        self.copied: StateCopied | None = None
+        self._awake: dict[str, Subscription] = {}
+        self._unsynced: dict[str, Subscription] = {}
+        self._sync_at: float | None = None
+        self._flights: dict[int, tuple[Chain | Subscription, Row | None, int, int]] = {}
+        self._token = 0
+
+    def _tries(self) -> Tries:
+        return Tries(self.settings.proxies, self.settings.tries, self.settings.try_seconds, self.proxy)
+
+    # State from the store
+
+    def load_subscriptions(self, rows: Iterable[tuple[str, bool, bool, int, str, Position | None, Any, int]]) -> None:
+        """What the store holds, as `Store.subscriptions` gives it."""
+        for topic, wanted, settled, number, log, position, tried, attempts in rows:
+            sub = self.subscription(topic)
+            sub.on, sub.settled, sub.number, sub.log = wanted, settled, number, log
+            sub.position = sub.safe = sub.acknowledged = position  # Opening the store fsynced it.
+            sub.tried, sub.attempts = tried, attempts
+
+    def load_losses(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
+        """What the user was not told of before, as `Store.untold` gives it."""
+        for topic, first, last, reason in rows:
+            self.subscription(topic).losses.append(DataLoss(topic, first, last, reason))
+
+    def subscription(self, topic: str) -> Subscription:
+        """A topic's subscription; a new one, off, where there is none."""
+        found = self.subscriptions.get(topic)
+        if found is None:
+            found = Subscription(self.settings.client, topic, self._tries(), self._load_taken)
+            self.subscriptions[topic] = found
+        return found
+
+    # Calls
+
+    def finish(self, topic: str, until: float) -> Chain:
+        """Send what is unfinished on a topic, in order, until `until`."""
+        return self.outbox.wake(topic, until, self.proxy)
+
+    def settle(self, sub: Subscription, until: float) -> None:
+        """Ask for an intent to be settled until `until`."""
+        if sub.deadline is None:
+            sub.tries.renew(self.proxy)
+        sub.settle_until = max(sub.settle_until, until)
+        self._awake[sub.topic] = sub
+
+    def check(self, sub: Subscription, until: float) -> None:
+        """Ask until `until` whether the service knows a settled subscription; `sub.unchecked` says when it does."""
+        if sub.deadline is None:
+            sub.tries.renew(self.proxy)
+        sub.check_until = max(sub.check_until, until)
+        sub.deadline = None  # The answer to what is in flight may be older than the call.
+        self._awake[sub.topic] = sub
+
+    def want(self, sub: Subscription, until: float, now: float) -> None:
+        """A call waits for messages until `until`; it counts itself in `sub.waiting`, and out again."""
+        if not sub.wanted(now) and sub.deadline is None:
+            sub.tries.renew(self.proxy)
+        sub.until = max(sub.until, until) if sub.wanted(now) else until
+        sub.waiting += 1
+        if sub.settled and sub.parked_beyond(until, now):
+            sub.deadline = None  # The server may hold that GET for longer than this call waits: ask anew.
+        self._awake[sub.topic] = sub
+
+    def moved(self, sub: Subscription, now: float, *, fsynced: bool) -> None:
+        """A commit that moved a subscription's position succeeded."""
+        self._awake[sub.topic] = sub
+        self._unsynced[sub.topic] = sub
+        if fsynced:
+            self.synced()
+        elif self._sync_at is None:
+            self._sync_at = now + SYNC_SECONDS
+
+    def synced(self) -> None:
+        """An fsync covered every commit so far: it may be acknowledged, and what waited for it may be sent."""
+        for topic, sub in self._unsynced.items():
+            sub.synced()
+            self._awake[topic] = sub
+        self._unsynced = {topic: sub for topic, sub in self._unsynced.items() if sub.safe != sub.position}
+        self._sync_at, self.wants_sync = None, False
+        self.outbox.release()
+
+    def acknowledge(self, now: float) -> list[Subscription]:
+        """Acknowledge all that is safe, for the last time; the subscriptions whose service is known to be there."""
+        out = []
+        for sub in self._awake.values():
+            sub.waiting = 0
+            if sub.acknowledge_at() is not None and now - sub.heard < WAIT_SECONDS_MAX:
+                sub.stop_prefetching()
+                out.append(sub)
+        return out
+
+    def renewed(self, publisher: str, wanted: Iterable[Subscription]) -> None:
+        """The state is another publisher's from now on, and its subscriptions are to be made anew."""
+        self.publisher, self.copied = publisher, None
+        self.numbers.reopen()
+        for token, (target, _, _, _) in list(self._flights.items()):
+            if isinstance(target, Chain):
+                self._forget([token])
+        self.outbox.renewed()
+        for sub in wanted:
+            sub.intended(True)
+
+    # Answers
+
+    def receive(self, token: int, status: Status, now: float) -> None:
+        """Take the answer to the message that was sent with `token`; one that is not waited for any more is ignored."""
+        flight = self._flights.pop(token, None)
+        if flight is None:
+            return
+        target, row, generation, proxy = flight
+        if isinstance(target, Chain):
+            if row is not None and token in row.tokens:
+                row.tokens.remove(token)
+            self._put_answered(target, status, generation, proxy, now)
+        elif generation == target.generation:
+            target.tokens.clear()
+            if target.settled:
+                self._get_answered(target, status, proxy, now)
+            else:
+                self._intent_answered(target, status, proxy, now)
+
+    def _put_answered(self, chain: Chain, status: Status, generation: int, proxy: int, now: float) -> None:
+        if status.last >= 0 and (evidence := self.outbox.evidence(chain, status.last)):
+            self.copied = StateCopied(self.settings.client, self.settings.path, evidence)
+            chain.until, chain.deadline = IDLE, None
+            return
+        if generation == chain.generation and status.outcome is Outcome.GONE:
+            chain.trouble = "the log was given up"
+            if (first := chain.unchain()) is not None:
+                self.due.append(Due([RowUnchained(first.counter)], partial(chain.unchained, first)))
+                return
+        if generation == chain.generation and status.outcome is Outcome.REFUSED:
+            chain.failure = Refused("put", chain.topic, status.reason.replace("_", " "))
+            chain.until, chain.deadline = IDLE, None
+            return
+        done = self.outbox.answered(chain, status, generation, proxy, now)
+        for row in done:
+            self._forget(row.tokens)
+        if done:
+            self.proxy = proxy
+
+    def _intent_answered(self, sub: Subscription, status: Status, proxy: int, now: float) -> None:
+        if status.outcome is Outcome.SUCCESS:
+            change = sub.confirm(status)
+            self.proxy = proxy
+
+            def confirmed() -> None:
+                assert isinstance(change, Confirmed)
+                sub.confirmed(change)
+                sub.heard = now
+                sub.tries.restart(proxy)
+
+            self.due.append(Due([change], confirmed))
+        elif status.outcome is Outcome.SUPERSEDED:
+            self._intent_superseded(sub, status)
+        elif status.outcome is Outcome.REFUSED:
+            sub.failure = Refused("subscribe" if sub.on else "unsubscribe", sub.topic, status.reason.replace("_", " "))
+        else:
+            self._retry_later(sub, status, now)
+
+    def _intent_superseded(self, sub: Subscription, status: Status) -> None:
+        """A higher number is known there: only a call of the user's goes above it, once."""
+        if not sub.insists:
+            sub.failure = Superseded(self.settings.client, sub.topic)
+            return
+        sub.insists = False
+        try:
+            self.numbers.reopen(max(status.number, status.opening))
+        except PubsubError as error:
+            sub.failure = error
+        else:
+            sub.deadline = None
+
+    def _get_answered(self, sub: Subscription, status: Status, proxy: int, now: float) -> None:
+        outcome = status.outcome
+        if outcome in {Outcome.SUCCESS, Outcome.EMPTY, Outcome.LOST}:
+            try:
+                sound = sub.received(status, now)
+            except DecodeError:
+                sound = False
+            if sound:
+                sub.tries.restart(proxy)
+                self.proxy = proxy
+            else:
+                sub.trouble, sub.deadline = "an answer that is damaged", now + sub.tries.patience
+        elif outcome is Outcome.SUPERSEDED:
+            sub.fail(Superseded(self.settings.client, sub.topic, status.reason.replace("_", " ")))
+        elif outcome is Outcome.BEHIND:
+            known = format_position(status.position)
+            evidence = f"{sub.topic} was received up to {known}, after {format_position(sub.safe)} here"
+            sub.fail(StateCopied(self.settings.client, self.settings.path, evidence))
+        elif outcome is Outcome.GONE:
+            self._place_lost(sub, status)
+        elif outcome is Outcome.REFUSED:
+            sub.fail(Refused("get", sub.topic, status.reason.replace("_", " ")))
+        else:
+            if outcome is Outcome.UNKNOWN:
+                sub.avoid = status.log
+            self._retry_later(sub, status, now)
+
+    def _place_lost(self, sub: Subscription, status: Status) -> None:
+        """What was to come next is gone. The subscription goes on where the answer says, or is made anew."""
+        place = format_position(sub.safe)
+        error = DataLoss(sub.topic, place, place, "the log was given up; what followed in it is gone")
+        letter = Buried(sub.topic, place, place, "", 0, 0, None, error.reason, 0, self.wall())
+
+        found = sub.found_place(status)
+
+        def committed() -> None:
+            if found is None:
+                sub.intended(True)
+            else:
+                sub.confirmed(found)
+            sub.losses.append(error)
+
+        self.due.append(Due([sub.lost_place() if found is None else found, letter], committed))
+
+    def _retry_later(self, sub: Subscription, status: Status, now: float) -> None:
+        sub.trouble = status.reason.replace("_", " ") or status.outcome.value
+        sub.deadline = now + sub.tries.patience
+        if status.outcome is Outcome.MOVED and status.log:
+            sub.log = status.log
+
+    # Sending
+
+    def outgoing(self, now: float) -> list[Outgoing]:
+        """What is to be sent now; it counts as sent."""
+        out: list[Outgoing] = []
+        if self.outbox.active and self.copied is None:
+            self._send_puts(out, now)
+        if self._awake:
+            for topic, sub in list(self._awake.items()):
+                self._send_for(sub, out, now)
+                if self._asleep(sub, now):
+                    del self._awake[topic]
+        return out
+
+    def _send_puts(self, out: list[Outgoing], now: float) -> None:
+        for topic, chain in list(self.outbox.active.items()):
+            for row in chain.sendable(now):
+                # Only the oldest row names what is to be avoided: a gap before it there shows that what was
+                # acknowledged is not there any more. Before the others there is a gap whenever one was lost on the way.
+                avoid = chain.avoid if row is chain.rows[0] else ""
+                message = Put(
+                    self.settings.client, topic, row.counter, self.publisher, row.count, row.previous, row.checksum,
+                    row.whole, chain.log, avoid, row.body or b"", int(chain.sent > 1),
+                )  # fmt: skip
+                token = self._fly(chain, row, chain.generation, chain.tries.proxy)
+                row.tokens.append(token)
+                out.append(Outgoing(token, chain.tries.proxy, message, row))
+            if chain.until == IDLE:
+                del self.outbox.active[topic]
+
+    def _send_for(self, sub: Subscription, out: list[Outgoing], now: float) -> None:
+        message: Message
+        if sub.failure is not None:
+            sub.deadline = None
+            return
+        if not sub.settled:
+            if sub.deadline is not None or not sub.asking(now):
+                return
+            message = sub.ask(self.numbers.take(), self.numbers.opening)
+            sub.deadline = now + sub.tries.patience
+        else:
+            get = self._next_get(sub, now)
+            if get is None:
+                return
+            message = get
+        sub.generation += 1
+        self._forget(sub.tokens)
+        token = self._fly(sub, None, sub.generation, sub.tries.proxy)
+        sub.tokens.append(token)
+        out.append(Outgoing(token, sub.tries.proxy, message))
+
+    def _next_get(self, sub: Subscription, now: float) -> Get | None:
+        settings = self.settings
+        late = sub.acknowledge_at()
+        if sub.checking(now):
+            wait = 0.0
+            message = sub.get(self.numbers.opening, 0, 0, 0.0)
+        elif sub.hungry(now, settings.prefetch_records, settings.prefetch_bytes) or (
+            sub.deadline is not None and late is not None and now >= late and not sub.tries.failed
+        ):
+            wait = sub.wait_seconds(now)
+            message = sub.get(self.numbers.opening, settings.prefetch_records, settings.prefetch_bytes, wait)
+        elif sub.deadline is None and late is not None and now >= late:
+            wait = 0.0
+            message = sub.get(self.numbers.opening, 0, 0, 0.0)
+        else:
+            return None
+        sub.asked_for_records(now, wait, records=message.records_max > 0)
+        return message
+
+    def _fly(self, target: Chain | Subscription, row: Row | None, generation: int, proxy: int) -> int:
+        self._token += 1
+        self._flights[self._token] = (target, row, generation, proxy)
+        return self._token
+
+    def _forget(self, tokens: list[int]) -> None:
+        for token in tokens:
+            if self._flights.pop(token, None) is not None:
+                self.forgotten.append(token)
+        tokens.clear()
+
+    # Time
+
+    def tick(self, now: float) -> None:
+        """Do what is due at `now`."""
+        for chain in self.outbox.active.values():
+            if chain.tick(now):
+                self.proxy = chain.tries.proxy
+        for sub in self._awake.values():
+            if sub.deadline is not None and now >= sub.deadline:
+                sub.tries.fail()
+                sub.timed_out()
+                self.proxy = sub.tries.proxy
+        if self._sync_at is not None and now >= self._sync_at:
+            self.wants_sync = True
+
+    def _asleep(self, sub: Subscription, now: float) -> bool:
+        return not (
+            sub.deadline is not None
+            or sub.wanted(now)
+            or sub.asking(now)
+            or sub.checking(now)
+            or sub.acknowledge_at() is not None
+        )
+
+    def deadline(self) -> float | None:
+        """When `tick` or `outgoing` has something to do; None: not before the next call or answer."""
+        times = [at for chain in self.outbox.active.values() if (at := chain.next_deadline()) is not None]
+        for sub in self._awake.values():
+            times += [at for at in (sub.deadline, sub.acknowledge_at()) if at is not None]
+        if self._sync_at is not None:
+            times.append(self._sync_at)
+        return min(times, default=None)

@@ -1,0 +1,79 @@
+"""The client's one allocator of 63-bit numbers (docs/architecture.md, *Numbers*).
+
+A number is 41 bits of milliseconds since 2020 and 22 bits of a count. The milliseconds are durable before the first
+number under them is given out, and the next ones are always above the stored ones, so no number is ever given out
+twice, whatever else a crash, a power cut or a clock takes away. The count starts at a random value in its lower half,
+so that two copies of one state directory that are opened in the same millisecond still part ways. Nothing else about
+numbers needs a disk: two million and more are given out per fsync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.errors import PubsubError
+
+COUNT_BITS: Final = 22
+COUNTS: Final = 1 << COUNT_BITS
+START_MAX: Final = 1 << 21
+EPOCH_SECONDS: Final = 1_577_836_800
+"""2020-01-01 00:00 UTC in seconds since 1970."""
+
+
+class Numbers:
+    """Gives out numbers that rise and are never given out again.
+
+    Args:
+        stored: the milliseconds that are durable from before; 0: none.
+        wall: gives seconds since 1970.
+        random: where the count's start comes from.
+        save: makes new milliseconds durable, fsynced, before it returns.
+
+    Raises:
+        StorageError: from `save`.
+    """
+
+    def __init__(self, stored: int, wall: Callable[[], float], random: Random, save: Callable[[int], None]) -> None:
+        self._milliseconds, self._wall, self._random, self._save = stored, wall, random, save
+        self._next = self._end = 0
+        self.opening = 0
+        self.reopen()
+
+    def reopen(self, above: int = 0) -> None:
+        """Take new milliseconds, so that every number to come is above `above`, and with them a new opening.
+
+        Raises:
+            PubsubError: no number is above it.
+        """
+        self._advance(above)
+        self.opening = self.take()
+
+    def take(self, count: int = 1) -> int:
+        """The first of `count` numbers in a row that never cross into other milliseconds; at most START_MAX."""
+        self.ensure(count)
+        first = self._next
+        self._next += count
+        return first
+
+    def ensure(self, count: int) -> None:
+        """See that the next `count` numbers, at most START_MAX, need no disk."""
+        if self._next + count > self._end:
+            self._advance(0)
+
+    @property
+    def highest(self) -> int:
+        """The largest number that was ever given out."""
+        return self._next - 1
+
+    def _advance(self, above: int) -> None:
+        clock = int((self._wall() - EPOCH_SECONDS) * 1000)
+        milliseconds = max(clock, self._milliseconds + 1, (above >> COUNT_BITS) + 1)
+        if milliseconds << COUNT_BITS > NUMBER_MAX - COUNTS:
+            raise PubsubError(f"no number is left above {max(above, self._milliseconds << COUNT_BITS)}")
+        self._save(milliseconds)
+        self._milliseconds = milliseconds
+        self._next = (milliseconds << COUNT_BITS) + self._random.randrange(START_MAX)
+        self._end = (milliseconds + 1) << COUNT_BITS

@@ -1,0 +1,113 @@
+"""A transaction of the client's database: the caller's own rows and any number of puts, in one commit or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pubsub.client.core.outbox import DISCARDED, DONE, Draft, Row
+from pubsub.errors import AfterFork, CallerError, TooLarge
+
+if TYPE_CHECKING:
+    import apsw
+
+TRANSACTION_RECORDS_MAX: Final = 1 << 20
+"""Records that one transaction may put: its numbers are set aside before it begins."""
+
+
+class Ticket:
+    """A message that was put and may not be on the server's disk yet.
+
+    Attributes:
+        counter: its number, which its subscribers see as `Message.counter`.
+    """
+
+    __slots__ = ("_index", "_row")
+
+    def __init__(self, row: Row, index: int = 0) -> None:
+        self._row, self._index = row, index
+
+    @property
+    def counter(self) -> int:
+        """Its number, which its subscribers see as `Message.counter`."""
+        return self._row.counter + self._index
+
+    @property
+    def done(self) -> bool:
+        """Whether it is on the server's disk."""
+        return self._row.state == DONE
+
+    @property
+    def discarded(self) -> bool:
+        """Whether it was given up by `discard`."""
+        return self._row.state == DISCARDED
+
+
+class Transaction:
+    """An open transaction; made by `Client.transaction` and `Client.process`, and of use only inside them.
+
+    Statements must not end it, and must leave tables alone whose name begins with `pubsub_`.
+    """
+
+    def __init__(self, db: apsw.Connection, draft: Draft) -> None:
+        self._db, self.draft = db, draft
+        self.open = True
+        self.inherited: AfterFork | None = None
+        self._records = 0
+
+    def execute(self, statement: str, bindings: Sequence[Any] | dict[str, Any] = ()) -> apsw.Cursor:
+        """Run one or more SQL statements.
+
+        Returns:
+            The cursor: iterate it for the rows, or `.get` for the one row or value.
+
+        Raises:
+            apsw.Error: as SQLite says.
+        """
+        self.check_open()
+        return self._db.execute(statement, bindings)
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any] | dict[str, Any]]) -> apsw.Cursor:
+        """Run a statement once for each row of bindings."""
+        self.check_open()
+        return self._db.executemany(statement, rows)
+
+    def check_open(self) -> None:
+        """See that it is.
+
+        Raises:
+            CallerError: it is over.
+        """
+        if not self.open:
+            raise self.inherited or CallerError("the transaction is over")
+
+    def forked(self, error: AfterFork) -> None:
+        """This is a child of the process that began it."""
+        self.inherited, self.open = error, False
+
+    def check_in_transaction(self) -> None:
+        """See that no statement ended it.
+
+        Raises:
+            CallerError: one did; what it committed stays.
+        """
+        if not self._db.in_transaction:
+            raise CallerError("a statement ended the transaction; leave that to the with block or the handler's return")
+
+    def put(self, topic: str, bodies: Sequence[bytes]) -> Row:
+        """Add one batch.
+
+        Raises:
+            TooLarge: TRANSACTION_RECORDS_MAX is passed, or the batch or the outbox is.
+        """
+        self.check_open()
+        if self._records + len(bodies) > TRANSACTION_RECORDS_MAX:
+            raise TooLarge(
+                "number of records in a transaction",
+                self._records + len(bodies),
+                TRANSACTION_RECORDS_MAX,
+                "TRANSACTION_RECORDS_MAX",
+            )
+        row = self.draft.add(topic, bodies)
+        self._records += len(bodies)
+        return row

@@ -1,0 +1,223 @@
+"""The routes file: which store holds which topic, remembered over a restart (SQLite through apsw).
+
+It is what keeps a topic of a dead server from being given to another one, without waiting to hear that server again as
+a proxy without it must (`roster`). So a change is on the disk (an fsync, not
+only a write) before anything that came after it is forwarded, and a file that is damaged, or was written by a newer
+release, stops the proxy with a clear error: whether to begin with an empty one is for a person to say, since with it
+what operators gave up is forgotten too. One process at a time has it open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.protocol.names import is_hex, is_id, is_topic
+from pubsub.proxy.routing_table import DeadLog, GoneStore, Remembered, RouteChanges, StoreRow
+
+FILE_NAME: Final = "routes.db"
+FORMAT: Final = 3
+_APPLICATION: Final = 0x70726F78
+_REMEDY: Final = (
+    "put it aside and start the proxy without it, best while every server is running: it waits for those that are not, "
+    "and has forgotten what was given up"
+)
+_SCHEMA: Final = (
+    "create table stores (store text primary key, server text not null, incarnation integer not null,"
+    " change integer not null, address text not null, overflow integer not null) without rowid",
+    "create table holders (topic text, store text, log text not null, primary key (topic, store)) without rowid",
+)
+_SINCE: Final = {
+    2: (
+        "create table dead (topic text, log text, server text not null, store text not null, address text not null,"
+        " primary key (topic, log)) without rowid",
+    ),
+    3: (
+        "alter table stores add column heard integer not null default 1",
+        "update stores set heard = 0 where incarnation = 0",
+        "create table gone (store text primary key, incarnation integer not null, here integer not null) without rowid",
+    ),
+}
+"""What each format added."""
+_PRAGMAS: Final = (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", 2))
+
+
+class RoutesStore:
+    """The routes file of one proxy.
+
+    Args:
+        directory: where it lives; made where it is missing.
+        vfs: SQLite's file system, for one that is not the machine's; the directory is not made there.
+
+    Raises:
+        StoreInUse: another process has it open.
+        StoreNewer: a newer release wrote it.
+        StoreDamaged: it is not what was written.
+        StorageError: the directory cannot be used.
+    """
+
+    def __init__(self, directory: Path, *, vfs: str | None = None) -> None:
+        self.path = str(directory / FILE_NAME)
+        try:
+            if vfs is None:
+                directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(str(directory), f"cannot be used: {error.strerror}") from None
+        self._db: apsw.Connection | None = None
+        try:
+            with self._translated():
+                self._db = apsw.Connection(self.path, vfs=vfs)
+                self._open(self._db)
+        except StorageError:
+            self.close()
+            raise
+
+    def _open(self, db: apsw.Connection) -> None:
+        db.pragma("locking_mode", "exclusive")  # Before the first look, which then needs no shared memory.
+        if (version := db.pragma("user_version")) > FORMAT:
+            raise StoreNewer(self.path, version, FORMAT)
+        for name, wanted in _PRAGMAS:
+            # One at a time and read back: several in one execute stop at the first that returns a row.
+            db.pragma(name, wanted)
+            if (found := db.pragma(name)) != wanted:
+                raise StorageError(self.path, f"{name} is {found}, not {wanted}")
+        db.execute("begin immediate")  # Takes the lock, and keeps it.
+        if db.pragma("user_version") == 0 and db.execute("select count(*) from sqlite_schema").get == 0:
+            for statement in _SCHEMA:
+                db.execute(statement)
+            db.pragma("application_id", _APPLICATION)
+            db.pragma("user_version", 1)
+        if db.pragma("application_id") == _APPLICATION:
+            for version in range(db.pragma("user_version") + 1, FORMAT + 1):
+                for statement in _SINCE[version]:
+                    db.execute(statement)
+                db.pragma("user_version", version)
+        db.execute("commit")
+        if db.pragma("application_id") != _APPLICATION or db.pragma("user_version") != FORMAT:
+            raise StoreDamaged(self.path, f"not a routes file; {_REMEDY}")
+        if (verdict := db.pragma("quick_check")) != "ok":
+            raise StoreDamaged(self.path, f"damaged ({str(verdict).splitlines()[0][:200]}); {_REMEDY}")
+
+    def load(self) -> Remembered:
+        """All that is remembered.
+
+        Raises:
+            StoreDamaged: there is something that was never written.
+            StorageError: the disk cannot be read.
+        """
+        assert self._db is not None
+        with self._translated():
+            rows = self._db.execute("select * from stores")
+            stores = [StoreRow(a, b, c, d, e, bool(f), bool(g)) for a, b, c, d, e, f, g in rows]
+            rows = self._db.execute("select store, incarnation, here from gone")
+            gone = tuple(GoneStore(a, b, bool(c)) for a, b, c in rows)
+            holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
+            rows = self._db.execute("select topic, log, server, store, address from dead order by topic, log")
+            dead = tuple(DeadLog(*row) for row in rows)
+        known = {row.store for row in stores}
+        sound = all(_sound(row) for row in stores) and all(
+            isinstance(topic, str) and is_topic(topic) and store in known and isinstance(log, str) and is_hex(log)
+            for topic, store, log in holders
+        )
+        sound = sound and all(
+            all(isinstance(word, str) for word in astuple(row))
+            and (is_topic(row.topic) and is_hex(row.log) and is_id(row.server) and (not row.store or is_hex(row.store)))
+            for row in dead
+        )
+        sound = sound and all(
+            isinstance(row.store, str) and is_hex(row.store) and isinstance(row.incarnation, int) for row in gone
+        )
+        if not sound:
+            raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
+        return Remembered(stores, holders, dead, gone)
+
+    def write(self, changes: RouteChanges) -> None:
+        """Put the changes on the disk: when this returns, they survive a power cut.
+
+        Raises:
+            StoreFull: no space is left; nothing was written, a later try may succeed.
+            StorageError: the disk failed; what it holds is not known any more.
+        """
+        db = self._db
+        assert db is not None
+        with self._translated():
+            db.execute("begin immediate")
+            try:
+                self._apply(db, changes)
+                db.execute("commit")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("rollback")
+                raise
+
+    @staticmethod
+    def _apply(db: apsw.Connection, changes: RouteChanges) -> None:
+        for store, row in changes.stores.items():
+            if row is None:
+                db.execute("delete from stores where store = ?", (store,))
+            else:
+                values = (
+                    store,
+                    row.server,
+                    row.incarnation,
+                    row.change,
+                    row.address,
+                    int(row.overflow),
+                    int(row.heard),
+                )
+                db.execute("insert or replace into stores values (?, ?, ?, ?, ?, ?, ?)", values)
+        for store, mark in changes.gone.items():
+            if mark is None:
+                db.execute("delete from gone where store = ?", (store,))
+            else:
+                db.execute("insert or replace into gone values (?, ?, ?)", (store, mark.incarnation, int(mark.here)))
+        gone = [key for key, log in changes.holders.items() if log is None]
+        held = [(*key, log) for key, log in changes.holders.items() if log is not None]
+        if gone:
+            db.executemany("delete from holders where topic = ? and store = ?", gone)
+        if held:
+            db.executemany("insert or replace into holders values (?, ?, ?)", held)
+        if changes.dead:
+            rows = [astuple(dead) for dead in changes.dead.values()]
+            db.executemany("insert or replace into dead (topic, log, server, store, address) values (?,?,?,?,?)", rows)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """SQLite's errors as ours."""
+        try:
+            yield
+        except apsw.FullError:
+            raise StoreFull(self.path, "no space is left on the disk") from None
+        except apsw.BusyError:
+            raise StoreInUse(self.path, "another proxy") from None
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            raise StoreDamaged(self.path, f"damaged ({error}); {_REMEDY}") from None
+        except apsw.Error as error:
+            raise StorageError(self.path, f"cannot be used: {error}") from None
+
+
+def _sound(row: StoreRow) -> bool:
+    """Whether a row is one that `write` wrote."""
+    texts = isinstance(row.store, str) and isinstance(row.server, str) and isinstance(row.address, str)
+    numbers = isinstance(row.incarnation, int) and isinstance(row.change, int)
+    return (
+        texts
+        and numbers
+        and is_hex(row.store)
+        and (is_id(row.server) or not (row.server or row.heard))
+        and min(row.incarnation, row.change) >= 0
+        and max(row.incarnation, row.change) <= NUMBER_MAX
+    )

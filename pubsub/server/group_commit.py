@@ -1,0 +1,257 @@
+"""A server on its store, without its sockets: what a loop does between receiving and sending.
+
+The rules are those of docs/architecture.md, *Cores and shells*.
+
+    handle(…) for each message  →  tick  →  commit  →  outgoing, which is sent
+
+It decides nothing: the core does. A commit that finds the disk full is taken back and answered so; any other failure of
+the disk is raised, and the process ends before it answers. The process puts sockets around this, the simulator a
+network that it can cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Final, Protocol
+
+import apsw
+
+from pubsub.base.clock import Stamps
+from pubsub.config.settings import ServerSettings
+from pubsub.errors import DecodeError, StoreDamaged, StoreFull
+from pubsub.messenger.framing import pack, unpack
+from pubsub.messenger.sockets import Frames
+from pubsub.protocol.codec import decode, encode
+from pubsub.protocol.messages import Outcome
+from pubsub.server.core import Loaded, ServerCore
+from pubsub.server.ownership.proxies import Origin, Outgoing
+from pubsub.server.storage.database import Turns, translate
+from pubsub.server.storage.store import Store
+from pubsub.server.topic.topic import Topic
+
+FULL_RETRY_SECONDS: Final = 0.5
+"""How often a server whose disk was full looks whether it still is."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Reserve(Protocol):
+    """Space that is kept so that acknowledgements can be written when the disk is full."""
+
+    size: int
+
+    def make(self) -> bool:
+        """Take the space; False where there is none."""
+
+    def release(self) -> None:
+        """Give it to the store."""
+
+
+class ReserveFile:
+    """A reserve that is a file beside the store.
+
+    Args:
+        path: where.
+        size: in bytes.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path, self.size = path, size
+
+    def make(self) -> bool:
+        """Take the space; False where there is none."""
+        try:
+            with self.path.open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, max(1, self.size))
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            return False
+        return True
+
+    def release(self) -> None:
+        """Give it to the store."""
+        self.path.unlink(missing_ok=True)
+
+
+def load(store: Store, incarnation: int, change: int) -> Loaded:
+    """All that a server reads of its store before it serves; `pubsub server check` reads the same.
+
+    Raises:
+        apsw.Error, StoreDamaged: it cannot start on this store.
+    """
+    next_topic, next_log, next_skip = store.next_numbers()
+    topics = {topic.name: topic for topic in store.topics(unreadable=True)}
+    return Loaded(
+        store.store_id,
+        incarnation,
+        change,
+        topics,
+        store.publishers(),
+        next_topic,
+        next_log,
+        next_skip,
+        tuple(store.discarded()),
+        store.notes(),
+        store.aside(),
+        *store.next_staged(),
+        tuple(store.dropped_stages()),
+        tuple(store.unused_skips(topics.values())),
+    )
+
+
+class Serving:
+    """One server between its sockets and its disk.
+
+    Args:
+        settings: its configuration.
+        store: open.
+        reserve: space for when the disk is full.
+        random: for log IDs and transfers.
+        now: monotonic seconds.
+        wall: seconds since 1970.
+
+    Raises:
+        StorageError: the store cannot be read, or its new incarnation not be written.
+    """
+
+    def __init__(
+        self, settings: ServerSettings, store: Store, reserve: Reserve, random: Random, now: float, wall: float
+    ) -> None:
+        self.store, self.reserve = store, reserve
+        self.lock = Turns()
+        self._full_check_at = 0.0
+        with self._translated():
+            incarnation, change = store.start(int(wall * 1000), settings.id)
+            loaded = load(store, incarnation, change)
+        stamps = Stamps(wall, now, store.stamp())
+        self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)
+        self.core.disk = store.sizes
+        reserve.make()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as error:
+            raise translate(error, self.store.path) from None
+
+    def handle(self, link: int | str, frames: Frames, now: float) -> None:
+        """Take a message.
+
+        Args:
+            link: where it came from, as in `Origin`.
+            frames: origin, head and body; the origin is empty where the other end has none.
+            now: monotonic seconds.
+        """
+        core = self.core
+        if not 2 <= len(frames) <= 3:
+            core.counters["malformed"] += 1
+            return
+        head = bytes(frames[1])
+        try:
+            prefix = unpack(head)
+        except DecodeError:
+            core.counters["malformed"] += 1
+            return
+        origin = Origin(link, bytes(frames[0]), prefix.source)
+        try:
+            message = decode(head[prefix.length :], frames[2] if len(frames) == 3 else None)
+        except DecodeError as error:
+            if prefix.source:
+                core.refuse(origin, error.reason, now)
+            else:
+                core.counters["malformed"] += 1
+            return
+        if prefix.destination:
+            origin.callback = prefix.destination
+        core.handle(origin, message, now)
+
+    def commit(self, now: float) -> None:
+        """Commit what this loop changed, and hand out.
+
+        Raises:
+            StorageError: the disk failed; nothing may be sent any more.
+        """
+        core, store = self.core, self.store
+        changes = core.changes(now)
+        if not changes and not core.has_ready():
+            return
+        with self.lock:
+            try:
+                if not changes:
+                    with self._translated():
+                        core.gets.deliver(now)
+                    changes = core.changes(now)
+                    if not changes:
+                        return
+                    with store.guarded():
+                        store.apply(changes)
+                    return
+                with store.guarded():
+                    store.apply(changes)
+                    core.gets.deliver(now)
+                    store.apply(core.changes(now))
+            except StoreFull:
+                self._became_full(now)
+            except StoreDamaged as error:
+                self._met_damage(error, now)
+
+    def _became_full(self, now: float) -> None:
+        if not self.core.full:
+            _log.error("the disk under %s is full: puts are refused until there is space", self.store.path)
+        self.core.full = True
+        self._full_check_at = now + FULL_RETRY_SECONDS
+        self.reserve.release()
+        with self._translated():
+            self.core.reverted(self._reload, now)
+
+    def _met_damage(self, error: StoreDamaged, now: float) -> None:
+        """A change needed a page that is damaged: take the loop back, and go on without its topic.
+
+        Raises:
+            StoreDamaged: it is no single topic's, or one that is held back already.
+        """
+        core, change, self.store.failed = self.core, self.store.failed, None
+        topic = None if change is None else core.changed(change)
+        if topic is None and core.moves.receiving.brings(getattr(change, "log", 0)):
+            _log.error("what arrives from another server is not taken: %s", error)
+        elif topic is None or core.quarantine.holds(topic.name):
+            raise error
+        else:
+            _log.error("topic %s is held back, others are served: %s", topic.name, error)
+        with self._translated():
+            core.reverted(self._reload, now, Outcome.BUSY, "taken_back")
+        found = core.topics.get(topic.name) if topic else None
+        if found is not None:
+            core.quarantine.damaged(found, str(error))
+
+    def _reload(self, name: str) -> Topic | None:
+        return next(self.store.topics(name, unreadable=True), None)
+
+    def check_full(self, now: float) -> None:
+        """Where the disk was full, see now and then whether it still is."""
+        if not self.core.full or now < self._full_check_at:
+            return
+        self._full_check_at = now + FULL_RETRY_SECONDS
+        if self.store.room_bytes() >= self.reserve.size and (
+            self.reserve.make() or self.store.free_bytes() >= 2 * self.reserve.size
+        ):
+            self.core.full = False
+            _log.info("there is space again under %s", self.store.path)
+
+    def outgoing(self, now: float) -> list[tuple[Outgoing, list[bytes | memoryview]]]:
+        """What is to be sent after the commit: to where, and the frames, with the origin first."""
+        with self._translated():
+            return [(out, self._frames(out)) for out in self.core.outgoing(now)]
+
+    def _frames(self, out: Outgoing) -> list[bytes | memoryview]:
+        head, body = encode(out.message)
+        frames: list[bytes | memoryview] = [out.origin, pack(0, out.source, out.destination) + head]
+        if len(body):
+            frames.append(body)
+        return frames

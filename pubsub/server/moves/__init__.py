@@ -1,0 +1,1 @@
+"""Topics on their way from one server to another."""

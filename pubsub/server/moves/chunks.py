@@ -1,0 +1,312 @@
+"""What travels when a topic moves: chunks, each small, self-describing and checked when it is read.
+
+    one line of JSON, then bytes
+
+The first chunk describes the topic: its logs, its spine, what it absorbed. Then come the batches of each log, as they
+are stored, and what sinks have staged; then the copies of `last` that legs refer to, the last
+counters, the entries. What a topic holds does not change while it is given, so the same topic always makes the same
+chunks. Publishers travel by name: each store has its own numbers for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from pubsub.base.limits import BATCH_BYTES_MAX, NUMBER_MAX
+from pubsub.errors import DecodeError
+from pubsub.protocol.batch import Buffer
+from pubsub.protocol.names import is_hex, is_id
+from pubsub.protocol.records import check_publisher
+from pubsub.server.topic.delivery import Batch, BatchReader
+from pubsub.server.topic.ranges import KEY
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.stages import Stage
+from pubsub.server.topic.topic import Entry, Log, Topic
+
+CHUNK_BYTES: Final = 1024 * 1024
+"""Bytes of batches after which a chunk is full; one batch always fits."""
+
+CHUNK_BATCHES: Final = 2_000
+CHUNK_ITEMS: Final = 5_000
+"""Counters or entries in one chunk."""
+
+LINE_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Moving:
+    """A topic as it arrives: what its chunks said so far.
+
+    Attributes:
+        logs: by ID, with numbers of the receiving store.
+        open: ID of the log that was written to.
+        last, skips: counters by publisher name.
+        size: bytes of the chunks that said it.
+    """
+
+    open: str = ""
+    logs: dict[str, Log] = field(default_factory=dict)
+    spine: tuple[Leg, ...] = ()
+    absorbed: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
+    rivals: dict[str, str] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    skips: dict[int, dict[str, int]] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Piece:
+    """Batches of one log that arrived: (batch, publisher's name)."""
+
+    log: str
+    batches: list[tuple[Batch, str]]
+
+
+@dataclass(slots=True)
+class Staged:
+    """Rows of a sink's stage that arrived.
+
+    Attributes:
+        publisher: its name.
+        rows: first, count, checksum and body of each piece.
+    """
+
+    publisher: str
+    batch: int
+    attempt: str
+    heard: int
+    rows: list[tuple[int, int, int, bytes]]
+
+
+def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iterator[bytes]:
+    """Every chunk of a frozen topic, in order.
+
+    Args:
+        publishers: names, by number.
+    """
+    yield _pack(
+        {
+            "open": topic.open.id,
+            "logs": [[log.id, log.low, log.end, log.total, log.unknown] for log in topic.logs.values()],
+            "spine": [astuple(leg) for leg in topic.spine],
+            "absorbed": sorted(topic.absorbed),
+            "ended": sorted(topic.ended),
+            "rivals": topic.rivals,
+        }
+    )
+    for log in topic.logs.values():
+        yield from _batch_chunks(log, reader, publishers)
+    for stage in topic.stages.values():
+        yield from _stage_chunks(stage, reader, publishers)
+    for number, counters in topic.skips.items():
+        for items in _pieces(counters.items()):
+            yield _pack({"skip": number, "counters": [[publishers[p], counter] for p, counter in items]})
+    for items in _pieces(topic.last.items()):
+        yield _pack({"last": [[publishers[p], counter] for p, counter in items]})
+    for entries in _pieces(topic.entries.items()):
+        yield _pack({"entries": [_entry_row(name, entry) for name, entry in entries]})
+
+
+def _entry_row(name: str, entry: Entry) -> list[Any]:
+    legs = [astuple(leg) for leg in entry.legs]
+    return [name, entry.number, entry.opening, entry.on, entry.since, *entry.acknowledged, legs]
+
+
+def _pieces(items: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:
+    rest = iter(items)
+    while piece := list(islice(rest, CHUNK_ITEMS)):
+        yield piece
+
+
+def _batch_chunks(log: Log, reader: BatchReader, publishers: Sequence[str]) -> Iterator[bytes]:
+    rows: list[list[Any]] = []
+    bodies: list[Buffer] = []
+    size = 0
+    place = log.low
+    while place < log.end:
+        before = place
+        for batch in reader.batches(log.number, place, log.end):
+            place = batch.offset + batch.count
+            body = batch.body
+            rows.append(
+                [
+                    batch.offset,
+                    batch.count,
+                    publishers[batch.publisher],
+                    batch.counter,
+                    batch.stamp,
+                    batch.checksum,
+                    batch.total,
+                    -1 if body is None else len(body),
+                ]
+            )
+            if body is not None:
+                bodies.append(body)
+                size += len(body)
+            if size >= CHUNK_BYTES or len(rows) >= CHUNK_BATCHES:
+                break  # The reader must not be left open while the chunk travels.
+        if rows:
+            yield _pack({"log": log.id, "rows": rows}, bodies)
+            rows, bodies, size = [], [], 0
+        if place == before:
+            return
+
+
+def _stage_chunks(stage: Stage, reader: BatchReader, publishers: Sequence[str]) -> Iterator[bytes]:
+    head = [publishers[stage.publisher], stage.batch, stage.attempt, stage.heard]
+    rows: list[list[int]] = []
+    bodies: list[Buffer] = []
+    size = 0
+    for piece in stage.pieces:
+        rows.append([piece.first, piece.count, piece.checksum, piece.size])
+        bodies.append(reader.staged(piece.id))
+        size += piece.size
+        if size >= CHUNK_BYTES or len(rows) >= CHUNK_BATCHES:
+            yield _pack({"stage": head, "rows": rows}, bodies)
+            rows, bodies, size = [], [], 0
+    if rows:
+        yield _pack({"stage": head, "rows": rows}, bodies)
+
+
+def _pack(head: dict[str, Any], bodies: Iterable[Buffer] = ()) -> bytes:
+    line = json.dumps(head, separators=(",", ":")).encode("ascii")
+    return b"".join((line, b"\n", *bodies))
+
+
+def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | Staged | None:
+    """Take in one chunk.
+
+    Args:
+        moving: what arrived before; it grows.
+        number: gives a new log number of this store.
+
+    Returns:
+        The batches in it, or the staged rows, where it holds such.
+
+    Raises:
+        DecodeError: it is not a chunk that can follow.
+    """
+    raw = bytes(chunk)
+    line, newline, rest = raw.partition(b"\n")
+    if not newline or len(line) > LINE_BYTES_MAX:
+        raise DecodeError("chunk without its line")
+    try:
+        head = json.loads(line)
+        if "open" in head:
+            _read_description(head, moving, number)
+        elif "log" in head:
+            return _read_batches(head, rest, moving)
+        elif "stage" in head:
+            return _read_stage(head, rest)
+        elif "skip" in head:
+            moving.skips.setdefault(_number(head["skip"]), {}).update(_counters(head["counters"]))
+        elif "last" in head:
+            moving.last.update(_counters(head["last"]))
+        elif "entries" in head:
+            moving.entries.update(_read_entry(row, moving) for row in head["entries"])
+        else:
+            raise DecodeError("chunk of an unknown kind")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise DecodeError(f"chunk cannot be read: {type(error).__name__}") from None
+    moving.size += len(raw)
+    return None
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= NUMBER_MAX:
+        raise ValueError
+    return value
+
+
+def _log_id(value: Any) -> str:
+    if type(value) is not str or not is_hex(value):
+        raise ValueError
+    return value
+
+
+def _server_id(value: Any) -> str:
+    if type(value) is not str or not is_id(value):
+        raise ValueError
+    return value
+
+
+def _read_leg(row: Any) -> Leg:
+    log, low, high, skip, since = row
+    return Leg(_log_id(log), _number(low), None if high is None else _number(high), _number(skip), _number(since))
+
+
+def _read_description(head: Mapping[str, Any], moving: Moving, number: Callable[[], int]) -> None:
+    if moving.open:
+        raise DecodeError("a topic is described twice")
+    for log, low, end, total, unknown in head["logs"]:
+        moving.logs[_log_id(log)] = Log(number(), log, *map(_number, (low, end, total, unknown)))
+    moving.spine = tuple(_read_leg(row) for row in head["spine"])
+    moving.absorbed = frozenset(_log_id(log) for log in head["absorbed"])
+    moving.ended = frozenset(_log_id(log) for log in head["ended"])
+    moving.rivals = {_log_id(log): _server_id(server) for log, server in head["rivals"].items()}
+    moving.open = _log_id(head["open"])
+    if moving.open not in moving.logs:
+        raise DecodeError("a topic without its open log")
+
+
+def _counters(rows: Any) -> dict[str, int]:
+    return {check_publisher(name): _number(counter) for name, counter in rows}
+
+
+def _read_entry(row: Any, moving: Moving) -> tuple[str, Entry]:
+    name, number, opening, on, since, log, acknowledged, legs = row
+    if not is_id(name.removeprefix(KEY)):
+        raise ValueError
+    entry = Entry(
+        _number(number),
+        _number(opening),
+        bool(on),
+        _number(since),
+        (_log_id(log), _number(acknowledged)),
+        tuple(_read_leg(leg) for leg in legs),
+    )
+    if any(leg.log not in moving.logs for leg in entry.legs):
+        raise DecodeError("an entry points into a log that did not come along")
+    return name, entry
+
+
+def _read_batches(head: Mapping[str, Any], rest: bytes, moving: Moving) -> Piece:
+    log = moving.logs[head["log"]]
+    piece = Piece(log.id, [])
+    place = 0
+    for offset, count, publisher, counter, stamp, checksum, total, size in head["rows"]:
+        body = None
+        if size != -1:
+            if _number(size) > BATCH_BYTES_MAX or place + size > len(rest):
+                raise DecodeError("a batch is longer than its chunk")
+            body = rest[place : place + size]
+            place += size
+        if not (log.low <= _number(offset) and offset + _number(count) <= log.end):
+            raise DecodeError("a batch outside its log")
+        batch = Batch(offset, count, 0, _number(counter), _number(stamp), _number(checksum), _number(total), body)
+        piece.batches.append((batch, check_publisher(publisher)))
+    if place != len(rest):
+        raise DecodeError("bytes behind the last batch of a chunk")
+    return piece
+
+
+def _read_stage(head: Mapping[str, Any], rest: bytes) -> Staged:
+    publisher, batch, attempt, heard = head["stage"]
+    if type(attempt) is not str or not is_id(attempt):
+        raise ValueError
+    staged = Staged(check_publisher(publisher), _number(batch), attempt, _number(heard), [])
+    place = 0
+    for first, count, checksum, size in head["rows"]:
+        if not 0 <= _number(size) <= BATCH_BYTES_MAX or place + size > len(rest):
+            raise DecodeError("staged rows are longer than their chunk")
+        staged.rows.append((_number(first), _number(count), _number(checksum), rest[place : place + size]))
+        place += size
+    if place != len(rest):
+        raise DecodeError("bytes behind the last staged rows of a chunk")
+    return staged

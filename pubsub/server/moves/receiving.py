@@ -1,0 +1,175 @@
+"""Receiving a topic from another server: accept, store chunks where they will stay, join.
+
+The rules are those of docs/architecture.md, *Merge*.
+
+Batches are stored as they come, under new log numbers, invisible until the join; everything else of a topic is small
+and waits in memory. Nothing of a transfer outlives this process: after a crash its rows are deleted, it is unknown,
+and the giver begins again. So acceptance binds nothing, on either side. The join is one transaction, and `done` leaves
+after it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pubsub.errors import DecodeError
+from pubsub.protocol.messages import Outcome, Transfer
+from pubsub.server.moves.chunks import Moving, Piece, Staged, read
+from pubsub.server.requests.sinks import PIECES_MAX
+from pubsub.server.topic.stages import Stage, StageKey
+
+INCOMING_MAX: Final = 16
+"""Transfers that are received at the same time; a further offer is answered `busy`."""
+
+MOVING_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Bytes that all transfers together keep in memory, of what describes their topics; more is answered `full`."""
+
+IDLE_SECONDS: Final = 60.0
+"""Silence after which a transfer is forgotten."""
+
+
+@dataclass(slots=True)
+class Incoming:
+    """One transfer.
+
+    Attributes:
+        next: the number of the chunk that is expected.
+        opened: numbers of the logs of which something is stored.
+        pieces: how many pieces of stages arrived.
+        stages: what sinks had staged, as far as it arrived, with this store's numbers.
+    """
+
+    topic: str
+    giver: str
+    transfer: str
+    heard: float
+    next: int = 0
+    moving: Moving = field(default_factory=Moving)
+    opened: set[int] = field(default_factory=set)
+    pieces: int = 0
+    stages: dict[StageKey, Stage] = field(default_factory=dict)
+
+
+Reply = Transfer | tuple[Outcome, str]
+"""The next step, or why there is none."""
+
+
+class Receiving:
+    """All transfers to this server.
+
+    Args:
+        sender: this server's ID.
+        number: gives a new log number.
+        store: stores batches that arrived.
+        discard: deletes what was stored of these log numbers.
+        unstage: deletes what was stored of these stages.
+        join: joins a topic that arrived in full.
+    """
+
+    def __init__(
+        self,
+        sender: str,
+        *,
+        number: Callable[[], int],
+        store: Callable[[Incoming, Piece | Staged, float], None],
+        discard: Callable[[list[int]], None],
+        join: Callable[[Incoming, float], None],
+        unstage: Callable[[Iterable[Stage]], None] = lambda _: None,
+    ) -> None:
+        self._sender = sender
+        self._number, self._store, self._discard, self._join = number, store, discard, join
+        self._unstage = unstage
+        self.incoming: dict[tuple[str, str], Incoming] = {}
+
+    def offered(self, message: Transfer, now: float) -> Reply:
+        """An offer that nothing speaks against."""
+        key = (message.topic, message.sender)
+        if key not in self.incoming and len(self.incoming) >= INCOMING_MAX:
+            return Outcome.BUSY, "too_many_transfers"
+        known = self.incoming.get(key)
+        if known is None or known.transfer != message.transfer:
+            self._forget(key)
+            self.incoming[key] = Incoming(message.topic, message.sender, message.transfer, now)
+        return self._step(message, "accepted")
+
+    def chunk(self, message: Transfer, now: float) -> Reply:
+        """A chunk: stored if it is the next one; the answer says which one is expected now."""
+        incoming = self._find(message, now)
+        if incoming is None:
+            return Outcome.UNKNOWN, "transfer"
+        if message.chunk == incoming.next:
+            held = sum(one.moving.size for one in self.incoming.values())
+            if held + len(message.body) > MOVING_BYTES_MAX:
+                return Outcome.FULL, "MOVING_BYTES_MAX"
+            try:
+                piece = read(message.body, incoming.moving, self._number)
+            except DecodeError as error:
+                self._forget((message.topic, message.sender))
+                return Outcome.REFUSED, error.reason
+            if isinstance(piece, Staged):
+                incoming.pieces += len(piece.rows)
+                if incoming.pieces > PIECES_MAX:
+                    self._forget((message.topic, message.sender))
+                    return Outcome.REFUSED, "PIECES_MAX"
+            if piece is not None:
+                self._store(incoming, piece, now)
+            incoming.next += 1
+        return self._step(message, "chunk", incoming.next)
+
+    def commit(self, message: Transfer, now: float) -> Reply:
+        """All chunks were sent: join, if all arrived."""
+        incoming = self._find(message, now)
+        if incoming is None:
+            return Outcome.UNKNOWN, "transfer"
+        if incoming.next != message.chunk or not incoming.moving.open:
+            return self._step(message, "chunk", incoming.next)
+        del self.incoming[message.topic, message.sender]
+        self._join(incoming, now)
+        return self._step(message, "done")
+
+    def drop(self, topic: str) -> None:
+        """Forget what arrives of a topic: it is being given away from here."""
+        for key in [key for key in self.incoming if key[0] == topic]:
+            self._forget(key)
+
+    def drop_log(self, topic: str, log: str) -> None:
+        """Forget what arrives of a topic with this open log: it was given up."""
+        for key, incoming in list(self.incoming.items()):
+            if key[0] == topic and incoming.moving.open == log:
+                self._forget(key)
+
+    def brings(self, log: int) -> bool:
+        """Whether a log with this number is on its way here."""
+        return any(one.number == log for incoming in self.incoming.values() for one in incoming.moving.logs.values())
+
+    def clear(self) -> None:
+        """Forget everything, without deleting: the loop in which it arrived was taken back."""
+        for key in list(self.incoming):
+            self._forget(key)
+
+    def tick(self, now: float) -> None:
+        """Forget transfers that went silent."""
+        for key in [key for key, incoming in self.incoming.items() if now - incoming.heard >= IDLE_SECONDS]:
+            self._forget(key)
+
+    def deadline(self) -> float:
+        """When `tick` has something to do."""
+        return min((incoming.heard for incoming in self.incoming.values()), default=float("inf")) + IDLE_SECONDS
+
+    def _find(self, message: Transfer, now: float) -> Incoming | None:
+        incoming = self.incoming.get((message.topic, message.sender))
+        if incoming is None or incoming.transfer != message.transfer:
+            return None
+        incoming.heard = now
+        return incoming
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        incoming = self.incoming.pop(key, None)
+        if incoming is not None:
+            self._discard([log.number for log in incoming.moving.logs.values()])
+            self._unstage(incoming.stages.values())
+
+    def _step(self, message: Transfer, step: str, chunk: int = 0) -> Transfer:
+        return Transfer(self._sender, message.topic, step, message.transfer, chunk)

@@ -1,0 +1,528 @@
+"""What is intact of a stopped server's store, and what is not: read, never changed (docs/architecture.md, *Stores*).
+
+Everything that a server would read is read here: the file's length against what it says of itself, its write-ahead log
+frame by frame, SQLite's own pages, each topic's rows, each batch and its checksum. A page that cannot be read hides
+what lies on it and nothing else, so a topic is read from both ends and what lies between is named.
+
+    intact     everything that was written is here
+    damaged    a server starts on it and serves what is intact; what is not is told, topic by topic
+    broken     a server refuses to start on it: what all topics need is damaged
+    stale      an older copy of itself: acknowledged puts are missing that nothing in the file speaks of
+    newer      written by a newer release
+
+What a server does with a damaged topic: a batch whose bytes are not what was put is lost, told once, and the rest
+served; at a page that cannot be read it goes no further, and says unavailable; a topic whose newest batches, or whose
+description, cannot be read is held back. To put a copy back, or to let the topic go, is for the operator to decide.
+
+That a copy is older than the store was, its file does not say. The server does, once a proxy or a client has told it;
+and proxies remember how far a store had come: see `compare`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
+from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
+from pubsub.protocol.batch import Buffer, check_batch
+from pubsub.server.group_commit import load
+from pubsub.server.recovery.quarantine import HELD, STALE
+from pubsub.server.storage.database import find_damage
+from pubsub.server.storage.reader import BATCH, Reader, is_batch
+from pubsub.server.storage.staged import body_of
+from pubsub.server.storage.store import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, Store
+from pubsub.server.storage.wal import begins_damaged, first_page, frames
+from pubsub.server.topic.topic import Log, Topic
+
+PROBLEMS_MAX: Final = 20
+"""Problems that are named of one topic, and of the file; the others are counted."""
+
+_OFFSET: Final = (1 << OFFSET_BITS) - 1
+_SQLITE: Final = b"SQLite format 3\0"
+_WAL_VERSION: Final = 2
+"""The version of SQLite's file format that has a write-ahead log; a file of a later one is only read."""
+
+
+class Verdict(StrEnum):
+    """What a store is."""
+
+    INTACT = "intact"
+    DAMAGED = "damaged"
+    BROKEN = "broken"
+    STALE = "stale"
+    NEWER = "newer"
+
+
+@dataclass(slots=True)
+class Problems:
+    """What is wrong, in sentences."""
+
+    said: list[str] = field(default_factory=list)
+    left_out: int = 0
+
+    def add(self, text: str) -> None:
+        """One more, as long as there are not too many."""
+        if len(self.said) < PROBLEMS_MAX:
+            self.said.append(text)
+        else:
+            self.left_out += 1
+
+    def __bool__(self) -> bool:
+        return bool(self.said)
+
+
+@dataclass(slots=True)
+class TopicFound:
+    """One topic.
+
+    Attributes:
+        records: that can be read; bare: those of them whose bytes were given up on purpose, for all had them.
+        lost: that cannot be read, as far as that is known.
+        stops: the first position that a server comes to and cannot read, "" for none; it hands out nothing behind it.
+        held_back: whether a server serves nothing of it.
+        aside: whether it was set aside, and is served no more.
+    """
+
+    topic: str
+    log: str = ""
+    records: int = 0
+    bare: int = 0
+    lost: int = 0
+    stops: str = ""
+    held_back: bool = False
+    aside: bool = False
+    problems: Problems = field(default_factory=Problems)
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found in a directory.
+
+    Attributes:
+        problems: of the file as a whole; what makes it broken comes first.
+        stale: why it counts as an older copy, "" where it does not.
+        notes: what is no problem and worth knowing.
+    """
+
+    directory: str
+    verdict: Verdict = Verdict.INTACT
+    store: str = ""
+    server: str = ""
+    incarnation: int = 0
+    change: int = 0
+    problems: Problems = field(default_factory=Problems)
+    stale: str = ""
+    notes: list[str] = field(default_factory=list)
+    topics: list[TopicFound] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON can say it."""
+        return {
+            "directory": self.directory,
+            "verdict": str(self.verdict),
+            "store": self.store,
+            "server": self.server,
+            "incarnation": self.incarnation,
+            "change": self.change,
+            "stale": self.stale,
+            "problems": self.problems.said,
+            "problems_left_out": self.problems.left_out,
+            "notes": self.notes,
+            "topics": [
+                {
+                    "topic": one.topic,
+                    "log": one.log,
+                    "intact": not one.problems,
+                    "records": one.records,
+                    "without_bytes": one.bare,
+                    "lost": one.lost,
+                    "set_aside": one.aside,
+                    "served_until": one.stops,
+                    "held_back": one.held_back,
+                    "problems": one.problems.said,
+                    "problems_left_out": one.problems.left_out,
+                }
+                for one in self.topics
+            ],
+        }
+
+    def sentences(self) -> Iterator[str]:
+        """The same for a person."""
+        who = f"server {self.server or 'unknown'}, store {self.store}" if self.store else "unreadable"
+        yield f"{self.directory}: {who}"
+        for one in self.topics:
+            where = f"topic {one.topic}" + (" (set aside)" if one.aside else "")
+            bare = f", {one.bare:,} of them without their bytes, which all had received" if one.bare else ""
+            if not one.problems:
+                yield f"  {where} is intact: {one.records:,} records{bare}"
+                continue
+            lost = f", {one.lost:,} are lost" if one.lost else ""
+            yield f"  {where} is damaged: {one.records:,} records can be read{bare}{lost}"
+            yield from _listed(one.problems, "    ")
+            if one.held_back:
+                yield "    a server holds it back: it serves nothing of it"
+            elif one.stops:
+                yield f"    a server hands out nothing from {one.stops} on"
+        yield from _listed(self.problems, "  ")
+        for note in self.notes:
+            yield f"  {note}"
+        yield _SUMMARY[self.verdict].format(stale=self.stale)
+
+
+_SUMMARY: Final = {
+    Verdict.INTACT: "the store is intact",
+    Verdict.DAMAGED: (
+        "the store is damaged: a server starts on it, serves what is intact, and tells subscribers once of each record"
+        " that is lost; where it cannot read on, and of what it holds back, it says that it is unavailable"
+    ),
+    Verdict.BROKEN: "the store is broken: a server refuses to start on it; put back a backup, or let the topics go",
+    Verdict.STALE: (
+        "the store is an older copy: {stale}. Find the newer one; only where that is gone: pubsub server restored"
+    ),
+    Verdict.NEWER: "the store was written by a newer release: upgrade",
+}
+
+
+def _listed(problems: Problems, indent: str) -> Iterator[str]:
+    for text in problems.said:
+        yield f"{indent}{text}"
+    if problems.left_out:
+        yield f"{indent}and {problems.left_out:,} more"
+
+
+def check(directory: Path) -> Found:
+    """Read a stopped server's store.
+
+    Args:
+        directory: the server's.
+
+    Raises:
+        ConfigurationError: it holds no store, or cannot be read.
+        StoreInUse: the server is running.
+    """
+    path = directory / FILE
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise ConfigurationError(f"{directory} holds no server's store: {FILE}: {error.strerror}") from None
+    found = Found(str(directory))
+    with _kept_out(directory):
+        header = first_page(Path(f"{path}-wal"))[:100] or header
+        if len(header) < 100 or not header.startswith(_SQLITE):
+            found.problems.add(f"{FILE} does not begin as a database does")
+            found.verdict = Verdict.BROKEN
+            return found
+        whole = _check_length(found, path, header)
+        whole = _check_log(found, path) and whole
+        try:
+            with contextlib.closing(_open(path)) as db:
+                _check(found, path, header, db)
+        except (apsw.Error, StorageError) as error:
+            found.problems.add(f"{FILE} cannot be read any further: {_plain(error)}")
+            found.verdict = Verdict.BROKEN
+    if not whole:
+        found.verdict = Verdict.BROKEN
+    return found
+
+
+def compare(found: Found, reports: Iterable[Mapping[str, Any]]) -> None:
+    """See whether proxies have heard of a later state of this store.
+
+    Args:
+        found: of a store; it is `stale` afterwards where they have.
+        reports: those of proxies.
+    """
+    for report in reports:
+        for server in report["servers"]:
+            if not found.store or server["store"] != found.store or found.verdict is Verdict.BROKEN:
+                continue
+            later = server["incarnation"] > found.incarnation
+            if later or server["change"] > found.change:
+                found.stale = (
+                    f"proxy {report['proxy']} heard it at change {server['change']}, started as"
+                    f" {server['incarnation']}; this one is at change {found.change}, started as {found.incarnation}"
+                )
+                found.verdict = Verdict.STALE
+                return
+        found.notes.append(f"proxy {report['proxy']} has not heard of a later state of this store")
+
+
+@contextlib.contextmanager
+def _kept_out(directory: Path) -> Iterator[None]:
+    """Let no server start here meanwhile; where none ever did there is nothing to hold on to."""
+    try:
+        file = (directory / "lock").open(encoding="ascii", errors="replace")
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise ConfigurationError(f"{directory} cannot be read: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreInUse(str(directory), f"process {file.read(100).strip() or 'unknown'}") from None
+        yield
+
+
+def _open(path: Path) -> apsw.Connection:
+    """The file, so that nothing is written: not the file, not its log, and no shared memory beside them."""
+    log = Path(f"{path}-wal")
+    logged = log.exists() and log.stat().st_size > 0
+    name = path.absolute().as_uri() + ("?mode=ro" if logged else "?mode=ro&immutable=1")
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    db = apsw.Connection(name, flags, vfs="unix-none" if logged else None)
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    db.pragma("locking_mode", "exclusive")
+    db.pragma("temp_store", 2)
+    return db
+
+
+class _Reading(Store):
+    """A store of which only the reading half is there."""
+
+    def __init__(self, path: Path, db: apsw.Connection) -> None:
+        self.directory, self.path, self.db = path.parent, path, db
+        self._lock_file = None
+        self.failed = None
+        self._fresh, self._newest_stamp = [], 0
+        self.reader = Reader(db)
+        self.store_id = str(self._meta("store") or "")
+
+    def meta(self, name: str) -> Any:
+        return self._meta(name)
+
+    def names(self, table: str) -> list[str]:
+        return [name for (name,) in self._rows(f"select name from {table}")]  # noqa: S608 - our own words
+
+    def count(self, table: str) -> int:
+        return int(self._row(f"select count(*) from {table}")[0])  # noqa: S608 - our own words
+
+
+def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None:
+    version = db.pragma("user_version")
+    if max(header[18:20]) > _WAL_VERSION:
+        found.problems.add("it says of itself that it may not be written")
+        found.verdict = Verdict.BROKEN
+        return
+    if version > FORMAT:
+        found.problems.add(f"it is in format {version}; this release knows up to {FORMAT}")
+        found.verdict = Verdict.NEWER
+        return
+    if not version and not db.execute("select 1 from sqlite_schema").fetchall():
+        found.problems.add("it holds nothing: a server begins a new store here")
+        found.verdict = Verdict.DAMAGED
+        return
+    if db.pragma("application_id") != APPLICATION_ID or version != FORMAT:
+        found.problems.add("it is a database, but not a server's store")
+        found.verdict = Verdict.BROKEN
+        return
+    for statement in ADDED:  # A store of this format may lack these tables; only memory is written here.
+        name = statement.split()[5]
+        if not db.execute("select 1 from sqlite_schema where name = ?", (name,)).fetchall():
+            db.execute(statement.replace("create table", "create temp table", 1))
+    sound = _check_pages(found, db)
+    store = _Reading(path, db)
+    found.store, found.server = store.store_id, store.server_id
+    found.incarnation, found.change = int(store.meta("incarnation") or 0), int(store.meta("change") or 0)
+    load(store, found.incarnation, found.change)
+    publishers = len(store.publishers())
+    for name in store.names("topic"):
+        found.topics.append(_check_topic(store, name, publishers, aside=False))
+    for name in dict.fromkeys(store.names("aside")):
+        found.topics.append(_check_topic(store, name, publishers, aside=True))
+    quarantined = store.count("quarantine")
+    if quarantined:
+        found.notes.append(f"{quarantined:,} damaged batches were found earlier; their bytes are kept in quarantine")
+    notes = store.notes()
+    found.stale = str(notes.get(STALE) or "").replace("_", " ")
+    for name, why in notes.items():
+        if name.startswith(HELD):
+            found.stale = found.stale or f"topic {name.removeprefix(HELD)} is held back: {why}"
+    if found.stale:
+        found.verdict = Verdict.STALE
+    elif found.problems or any(topic.problems for topic in found.topics):
+        found.verdict = Verdict.DAMAGED
+    if not sound:
+        found.verdict = Verdict.BROKEN
+
+
+def _check_length(found: Found, path: Path, header: bytes) -> bool:
+    """Whether nothing was cut off the file that its log does not have."""
+    page_bytes, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    page_bytes = 65536 if page_bytes == 1 else page_bytes
+    if page_bytes < 512:
+        return True  # SQLite will say so.
+    logged: set[int] = set()
+    for frame in frames(Path(f"{path}-wal"), checked=True):
+        if frame.sound:
+            logged.add(frame.page)
+            pages = frame.pages or pages
+    size = path.stat().st_size
+    here = size // page_bytes
+    missing = pages - here - sum(here < page <= pages for page in logged)
+    if missing > 0:
+        found.problems.add(
+            f"{FILE} was cut short: {size:,} bytes are left of {pages * page_bytes:,}; {missing:,} pages are gone"
+        )
+    return missing <= 0
+
+
+def _check_log(found: Found, path: Path) -> bool:
+    """Whether the write-ahead log is whole."""
+    if begins_damaged(Path(f"{path}-wal")):
+        found.problems.add(f"{FILE}-wal is damaged where it begins: its commits are lost, though they were answered")
+        return False
+    sound = unsound = after = 0
+    for frame in frames(Path(f"{path}-wal"), checked=True):
+        sound += bool(frame.pages and frame.sound)
+        unsound += not frame.sound
+        after += bool(frame.pages and not frame.sound)
+    if after > 1:
+        found.problems.add(
+            f"{FILE}-wal is damaged: the {after:,} commits after its first {sound:,} are lost, though answered"
+        )
+    elif unsound:
+        found.notes.append(f"{FILE}-wal ends in an unfinished commit, as a power cut leaves it; it was never answered")
+    return after <= 1
+
+
+def _check_pages(found: Found, db: apsw.Connection) -> bool:
+    """Whether what all topics need is sound; what is wrong with any page is noted."""
+    described = find_damage(db, DESCRIBING, PROBLEMS_MAX)
+    for line in described:
+        found.problems.add(f"SQLite: {line}")
+    try:
+        for (text,) in db.execute(f"pragma integrity_check({PROBLEMS_MAX})"):
+            for line in str(text).splitlines():
+                if line != "ok" and not line.startswith("*** in database") and line not in described:
+                    found.problems.add(f"SQLite: {line}")
+    except apsw.CorruptError as error:
+        found.problems.add(f"SQLite: {_plain(error)}")
+    return not described
+
+
+def _plain(error: Exception) -> str:
+    return str(error).split(": ", 1)[-1]
+
+
+def _check_topic(store: _Reading, name: str, publishers: int, *, aside: bool) -> TopicFound:
+    found = TopicFound(name, aside=aside)
+    try:
+        topics = list(store.topics(name, aside=aside))
+    except (apsw.CorruptError, StoreDamaged) as error:
+        found.problems.add(f"what the store says of it cannot be read: {_plain(error)}")
+        found.held_back = True
+        return found
+    for topic in topics:
+        found.log = topic.open.id
+        for log in topic.logs.values():
+            _check_batches(found, store.db, topic, log, publishers)
+    return found
+
+
+def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Log, publishers: int) -> None:
+    """Every batch of a log; where one cannot be read it goes on with the next one that can."""
+    if any(not 0 < number < publishers for number in topic.last):
+        found.problems.add("it has counters of publishers that the store does not know")
+    base = log.number << OFFSET_BITS
+    end = log.end - log.unknown if log.end < OFFSET_MAX else _last_end(db, base, log)
+    place = log.low
+    for _ in range(PROBLEMS_MAX):
+        torn = False
+        for row in _rows(db, base | place, base | end):
+            if row is None:
+                torn = True
+                break
+            place = _check_row(found, db, log, place, row, publishers)
+        if not torn:
+            break
+        if not found.stops:
+            found.stops = f"{log.id}.{place}"
+        stop = min(_next_readable(db, base | place, base | end) & _OFFSET, end) or end
+        _lost(found, log, place, stop, "cannot be read: their place in the file is damaged")
+        place = stop
+    if place < end:
+        _lost(found, log, place, end, "are missing")
+
+
+def _next_readable(db: apsw.Connection, low: int, high: int) -> int:
+    """The key of the first batch in [low, high) behind one that cannot be read; `high` where there is none.
+
+    The file is read from the other end, without the bodies. A batch of which these alone cannot be read is skipped.
+    """
+    keys = [(high, 0)]
+    with contextlib.suppress(apsw.CorruptError, UnicodeDecodeError):
+        for key, count in db.execute(
+            "select key, count from batch where key >= ? and key < ? order by key desc", (low, high)
+        ):
+            if type(count) is int:
+                keys.append((key, count))
+    key, count = keys[-1]
+    return key + count if key == low else key
+
+
+def _last_end(db: apsw.Connection, base: int, log: Log) -> int:
+    """Where the batches of a log end that was ended for good: its end is above them all."""
+    rows: list[Any] = db.execute(
+        "select (key & ?) + count from batch where key >= ? and key < ? order by key desc limit 1",
+        (_OFFSET, base, base | _OFFSET),
+    ).fetchall()
+    return int(rows[0][0]) if rows else log.low
+
+
+def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | None]:
+    """The batches with keys in [low, high); None, at last, where they cannot be read any further."""
+    try:
+        for row in db.execute(f"{BATCH} where key >= ? and key < ? order by key", (low, high)):
+            if not is_batch(row):
+                yield None
+                return
+            yield *row[:-1], body_of(db, row[0]) if row[-1] is None else row[-1]
+    except (apsw.CorruptError, UnicodeDecodeError):
+        yield None
+
+
+def _check_row(
+    found: TopicFound, db: apsw.Connection, log: Log, place: int, row: Sequence[Any], publishers: int
+) -> int:
+    """One batch; where the next one is to begin."""
+    key, count, publisher, _, _, checksum, _, body = row
+    offset = int(key) & _OFFSET
+    if offset > place:
+        _lost(found, log, place, offset, "are missing")
+    wrong = ""
+    if not 0 < publisher < publishers:
+        wrong = "are of a publisher that the store does not know"
+    elif body is None and db.execute("select 1 from quarantine where key = ?", (key,)).fetchall():
+        wrong = "were found damaged earlier"
+    elif body is not None:
+        wrong = _wrong(body, count, checksum)
+    if wrong:
+        _lost(found, log, offset, offset + count, wrong)
+    else:
+        found.records += max(0, offset + count - max(place, offset))
+        found.bare += 0 if body is not None else count
+    return max(place, offset + int(count))
+
+
+def _wrong(body: Buffer, count: int, checksum: int) -> str:
+    try:
+        check_batch(body, count, checksum)
+    except DecodeError as error:
+        return f"are not what was put: {error.reason}"
+    return ""
+
+
+def _lost(found: TopicFound, log: Log, low: int, stop: int, why: str) -> None:
+    found.lost += stop - low
+    found.problems.add(f"records {log.id}.{low} to {log.id}.{stop - 1} {why}")

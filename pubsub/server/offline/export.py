@@ -1,0 +1,434 @@
+"""A stopped server's store as a tree of files, and back (Pires et al., section 5.1).
+
+    server_{server_id}/{topic}/subscribers
+                               publishers
+                               order
+                               messages/{message_id}
+                               keys/{message_id}
+
+A topic's folder is its percent-encoded name. A message ID is `log.offset`; its file holds the bytes as they were put. A
+message with a key has a second file, in `keys`; the folder is there if one has.
+The three others are lines of words, separated by single spaces, in ASCII:
+
+    subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
+    publishers     CLIENT/STORE LAST
+    order          ID COUNT CLIENT/STORE COUNTER STAMP [spare] [lost]
+
+`position` is what the subscriber acknowledged last, `waiting` what it is still to receive, in order: ranges of one log
+each, both ends included, the second one by its offset. A line of `order` is a run of messages put together: COUNT of
+consecutive offsets and counters, in the order in which a newcomer would read them. `spare`: a second copy, which a join
+keeps for those who are to receive it from there. `lost`: the messages cannot be read any more; they have no files, and
+their publisher is `-` where even their row is gone.
+
+Importing reads each topic into a fresh log: offsets are given anew, everything else stays. A publisher's repeats are
+recognised as before. A subscriber whose client took more than it had acknowledged at the export is told `behind`: its
+position is of a log that is not here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Final, TypeVar
+from zlib import crc32
+
+import apsw
+
+from pubsub.base.intervals import IntervalSet
+from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
+from pubsub.errors import ConfigurationError, DecodeError, InvalidName
+from pubsub.protocol.batch import decode_batch, decode_keys, encode_batch
+from pubsub.protocol.names import (
+    Position,
+    check_topic,
+    file_name,
+    format_position,
+    is_id,
+    parse_number,
+    parse_position,
+    topic_of,
+)
+from pubsub.protocol.records import check_publisher
+from pubsub.server.storage.database import translate
+from pubsub.server.storage.store import FILE, Store
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.delivery import Batch
+from pubsub.server.topic.ranges import KEY
+from pubsub.server.topic.spans import ALWAYS, Leg
+from pubsub.server.topic.topic import Topic
+
+_T = TypeVar("_T")
+
+NOBODY: Final = "-"
+"""Publisher of messages whose row is gone."""
+
+Range = tuple[str, int, int]
+"""Offsets [low, stop) of a log."""
+
+
+def export_tree(directory: Path, target: Path, *, aside: bool = False) -> int:
+    """Write a stopped server's store as `target`/server_ID; the store is not changed.
+
+    Args:
+        directory: the server's.
+        target: where to make the tree; made if it is not there.
+        aside: write the topics that were set aside, and not those that are served. Where there are several of one name,
+            all but the newest are named after their open log as well.
+
+    Returns:
+        How many messages were written.
+
+    Raises:
+        StoreInUse: the server is running.
+        ConfigurationError: there is no store, the tree is there already, or it cannot be written.
+        StorageError: the store cannot be read.
+    """
+    if not (directory / FILE).exists():
+        raise ConfigurationError(f"{directory} holds no server's store")
+    with _opened(directory) as store, _written(target):
+        server = store.server_id or directory.name
+        root = target / f"server_{server if is_id(server) else 'unknown'}"
+        if root.exists():
+            raise ConfigurationError(f"{root} exists already: name another target")
+        part = target / f".{root.name}.part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        publishers = store.publishers()
+        topics = list(store.topics(aside=aside))
+        newest = {topic.name: topic.number for topic in topics}
+        count = 0
+        for topic in topics:
+            name = topic.name if topic.number == newest[topic.name] else f"{topic.name[:60]}~{topic.open.id}"
+            count += _export_topic(store, topic, publishers, part / file_name(name))
+        part.rename(root)
+        return count
+
+
+def import_tree(directory: Path, source: Path) -> int:
+    """Read a tree that `export_tree` wrote into a server's store, all of it or nothing.
+
+    Args:
+        directory: the stopped server's, or a new one.
+        source: the tree: `server_ID`, or a directory that holds one such tree.
+
+    Returns:
+        How many messages were read.
+
+    Raises:
+        StoreInUse: the server is running.
+        ConfigurationError: the tree is not one, or the store holds one of its topics already.
+        StorageError: the store cannot be written.
+    """
+    folders = sorted(path for path in _root(source).iterdir() if path.is_dir())
+    with _opened(directory) as store, store.guarded():
+        importing = _Import(store)
+        for folder in folders:
+            importing.topic(folder)
+        return importing.count
+
+
+@contextlib.contextmanager
+def _opened(directory: Path) -> Iterator[Store]:
+    store = Store(directory)
+    try:
+        yield store
+    except apsw.Error as error:
+        raise translate(error, store.path) from None
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def _written(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or target} cannot be written: {error.strerror}") from None
+
+
+def _root(source: Path) -> Path:
+    if source.name.startswith("server_") and source.is_dir():
+        return source
+    found = sorted(path for path in source.glob("server_*") if path.is_dir())
+    if len(found) != 1:
+        raise ConfigurationError(f"{source} holds {len(found)} trees named server_ID where 1 is needed")
+    return found[0]
+
+
+# Export
+
+
+def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Path) -> int:
+    messages = folder / "messages"
+    messages.mkdir(parents=True)
+    visible = list(_ranges(store, topic, topic.spine))
+    spare = _left_over(topic, visible)
+    count = 0
+    with (folder / "order").open("w", encoding="ascii") as order:
+        for word, ranges in (("", visible), (" spare", spare)):
+            for found in ranges:
+                for line, written in _export_range(store, topic, publishers, messages, found):
+                    order.write(f"{line}{word}{'' if written else ' lost'}\n")
+                    count += written
+    lines = [f"{publishers[number]} {last}\n" for number, last in sorted(topic.last.items())]
+    (folder / "publishers").write_text("".join(lines), encoding="ascii")
+    with (folder / "subscribers").open("w", encoding="ascii") as file:
+        for name, entry in sorted(topic.entries.items()):
+            waiting = ",".join(
+                f"{log}.{low}-{stop - 1}" for log, low, stop in _ranges(store, topic, entry.legs) if low < stop
+            )
+            file.write(
+                f"{name} number={entry.number} opening={entry.opening} on={int(entry.on)} since={entry.since}"
+                f" position={format_position(entry.acknowledged)} waiting={waiting}\n"
+            )
+    return count
+
+
+def _ranges(store: Store, topic: Topic, legs: Iterable[Leg]) -> Iterator[Range]:
+    """The offsets that somebody with these legs is to receive: nothing is left out of them any more."""
+    for leg in legs:
+        log = topic.logs.get(leg.log)
+        if log is None:
+            continue
+        low, stop = max(leg.low, log.low), log.end if leg.high is None else min(leg.high, log.end)
+        if not leg.skip and leg.since == ALWAYS:
+            if low < stop:
+                yield leg.log, low, stop
+            continue
+        skip = topic.skips.get(leg.skip, {})
+        for batch in store.reader.batches(log.number, low, stop):
+            held = skip.get(batch.publisher, 0) - batch.counter + 1
+            first, last = max(low, batch.offset + held, batch.offset), min(stop, batch.offset + batch.count)
+            if batch.stamp > leg.since and first < last:
+                yield leg.log, first, last
+
+
+def _left_over(topic: Topic, visible: Iterable[Range]) -> list[Range]:
+    """What the topic's logs hold besides these ranges."""
+    rest = {log.id: IntervalSet([(log.low, log.end)]) for log in topic.logs.values()}
+    for log, low, stop in visible:
+        rest[log].discard(low, stop)
+    return [(log, low, stop) for log, ranges in rest.items() for low, stop in ranges]
+
+
+def _export_range(
+    store: Store, topic: Topic, publishers: list[str], messages: Path, found: Range
+) -> Iterator[tuple[str, int]]:
+    """Write the messages of a range; a line of `order` for each run, and how many files it has."""
+    log, place, stop = found
+    for batch in store.reader.batches(topic.logs[log].number, place, stop):
+        if batch.offset > place:
+            yield _line(log, place, batch.offset - place, NOBODY, 1, 0), 0
+            place = batch.offset
+        last = min(stop, batch.offset + batch.count)
+        if last <= place:
+            continue
+        known = 0 < batch.publisher < len(publishers)
+        publisher, counter = (publishers[batch.publisher], batch.counter) if known else (NOBODY, 1)
+        bodies = _bodies(batch) if known else None
+        if bodies is not None:
+            for offset in range(place, last):
+                (messages / f"{log}.{offset}").write_bytes(bodies[offset - batch.offset])
+            _export_keys(batch, messages.with_name("keys"), log, range(place, last))
+        counter += place - batch.offset if known else 0
+        yield _line(log, place, last - place, publisher, counter, batch.stamp), 0 if bodies is None else last - place
+        place = last
+    if place < stop:
+        yield _line(log, place, stop - place, NOBODY, 1, 0), 0
+
+
+def _line(log: str, offset: int, count: int, publisher: str, counter: int, stamp: int) -> str:
+    return f"{log}.{offset} {count} {publisher} {counter} {stamp}"
+
+
+def _export_keys(batch: Batch, folder: Path, log: str, offsets: range) -> None:
+    keys = decode_keys(batch.body or b"\0\0")
+    for offset in offsets if keys else ():
+        if keys[offset - batch.offset]:
+            folder.mkdir(exist_ok=True)
+            (folder / f"{log}.{offset}").write_bytes(keys[offset - batch.offset])
+
+
+def _bodies(batch: Batch) -> list[bytes] | None:
+    """The records of a batch; None where it is not what was put."""
+    if batch.body is None or crc32(batch.body) != batch.checksum:
+        return None
+    bodies = decode_batch(batch.body)
+    return bodies if len(bodies) == batch.count else None
+
+
+# Import
+
+
+@dataclass(slots=True)
+class _Offsets:
+    """Where the messages of other logs stand in the fresh one."""
+
+    found: dict[str, list[Range]] = field(default_factory=dict)
+    """By log: (fresh log, offset there, offset here), kept sorted by the offset there; a run goes on to the next."""
+    stops: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, log: str, offset: int, count: int, here: int) -> None:
+        self.found.setdefault(log, []).append((log, offset, here))
+        self.stops.setdefault(log, []).append(offset + count)
+
+    def sort(self) -> None:
+        for log, rows in self.found.items():
+            order = sorted(range(len(rows)), key=lambda index: rows[index][1])
+            self.stops[log] = [self.stops[log][index] for index in order]
+            self.found[log] = [rows[index] for index in order]
+
+    def ranges(self, log: str, low: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Ranges here of the offsets [low, stop) there."""
+        rows, stops = self.found.get(log, []), self.stops.get(log, [])
+        for index in range(bisect_right(stops, low), len(rows)):
+            _, offset, here = rows[index]
+            first, last = max(low, offset), min(stop, stops[index])
+            if first >= last:
+                return
+            yield here + first - offset, here + last - offset
+
+
+class _Import:
+    """Reads topics into a store, within its open transaction."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held = {topic.name for topic in store.topics()}
+        self._publishers = {name: number for number, name in enumerate(store.publishers()) if name}
+        self._next_publisher = len(store.publishers())
+        self._next_topic, self._next_log, _ = store.next_numbers()
+        self.count = 0
+
+    def topic(self, folder: Path) -> None:
+        name = topic_of(folder.name)
+        try:
+            check_topic(name)
+        except InvalidName:
+            raise ConfigurationError(f"{folder} is not named after a topic; nothing was imported") from None
+        if name in self._held:
+            raise ConfigurationError(
+                f"topic {name} is held by {self._store.directory} already; nothing was imported: use another store"
+            )
+        self._held.add(name)
+        number, log = self._next_topic, self._next_log
+        self._next_topic, self._next_log = number + 1, log + 1
+        log_id = token_hex(8)
+        self._store.apply([c.LogOpened(log, log_id, number)])
+        offsets, spine, end = self._order(folder, log, log_id)
+        self._store.apply([c.TopicChanged(number, name, log, spine, "")])
+        for words in _lines(folder / "publishers"):
+            publisher, last = _parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
+            self._store.apply([c.LastMoved(number, self._publisher(publisher), _number(folder / "publishers", last))])
+        for words in _lines(folder / "subscribers"):
+            self._subscriber(folder / "subscribers", words, number, (log_id, end), offsets)
+
+    def _publisher(self, name: str) -> int:
+        number = self._publishers.get(name)
+        if number is None:
+            number = self._publishers[name] = self._next_publisher
+            self._next_publisher += 1
+            self._store.apply([c.PublisherSeen(number, name)])
+        return number
+
+    def _order(self, folder: Path, log: int, log_id: str) -> tuple[_Offsets, tuple[Leg, ...], int]:
+        """Every run; where its messages stand now, the spine over those that are not spare, and the log's end."""
+        path, offsets = folder / "order", _Offsets()
+        end, total, stamp, spare_from = 1, 0, 0, 0
+        for words in _lines(path):
+            flags = set(words[5:])
+            position = _parsed(path, words[:5], 5, lambda w: parse_position(w[0]))
+            if position is None or not flags <= {"spare", "lost"} or len(words) > 7:
+                raise ConfigurationError(f"{path} holds a line that cannot be read: {' '.join(words)[:100]}")
+            count, counter, put_at = (_number(path, word) for word in (words[1], words[3], words[4]))
+            if (
+                not 0 < count <= (NUMBER_MAX if "lost" in flags else BATCH_RECORDS_MAX)
+                or not 0 < counter <= NUMBER_MAX - count
+            ):
+                raise ConfigurationError(f"{path} holds a run of {count} messages")
+            if end + count > OFFSET_MAX:
+                raise ConfigurationError(f"{path} holds more messages than one log can")
+            if "spare" in flags:
+                spare_from = spare_from or end
+            elif spare_from:
+                raise ConfigurationError(f"{path}: spare messages come last")
+            stamp = max(stamp, put_at)  # Stamps rise within a log.
+            publisher = 0 if words[2] == NOBODY else self._publisher(_parsed(path, [words[2]], 1, _first_publisher))
+            body = None if "lost" in flags else encode_batch(*self._bodies(folder, position, count))
+            checksum = 0 if body is None else crc32(body)
+            self._store.apply(
+                [c.BatchAppended(log, end, count, publisher, counter, stamp, checksum, total, body, sound=False)]
+            )
+            offsets.add(*position, count, end)
+            end, total = end + count, total + (0 if body is None else len(body))
+            self.count += 0 if body is None else count
+        offsets.sort()
+        spine = (Leg(log_id, 1, spare_from), Leg(log_id, end)) if spare_from else (Leg(log_id, 1),)
+        return offsets, tuple(leg for leg in spine if leg.high != 1), end
+
+    @staticmethod
+    def _bodies(folder: Path, position: Position, count: int) -> tuple[list[bytes], list[bytes]]:
+        """Messages and their keys."""
+        log, offset = position
+        names = [f"{log}.{place}" for place in range(offset, offset + count)]
+        messages, keys = folder / "messages", folder / "keys"
+        try:
+            found = [(keys / name).read_bytes() if (keys / name).exists() else b"" for name in names if keys.exists()]
+            return [(messages / name).read_bytes() for name in names], found
+        except OSError as error:
+            raise ConfigurationError(f"{error.filename} cannot be read: {error.strerror}") from None
+
+    def _subscriber(self, path: Path, words: list[str], topic: int, end: Position, offsets: _Offsets) -> None:
+        facts = dict(word.partition("=")[::2] for word in words[1:])
+        name = words[0].removeprefix(KEY)
+        if not is_id(name) or facts.keys() != {"number", "opening", "on", "since", "position", "waiting"}:
+            raise ConfigurationError(f"{path} holds a line that cannot be read: {' '.join(words)[:100]}")
+        number, opening, on, since = (_number(path, facts[name]) for name in ("number", "opening", "on", "since"))
+        position = _parsed(path, [facts["position"]], 1, lambda w: parse_position(w[0]))
+        legs: list[Leg] = []
+        for word in filter(None, facts["waiting"].split(",")):
+            first, _, last = word.partition("-")
+            begin = _parsed(path, [first], 1, lambda w: parse_position(w[0])) or ("", 0)
+            for low, stop in offsets.ranges(*begin, _number(path, last) + 1):
+                if legs and legs[-1].high == low:
+                    low = legs.pop().low  # noqa: PLW2901 - one range with the one before
+                legs.append(Leg(end[0], low, stop))
+        if on:
+            low = legs.pop().low if legs and legs[-1].high == end[1] else end[1]
+            legs.append(Leg(end[0], low))
+        acknowledged = position or (end[0], end[1] - 1)
+        self._store.apply(
+            [c.EntryChanged(topic, words[0], number, opening, bool(on), since, acknowledged, tuple(legs) if on else ())]
+        )
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    """The words of each line."""
+    try:
+        with path.open(encoding="ascii") as file:
+            for line in file:
+                yield line.rstrip("\n").split(" ")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from None
+
+
+def _first_publisher(words: list[str]) -> str:
+    return check_publisher(words[0])
+
+
+def _parsed(path: Path, words: list[str], count: int, parse: Callable[[list[str]], _T]) -> _T:
+    try:
+        if len(words) != count:
+            raise ValueError
+        return parse(words)
+    except (ValueError, DecodeError):
+        raise ConfigurationError(f"{path} holds what cannot be read: {' '.join(words)[:100]}") from None
+
+
+def _number(path: Path, word: str) -> int:
+    return _parsed(path, [word], 1, lambda w: parse_number(w[0]))

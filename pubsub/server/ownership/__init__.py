@@ -1,0 +1,1 @@
+"""Which server holds a topic: what proxies are told, what they answer, and what is contested."""

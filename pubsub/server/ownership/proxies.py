@@ -1,0 +1,268 @@
+"""A server's links to its proxies: heartbeats, announcements, questions (docs/architecture.md, *Ownership*).
+
+Each proxy is told everything on connect and every few seconds, and at once what changed. Announcements are ordered by
+(incarnation, change). A proxy that is silent for long gets a new socket, with back-off: its side of the old one may be
+half open. A proxy that says our ID or store is taken is asked again until it is not, or until waiting longer makes no
+sense.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from pubsub.base.clock import Stamps
+from pubsub.base.liveness import Liveness
+from pubsub.config.settings import ServerSettings
+from pubsub.protocol.messages import Heartbeat, Message, Outcome, Periodic, Status, Whole
+
+RECONNECT_SECONDS_MAX: Final = 30.0
+GIVEN_MAX: Final = 10_000
+"""Topics that were given away, and of which some proxy has not confirmed to have heard, that are remembered."""
+
+TAKEN_PATIENCES: Final = 3
+"""Livenesses for which a server waits for its ID to be free before it gives up."""
+
+
+READY_SECONDS: Final = 1.0
+"""A server that no proxy has answered for so long says that it is ready all the same: proxies may be started later."""
+
+LISTENER: Final = -1
+"""The link that other servers use to reach this one."""
+
+
+@dataclass(slots=True)
+class Origin:
+    """Where an answer goes.
+
+    Attributes:
+        link: index of the proxy, LISTENER for our own address, or the address of another server.
+        origin: whom it is to be passed on to there; b"" for nobody else.
+        callback: the one that the request named; 0 for none.
+    """
+
+    link: int | str
+    origin: bytes
+    callback: int
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A message for the shell to send.
+
+    Attributes:
+        link: index of the proxy, LISTENER for our own address, or the address of another server.
+        origin: whom it is to be passed on to there; b"" for nobody else.
+        destination: the callback it answers; 0 for none.
+        source: our callback that is to get the answer; 0 for none.
+    """
+
+    link: int | str
+    origin: bytes
+    destination: int
+    source: int
+    message: Message
+
+
+@dataclass(slots=True)
+class Link:
+    """One proxy, as this server sees it.
+
+    Attributes:
+        given: topics that went to other servers, as they are announced, and our change number with it, until the proxy
+            has confirmed that.
+    """
+
+    liveness: Liveness
+    announce_at: float
+    reconnect_at: float
+    backoff: float
+    announced: int | None = None
+    confirmed: int = -1
+    taken_since: float | None = None
+    reason: str = ""
+    given: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+class Links:
+    """All proxies of the configuration.
+
+    Args:
+        settings: the server's.
+        store_id, incarnation: of this process's store.
+        stamps: the server's clock for stamps.
+        now: monotonic seconds.
+    """
+
+    def __init__(self, settings: ServerSettings, store_id: str, incarnation: int, stamps: Stamps, now: float) -> None:
+        self._settings, self._store, self._incarnation, self._stamps = settings, store_id, incarnation, stamps
+        self.address = settings.advertise or settings.bind
+        self._began = now
+        self._proxies = ",".join(sorted(settings.proxies))
+        patience = settings.patience_seconds
+        self.links = [
+            Link(
+                Liveness(settings.heartbeat_seconds, settings.liveness, now),
+                announce_at=now,
+                reconnect_at=now + patience * 2,
+                backoff=patience * 2,
+            )
+            for _ in settings.proxies
+        ]
+        self.answered_once = False
+        """Whether some proxy has taken over an announcement of this process."""
+        self.draining = False
+        """Whether this server is to be given no new topic."""
+        self.roster = "", ""
+        """The other stores that are known, and those that are gone, as they are announced."""
+        self.out: list[Outgoing] = []
+        self.reconnect: list[int] = []
+
+    def heard(self, proxy: int | str, now: float) -> None:
+        """Something came over a link; those to proxies are watched."""
+        if not isinstance(proxy, int) or proxy < 0:
+            return
+        link = self.links[proxy]
+        link.liveness.heard(now)
+        link.backoff = self._settings.patience_seconds * 2
+        link.reconnect_at = now + link.backoff
+
+    def sent(self, proxy: int | str, now: float) -> None:
+        """Something goes over a link."""
+        if isinstance(proxy, int) and proxy >= 0:
+            self.links[proxy].liveness.sent(now)
+
+    def announce(self, changed: dict[str, str], change: int, now: float) -> None:
+        """Tell every proxy, at once, what this server came to hold or no longer holds.
+
+        Args:
+            changed: topic to what `Periodic.topics` has of it.
+            change: the server's change number with it.
+        """
+        for topic, value in changed.items():
+            self.remember(topic, value, change)
+        for proxy, link in enumerate(self.links):
+            if link.announced is not None:
+                self._send(proxy, self._periodic(change, changed, now, previous=link.announced), now)
+                link.announced = change
+
+    def remember(self, topic: str, value: str, change: int) -> None:
+        """Keep to whom a topic was given, until every proxy has confirmed to have heard; or forget that."""
+        for link in self.links:
+            link.given.pop(topic, None)
+            if "." in value and len(link.given) < GIVEN_MAX:
+                link.given[topic] = value, change
+
+    def is_known_as_given(self, topic: str) -> bool:
+        """Whether every proxy has heard to whom a topic was given."""
+        return not any(topic in link.given for link in self.links)
+
+    def tick(self, holdings: dict[str, str], change: int, now: float) -> None:
+        """What is due: full announcements, heartbeats, new sockets."""
+        for proxy, link in enumerate(self.links):
+            if now >= link.reconnect_at:
+                link.backoff = min(link.backoff * 2, RECONNECT_SECONDS_MAX)
+                link.reconnect_at = now + link.backoff
+                self.reconnect.append(proxy)
+                link.announce_at = now
+            if now >= link.announce_at:
+                link.announce_at = now + self._settings.announce_seconds
+                link.announced = change
+                # Who has not heard to whom a topic was given must not take it for one that nobody holds.
+                given = {topic: value for topic, (value, _) in link.given.items()}
+                self._send(proxy, self._periodic(change, given | holdings, now), now)
+            elif link.liveness.due(now):
+                self._send(proxy, Heartbeat(self._settings.id, self._stamps.last), now)
+
+    def answered(self, proxy: int, status: Status, now: float) -> None:
+        """A proxy's answer to an announcement or a heartbeat."""
+        link = self.links[proxy]
+        link.reason = ""
+        if status.outcome is Outcome.ANNOUNCE:
+            link.announce_at = now
+        elif status.outcome is Outcome.SUCCESS:
+            link.confirmed = max(link.confirmed, status.change)
+            if link.given:
+                link.given = {topic: gift for topic, gift in link.given.items() if gift[1] > link.confirmed}
+            self.answered_once = True
+            link.taken_since = None
+        elif status.outcome in {Outcome.TAKEN, Outcome.STALE}:
+            link.reason = status.reason or str(status.outcome)
+            link.taken_since = now if link.taken_since is None else link.taken_since
+            link.announce_at = min(link.announce_at, now + self._settings.heartbeat_seconds)
+
+    def is_ready(self, now: float) -> bool:
+        """Whether a proxy has taken this server over, or none has answered; not where its ID is another one's."""
+        return self.answered_once or (now - self._began >= READY_SECONDS and not self.refusal())
+
+    def refusal(self) -> str:
+        """Why a proxy does not take this server over yet; "" where none objects."""
+        return next((link.reason for link in self.links if link.taken_since is not None), "")
+
+    def taken(self, now: float) -> str:
+        """Why this server cannot be what its configuration says, or "" where it can.
+
+        A proxy that says so for longer than a dead namesake would count as alive is believed.
+        """
+        limit = self._settings.patience_seconds * TAKEN_PATIENCES
+        for link in self.links:
+            if link.taken_since is not None and now - link.taken_since >= limit:
+                return link.reason
+        return ""
+
+    def connect_anew(self, now: float) -> None:
+        """Give every proxy a new socket, and tell it everything."""
+        self.reconnect[:] = range(len(self.links))
+        self.announce_all(now)
+
+    def announce_all(self, now: float) -> None:
+        """Tell every proxy everything at once."""
+        for link in self.links:
+            link.announce_at = now
+
+    def withdraw_announcements(self) -> None:
+        """Do not send what was to be announced in this loop: it did not come to be. All is announced anew at once."""
+        for out in self.out:
+            if isinstance(out.message, Periodic):
+                self.links[int(out.link)].announce_at = float("-inf")
+        self.out = [out for out in self.out if not isinstance(out.message, Periodic)]
+
+    def ask_whole(self, topics: dict[str, str], token: int, now: float) -> list[int]:
+        """Ask every proxy whether another server holds any of these topics; who was asked."""
+        for proxy in range(len(self.links)):
+            self._send(proxy, Whole(self._settings.id, topics), now, source=token)
+        return list(range(len(self.links)))
+
+    def leave(self, now: float, *, empty: bool = False) -> None:
+        """Say goodbye, so that nobody waits for our silence.
+
+        Args:
+            empty: this server is drained and holds nothing: nobody needs to wait for its store.
+        """
+        for proxy in range(len(self.links)):
+            self._send(proxy, Heartbeat(self._settings.id, self._stamps.last, leaving=1, empty=int(empty)), now)
+
+    def deadline(self) -> float:
+        """When `tick` has something to do."""
+        return min(min(link.announce_at, link.reconnect_at, link.liveness.deadline()) for link in self.links)
+
+    def _periodic(self, change: int, topics: dict[str, str], now: float, previous: int | None = None) -> Periodic:
+        return Periodic(
+            self._settings.id,
+            self._store,
+            self._incarnation,
+            change,
+            self.address,
+            self._proxies,
+            self._stamps.last,
+            0 if previous is None else 1,
+            topics,
+            previous or 0,
+            int(self.draining),
+            *(self.roster if previous is None else ("", "")),
+            self._stamps.reading(now),
+        )
+
+    def _send(self, proxy: int, message: Message, now: float, source: int = 0) -> None:
+        self.sent(proxy, now)
+        self.out.append(Outgoing(proxy, b"", 0, source, message))

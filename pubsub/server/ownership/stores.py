@@ -1,0 +1,105 @@
+"""The other stores of the cluster, as one server knows them: a witness for proxies that have lost their memory.
+
+Proxies name the stores that this server lacks in their answers to announcements; it keeps them, durably, and names all
+of them in each announcement. What is done with that is the proxies' (`proxy.roster`; `protocol.stores` says how what
+two of them know is merged). Only what is committed is announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from pubsub.protocol.messages import Status
+from pubsub.protocol.stores import GONE_MAX, STORES_MAX, Known, format_stores, parse_stores
+from pubsub.server.topic import changes as c
+
+if TYPE_CHECKING:
+    from pubsub.server.core import ServerCore
+
+STORE: Final = "store "
+"""What the note of a store begins with; its ID follows. The value: incarnation and server."""
+
+GONE: Final = "gone "
+"""The same of a store that is gone. The value: up to which incarnation."""
+
+
+class Stores:
+    """The roster of one server.
+
+    Args:
+        core: the server.
+        notes: what its store remembers.
+
+    Attributes:
+        known: the other stores.
+        gone: those that are gone.
+    """
+
+    def __init__(self, core: ServerCore, notes: Mapping[str, object]) -> None:
+        self._core = core
+        self.known: dict[str, Known] = {}
+        self.gone: dict[str, int] = {}
+        for note, value in notes.items():
+            if note.startswith(STORE):
+                incarnation, _, server = str(value).partition(" ")
+                self.known[note.removeprefix(STORE)] = Known(server, int(incarnation))
+            elif note.startswith(GONE):
+                self.gone[note.removeprefix(GONE)] = int(str(value))
+        self._stored = self.known, self.gone
+        self._announce()
+
+    def told(self, status: Status) -> None:
+        """A proxy's answer to an announcement."""
+        if not (status.stores or status.gone):
+            return
+        for store, mark in parse_stores(status.gone).items():
+            if self.gone.get(store, -1) < mark.incarnation:
+                self._lose(store, mark.incarnation)
+        for store, mark in parse_stores(status.stores).items():
+            self._learn(store, mark)
+
+    def serves(self, server: str) -> bool:
+        """Whether a server, by its ID, is in the roster, or is this one: then proxies know, or wait for, its store."""
+        return server == self._core.settings.id or any(known.server == server for known in self.known.values())
+
+    def _learn(self, store: str, mark: Known) -> None:
+        gone = self.gone.get(store, -1)
+        if store in self.known or gone >= mark.incarnation or store == self._core.store_id:
+            return
+        if len(self.known) >= STORES_MAX:
+            self._core.counters["stores not remembered"] += 1
+            return
+        self.known = {**self.known, store: mark}
+        self._core.marks.rows.append(c.NoteKept(STORE + store, f"{mark.incarnation} {mark.server}"))
+        if gone >= 0:
+            self.gone = {one: number for one, number in self.gone.items() if one != store}
+            self._core.marks.rows.append(c.NoteKept(GONE + store, None))
+
+    def _lose(self, store: str, incarnation: int) -> None:
+        if store in self.known:
+            if self.known[store].incarnation > incarnation:
+                return
+            self.known = {one: mark for one, mark in self.known.items() if one != store}
+            self._core.marks.rows.append(c.NoteKept(STORE + store, None))
+        self.gone = {**self.gone, store: incarnation}
+        self._core.marks.rows.append(c.NoteKept(GONE + store, incarnation))
+        if len(self.gone) > GONE_MAX:
+            oldest = min(self.gone, key=lambda one: self.gone[one])
+            self.gone = {one: number for one, number in self.gone.items() if one != oldest}
+            self._core.marks.rows.append(c.NoteKept(GONE + oldest, None))
+
+    def committed(self, now: float) -> None:
+        """What was told is durable: every proxy hears of it."""
+        if (self.known, self.gone) != self._stored:
+            self._stored = self.known, self.gone
+            self._announce()
+            self._core.links.announce_all(now)
+
+    def reverted(self) -> None:
+        """The loop was taken back: it will be told again."""
+        self.known, self.gone = self._stored
+
+    def _announce(self) -> None:
+        gone = {store: Known("", incarnation) for store, incarnation in self.gone.items()}
+        self._core.links.roster = format_stores(self.known), format_stores(gone)

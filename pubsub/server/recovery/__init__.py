@@ -1,0 +1,1 @@
+"""What an operator gave up, and what cannot be read."""

@@ -1,0 +1,1 @@
+"""What a server has in memory, and what of it is not committed yet."""

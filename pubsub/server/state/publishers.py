@@ -1,0 +1,53 @@
+"""Publishers by number: a name is stored once in a store, and referred to by its number everywhere else."""
+
+from __future__ import annotations
+
+from pubsub.base.limits import STORE_PUBLISHERS_MAX
+from pubsub.server.state.uncommitted import Marks
+from pubsub.server.topic import changes as c
+
+
+class Publishers:
+    """Those that one store knows.
+
+    Args:
+        names: by number; 0 is not used.
+        marks: told of each new one.
+
+    Attributes:
+        names: the same, and who came since.
+    """
+
+    def __init__(self, names: list[str], marks: Marks) -> None:
+        self.names = names
+        self._marks = marks
+        self._numbers = {name: number for number, name in enumerate(names) if name}
+        self._stored = len(names)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further publisher may be given a number."""
+        return len(self.names) > STORE_PUBLISHERS_MAX
+
+    def find(self, name: str) -> int | None:
+        """A publisher's number; None where it has none."""
+        return self._numbers.get(name)
+
+    def number(self, name: str) -> int:
+        """A publisher's number, given now if it has none."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(name)
+            self._marks.rows.append(c.PublisherSeen(number, name))
+        return number
+
+    def committed(self) -> None:
+        """All are stored."""
+        self._stored = len(self.names)
+
+    def reverted(self) -> None:
+        """The loop was taken back: who came with it is not stored."""
+        for name in self.names[self._stored :]:
+            del self._numbers[name]
+        del self.names[self._stored :]

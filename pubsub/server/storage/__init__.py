@@ -1,0 +1,1 @@
+"""What a server keeps on disk."""

@@ -1,0 +1,143 @@
+"""SQLite as the server uses it: connections, the lock on a directory, what its errors mean here."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+from weakref import WeakValueDictionary
+
+import apsw
+
+from pubsub.base import forks
+from pubsub.errors import THIS_PROCESS, ConfigurationError, StorageError, StoreDamaged, StoreFull, StoreInUse
+
+PAGE_BYTES: Final = 16 * 1024
+
+
+class Turns:
+    """A lock that threads get in the order in which they asked.
+
+    A plain lock goes back to the thread that released it a moment ago if it asks again at once: a busy writer would
+    never let a checkpoint in (440 MB of log in a second, measured).
+    """
+
+    def __init__(self) -> None:
+        self._first = threading.Lock()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._first:  # Held by whoever is next; the one before asks again behind it.
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def lock_directory(directory: Path) -> IO[str]:
+    """Make a directory, if it is not there, and keep every other process out of it while the result stays open.
+
+    Raises:
+        ConfigurationError: it cannot be made or written.
+        StoreInUse: another process has it.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / "lock").open("a+")
+    except OSError as error:
+        raise ConfigurationError(f"directory {directory} cannot be used: {error.strerror}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        owner = f"process {file.read(100).strip() or 'unknown'}"
+        file.close()
+        here = _locks.files.get(directory.resolve())
+        raise StoreInUse(str(directory), THIS_PROCESS if here is not None and not here.closed else owner) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    _locks.files[directory.resolve()] = file
+    return file
+
+
+class _Locks:
+    """The lock files that this process has open, by directory."""
+
+    def __init__(self) -> None:
+        self.files: WeakValueDictionary[Path, IO[str]] = WeakValueDictionary()
+        forks.watch(self)
+
+    def forked(self, parent: int) -> None:
+        """This is a child: what it has of the parent's locks must not outlive the parent's use of them."""
+        for file in self.files.values():
+            file.close()
+        self.files = WeakValueDictionary()
+        forks.watch(self)
+
+
+_locks: Final = _Locks()
+
+
+def open_database(
+    path: Path, pragmas: Sequence[tuple[str, Any]], page_bytes: int = PAGE_BYTES, vfs: str | None = None
+) -> apsw.Connection:
+    """A connection with every pragma set one by one and read back.
+
+    `execute("pragma a; pragma b")` stops, silently, at the first that returns a row; that is why.
+
+    Args:
+        vfs: SQLite's file system; None: the machine's.
+
+    Raises:
+        StoreDamaged: the file is not a database.
+        StorageError: it cannot be opened, or a pragma did not take.
+    """
+    try:
+        db = apsw.Connection(str(path), vfs=vfs, statementcachesize=200)
+        db.set_busy_timeout(5_000)
+        db.pragma("page_size", page_bytes)
+        for name, value in pragmas:
+            db.pragma(name, value)
+            found = db.pragma(name)
+            if found != value:
+                raise StorageError(str(path), f"pragma {name} is {found!r} where {value!r} was set")
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise StoreDamaged(str(path), f"damaged: {error}") from None
+    except apsw.Error as error:
+        raise StorageError(str(path), f"cannot be opened: {error}") from None
+    return db
+
+
+def find_damage(db: apsw.Connection, tables: Sequence[str], most: int = 1) -> list[str]:
+    """What SQLite finds wrong with the pages of these tables and of their indexes; with those that hold nothing where
+    `sqlite_schema` is among them.
+
+    Args:
+        most: so many findings at most.
+    """
+    out: list[str] = []
+    known = {"sqlite_schema", *(name for (name,) in db.execute("select name from sqlite_schema where type = 'table'"))}
+    for table in tables:
+        if table not in known:  # Those of the whole file would be checked.
+            continue
+        try:
+            for (text,) in db.execute(f"pragma integrity_check({table})"):
+                out += [line for line in str(text).splitlines() if line != "ok" and not line.startswith("***")]
+        except apsw.CorruptError as error:
+            out.append(str(error))
+        if len(out) >= most:
+            break
+    return out[:most]
+
+
+def translate(error: apsw.Error, path: Path) -> StorageError:
+    """What SQLite said, as one of our errors."""
+    if isinstance(error, apsw.FullError):
+        return StoreFull(str(path), "the disk, or the limit set for this store, is full")
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.ConstraintError):
+        return StoreDamaged(str(path), f"damaged: {error}")
+    return StorageError(str(path), f"cannot be written or read: {error}")

@@ -1,0 +1,208 @@
+"""Reading stored batches, with the recent ones kept in memory.
+
+Who reads along gets the batches as they were put, without a look at the disk and without their checksum being taken
+again; who is behind reads ranges of the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import apsw
+
+from pubsub.base.limits import BATCH_RECORDS_MAX, OFFSET_BITS
+from pubsub.errors import StoreDamaged
+from pubsub.protocol.batch import Buffer
+from pubsub.server.storage.staged import body_of, staged_body
+from pubsub.server.topic.delivery import Batch
+
+CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of recent batches kept in memory."""
+
+PIECE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of bodies after which reading ahead stops."""
+
+_OFFSET: Final = (1 << OFFSET_BITS) - 1
+BATCH: Final = "select key, count, publisher, counter, stamp, checksum, total, body from batch"
+
+_NUMBERS: Final = {int}
+
+
+def is_batch(row: Sequence[Any]) -> bool:
+    """Whether a row, as `BATCH` selects it, can be one: what a damaged page gives may be anything."""
+    return (
+        set(map(type, row[:-1])) == _NUMBERS
+        and 0 < row[1] <= BATCH_RECORDS_MAX
+        and (row[-1] is None or type(row[-1]) is bytes)
+    )
+
+
+class Reader:
+    """Reads batches through the writing connection, so that those of the open transaction are seen.
+
+    Args:
+        db: the store's connection.
+
+    Its methods raise StoreDamaged where a page of the file is not one: what is read then is known only in part.
+    """
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+        self._cache: OrderedDict[int, Batch] = OrderedDict()
+        self._cache_bytes = 0
+        self.damaged: set[int] = set()
+        """Keys of batches that are not what was written: they are given without their bytes."""
+        with contextlib.suppress(apsw.Error):  # A new store has no table yet; what is not known is found again.
+            self.damaged.update(key for (key,) in db.execute("select key from quarantine"))
+
+    def _rows(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
+        try:
+            return self._db.execute(statement, bind).fetchall()
+        except (apsw.CorruptError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> StoreDamaged:
+        return StoreDamaged(self._db.filename, f"damaged: {error}")
+
+    def _facts(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
+        """Rows that have numbers only, of which the second is how many records a batch has."""
+        rows = self._rows(statement, bind)
+        for row in rows:
+            if not (set(map(type, row)) == _NUMBERS and 0 < row[1] <= BATCH_RECORDS_MAX):
+                raise StoreDamaged(self._db.filename, "damaged: a row that is no batch")
+        return rows
+
+    def _row(self, statement: str, bind: tuple[Any, ...]) -> Any:
+        rows = self._rows(statement, bind)
+        return rows[0] if rows else None
+
+    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
+        """The batches that hold offsets [offset, high) of a log, in order."""
+        base = log << OFFSET_BITS
+        key = self._holding(base, offset)
+        while key is not None and key & _OFFSET < high:
+            batch = self._cache.get(key)
+            if batch is None:
+                break
+            self._cache.move_to_end(key)
+            yield batch
+            key += batch.count
+            if key & _OFFSET >= high:
+                return
+        yield from self._stored(base | offset if key is None else key, base | high)
+
+    def _stored(self, key: int, high: int) -> Iterator[Batch]:
+        """The batches with keys in [key, high), read in growing pieces: a cursor that stays open would keep the
+        write-ahead log from starting over."""
+        rows = 16
+        while key < high:
+            piece = self._piece(key, high, rows)
+            for row in piece:
+                batch = Batch(row[0] & _OFFSET, *row[1:])
+                self.remember(row[0], batch)
+                yield batch
+            if not piece:
+                return
+            key, rows = piece[-1][0] + 1, min(rows * 4, 1024)
+
+    def _piece(self, key: int, high: int, rows: int) -> list[Any]:
+        """The next so many rows, or fewer where their bodies are large."""
+        piece, size = [], 0
+        try:
+            cursor = self._db.execute(f"{BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
+            for row in cursor:
+                if not is_batch(row):
+                    raise apsw.CorruptError("a row that is no batch")
+                if row[0] in self.damaged:
+                    piece.append((*row[:-1], None))
+                    continue
+                body = body_of(self._db, row[0]) if row[-1] is None else row[-1]
+                piece.append((*row[:-1], body))
+                size += len(body or b"")
+                if size >= PIECE_BYTES_MAX:
+                    cursor.close()
+                    break
+        except (apsw.CorruptError, UnicodeDecodeError) as error:
+            if not piece:
+                raise self._unreadable(error) from None
+        return piece
+
+    def _holding(self, base: int, offset: int) -> int | None:
+        """The key of the batch that holds an offset."""
+        if base | offset in self._cache:
+            return base | offset
+        rows = self._facts(
+            "select key, count from batch where key >= ? and key <= ? order by key desc limit 1", (base, base | offset)
+        )
+        return rows[0][0] if rows and rows[0][0] + rows[0][1] > base | offset else None
+
+    def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
+        """(offset, count, stamp, total) of up to `rows` batches from `offset` on."""
+        base = log << OFFSET_BITS
+        return [
+            (key & _OFFSET, count, stamp, total)
+            for key, count, stamp, total in self._facts(
+                "select key, count, stamp, total from batch where key >= ? and key < ? order by key limit ?",
+                (base | offset, base | _OFFSET, rows),
+            )
+        ]
+
+    def log_state(self, log: str) -> str:
+        """What is known of a log by its ID: its state, as `LogOpened` lists them, or "" for nothing."""
+        row = self._row("select state from log where name = ? order by state = 'incoming' limit 1", (log,))
+        return str(row[0]) if row else ""
+
+    def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
+        """The same of the last batch that begins in [low, offset]."""
+        base = log << OFFSET_BITS
+        rows = self._facts(
+            "select key, count, stamp, total from batch where key >= ? and key <= ? order by key desc limit 1",
+            (base | low, base | offset),
+        )
+        return (rows[0][0] & _OFFSET, *rows[0][1:]) if rows else None
+
+    def total_before(self, log: int, offset: int) -> int | None:
+        """Bytes of the log before the batch that holds `offset`; None where there is no such batch."""
+        key = self._holding(log << OFFSET_BITS, offset)
+        if key is None:
+            return None
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached.total
+        return int(self._facts("select total, count from batch where key = ?", (key,))[0][0])
+
+    def staged(self, piece: int) -> bytes:
+        """The bytes of a piece that a sink staged."""
+        try:
+            return staged_body(self._db, piece)
+        except (apsw.CorruptError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
+
+    def remember(self, key: int, batch: Batch) -> None:
+        """Keep a batch in memory, at the expense of the oldest."""
+        if batch.body is None:
+            return
+        self.drop(key)
+        self._cache[key] = batch
+        self._cache_bytes += _weight(batch.body)
+        while self._cache_bytes > CACHE_BYTES_MAX:
+            _, oldest = self._cache.popitem(last=False)
+            self._cache_bytes -= _weight(oldest.body)
+
+    def drop_range(self, low: int, high: int) -> None:
+        """Forget all batches with keys in [low, high)."""
+        for key in [key for key in self._cache if low <= key < high]:
+            self.drop(key)
+
+    def drop(self, key: int) -> None:
+        """Forget a batch that is not, or no longer, stored so."""
+        batch = self._cache.pop(key, None)
+        if batch is not None:
+            self._cache_bytes -= _weight(batch.body)
+
+
+def _weight(body: Buffer | None) -> int:
+    return 300 + (len(body) if body is not None else 0)

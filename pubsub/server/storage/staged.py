@@ -1,0 +1,146 @@
+"""The store's part of sinks: staged rows, and published batches that refer to them.
+
+A published batch is a row of `batch` without a body and a row of `published` that says where the bytes are, so that
+they are written once, by the stage. A stage of topic 0 is nobody's: it arrives with a topic, or is to be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import apsw
+
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.stages import Piece, Stage, StageKey
+
+SCHEMA: Final = (
+    "create table stage (id integer primary key, topic integer not null, publisher integer not null,"
+    " batch integer not null, attempt text not null, heard integer not null)",
+    "create index stage_topic on stage (topic)",
+    "create table staged (id integer primary key, stage integer not null, first integer not null,"
+    " count integer not null, checksum integer not null, body blob)",
+    "create index staged_stage on staged (stage, first)",
+    "create table published (key integer primary key, source integer not null)",
+)
+
+SOUND: Final = "key >= ?1 and key < ?2 and key not in (select key from quarantine where key >= ?1 and key < ?2)"
+"""Which batches with keys from one to another may be changed: where one was found damaged it may lead to pages that are
+another's, and what it leads to must not be freed."""
+
+
+def _rows(db: apsw.Connection, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
+    return db.execute(statement, bind).fetchall()
+
+
+def body_of(db: apsw.Connection, key: int) -> bytes | None:
+    """The bytes of a published batch, by its key; None where it is none, or has none."""
+    rows = _rows(db, "select body from published join staged on staged.id = published.source where key = ?", (key,))
+    return rows[0][0] if rows else None
+
+
+def size_of(db: apsw.Connection, key: int) -> int:
+    """How many bytes that are."""
+    rows = _rows(
+        db, "select length(body) from published join staged on staged.id = published.source where key = ?", (key,)
+    )
+    return int(rows[0][0] or 0) if rows else 0
+
+
+def staged_body(db: apsw.Connection, piece: int) -> bytes:
+    """The bytes of a staged piece."""
+    rows = _rows(db, "select body from staged where id = ?", (piece,))
+    return rows[0][0] if rows and rows[0][0] is not None else b""
+
+
+def load(db: apsw.Connection, topic: int) -> dict[StageKey, Stage]:
+    """The stages of a topic."""
+    stages = {
+        row[0]: Stage(*row)
+        for row in db.execute("select id, publisher, batch, attempt, heard from stage where topic = ?", (topic,))
+    }
+    for number, *piece in db.execute(
+        "select stage, id, first, count, checksum, length(body) from staged"
+        " where stage in (select id from stage where topic = ?) order by stage, first",
+        (topic,),
+    ):
+        stages[number].add(Piece(*piece))
+    return {stage.key: stage for stage in stages.values()}
+
+
+def dropped(db: apsw.Connection) -> list[tuple[int, int]]:
+    """Number and pieces of the stages that are nobody's."""
+    return _rows(db, "select id, (select count(*) from staged where stage = stage.id) from stage where topic = 0")
+
+
+def next_numbers(db: apsw.Connection) -> tuple[int, int]:
+    """The first numbers of a stage and of a piece that are free."""
+    # A published stage has no row any more, but its pieces still name it.
+    row = _rows(
+        db,
+        "select max(coalesce((select max(id) from stage), 0), coalesce((select max(stage) from staged), 0)) + 1,"
+        " coalesce((select max(id) from staged), 0) + 1",
+    )
+    return row[0][0], row[0][1]
+
+
+def deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """The statements that delete what published batches with keys in [low, high) refer to, but for damaged ones."""
+    return (
+        (f"delete from staged where id in (select source from published where {SOUND})", (low, high)),  # noqa: S608
+        (f"delete from published where {SOUND}", (low, high)),  # noqa: S608
+    )
+
+
+def keep(key: int) -> tuple[str, tuple[Any, ...]]:
+    """The statement that copies the bytes of a published batch, which are not what was written, into quarantine."""
+    return (
+        "insert or ignore into quarantine select key, checksum, body from published"
+        " join staged on staged.id = published.source where key = ?1",
+        (key,),
+    )
+
+
+def _open(db: apsw.Connection, change: c.StageOpened) -> None:
+    db.execute(
+        "insert into stage values (?,?,?,?,?,?)",
+        (change.stage, change.topic, change.publisher, change.batch, change.attempt, change.heard),
+    )
+
+
+def _stage(db: apsw.Connection, change: c.PieceStaged) -> None:
+    db.execute(
+        "insert into staged values (?,?,?,?,?,?)",
+        (change.piece, change.stage, change.first, change.count, change.checksum, change.body),
+    )
+    db.execute("update stage set heard = ? where id = ?", (change.heard, change.stage))
+
+
+def publish(db: apsw.Connection, key: int, change: c.BatchPublished) -> None:
+    """Make a staged piece a batch of a log."""
+    db.execute(
+        "insert into batch values (?,?,?,?,?,?,?,null)",
+        (key, change.count, change.publisher, change.counter, change.stamp, change.checksum, change.total),
+    )
+    db.execute("insert into published values (?,?)", (key, change.source))
+
+
+def _delete(db: apsw.Connection, change: c.StagedDeleted) -> None:
+    # A stage whose dropping was taken back for want of space is somebody's again, and keeps its rows.
+    nobodys = "exists (select 1 from stage where id = ? and topic = 0)"
+    db.execute(
+        f"delete from staged where id in (select id from staged where stage = ? limit ?) and {nobodys}",  # noqa: S608
+        (change.stage, change.pieces, change.stage),
+    )
+    if change.last:
+        db.execute("delete from stage where id = ? and topic = 0", (change.stage,))
+
+
+APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
+    c.StageOpened: _open,
+    c.PieceStaged: _stage,
+    c.StageJoined: lambda db, x: db.execute("update stage set topic = ? where id = ?", (x.topic, x.stage)),
+    c.StagePublished: lambda db, x: db.execute("delete from stage where id = ?", (x.stage,)),
+    c.StageDropped: lambda db, x: db.execute("update stage set topic = 0 where id = ?", (x.stage,)),
+    c.StagedDeleted: _delete,
+}

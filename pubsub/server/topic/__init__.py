@@ -1,0 +1,1 @@
+"""A topic and its logs as values, without anything around them."""

@@ -1,0 +1,353 @@
+"""What one loop of a server changes on disk: values, applied by the store in one transaction.
+
+The core never writes. It says what is to be different, the shell hands that to the store, and only when the commit is
+through do the answers leave that were computed from it. A simulator can therefore lose, replay or tear a commit
+without the core noticing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pubsub.protocol.batch import Buffer
+from pubsub.protocol.names import Position
+from pubsub.server.topic.spans import Leg
+
+
+@dataclass(slots=True)
+class BatchAppended:
+    """One put batch: one row.
+
+    Attributes:
+        log, offset: where its first record stands; the log by its number in this store.
+        total: bytes of all batches of the log before this one.
+        stamp: microseconds since 1970.
+        sound: whether the checksum was compared with the body.
+    """
+
+    log: int
+    offset: int
+    count: int
+    publisher: int
+    counter: int
+    stamp: int
+    checksum: int
+    total: int
+    body: Buffer | None
+    sound: bool = True
+
+
+@dataclass(slots=True)
+class PublisherSeen:
+    """A publisher's name gets a number in this store."""
+
+    publisher: int
+    name: str
+
+
+@dataclass(slots=True)
+class LastMoved:
+    """The highest counter of a publisher on a topic."""
+
+    topic: int
+    publisher: int
+    last: int
+
+
+@dataclass(slots=True)
+class LogOpened:
+    """A log with this number and ID begins.
+
+    Attributes:
+        state: "held"; "incoming" while it is being received; "absorbed" where only its ID is to be known, "dead" where
+            it was another's that was given up. ("given", "aside": its topic went to another server, or was set aside.)
+    """
+
+    log: int
+    id: str
+    topic: int
+    state: str = "held"
+
+
+@dataclass(slots=True)
+class LogJoined:
+    """A log that was incoming is the topic's now."""
+
+    log: int
+    topic: int
+    low: int
+    end: int
+    total: int
+
+
+@dataclass(slots=True)
+class LogUsedUp:
+    """A closed log of which nothing is held any more; that it was here stays known."""
+
+    log: int
+
+
+@dataclass(slots=True)
+class BatchesDiscarded:
+    """Batches below the offset `low` of a log that is nobody's go.
+
+    Attributes:
+        last: whether these were all; then a log that was only incoming is forgotten.
+    """
+
+    log: int
+    low: int
+    last: bool
+
+
+@dataclass(slots=True)
+class TopicGiven:
+    """A topic went to another server: everything of it goes, but where its logs went stays known."""
+
+    topic: int
+    receiver: str
+
+
+@dataclass(slots=True)
+class SkipStored:
+    """A copy of `last` that legs refer to."""
+
+    skip: int
+    counters: dict[int, int]
+
+
+@dataclass(slots=True)
+class SkipDropped:
+    """No leg refers to it any more."""
+
+    skip: int
+
+
+@dataclass(slots=True)
+class LogTrimmed:
+    """A log's batches below the offset `low` go; `end` and `total` are kept for when none is left."""
+
+    log: int
+    low: int
+    end: int
+    total: int
+
+
+@dataclass(slots=True)
+class BodiesDropped:
+    """The batches in offsets [low, high) of a log lose their bytes; what their rows say of them stays."""
+
+    log: int
+    low: int
+    high: int
+
+
+@dataclass(slots=True)
+class TopicChanged:
+    """A topic is new, or its open log, its spine, or whom it is frozen for is different."""
+
+    topic: int
+    name: str
+    open_log: int
+    spine: tuple[Leg, ...]
+    frozen: str
+
+
+@dataclass(slots=True)
+class EntryChanged:
+    """A subscriber's entry is different."""
+
+    topic: int
+    subscriber: str
+    number: int
+    opening: int
+    on: bool
+    since: int
+    acknowledged: Position
+    legs: tuple[Leg, ...]
+
+
+@dataclass(slots=True)
+class BatchQuarantined:
+    """A batch that is not what was written: its bytes are set aside, its place stays."""
+
+    log: int
+    offset: int
+
+
+@dataclass(slots=True)
+class LogEnded:
+    """A log of which a restored copy may lack the end: all beyond what is stored counts as lost.
+
+    Attributes:
+        here: whether it is this very store that was restored.
+    """
+
+    log: int
+    here: bool = False
+
+
+@dataclass(slots=True)
+class LogReplaced:
+    """A log of a restored copy, by its ID: another server had all of it, and that takes its place."""
+
+    topic: int
+    log: str
+
+
+@dataclass(slots=True)
+class TopicSetAside:
+    """A topic is this server's no more, and kept: `reason` for a person, `stamp` in microseconds since 1970."""
+
+    topic: int
+    reason: str
+    stamp: int
+
+
+@dataclass(slots=True)
+class RivalTold:
+    """Another server holds a topic too, with this open log."""
+
+    topic: int
+    log: str
+    server: str
+
+
+@dataclass(slots=True)
+class RivalGone:
+    """That log was joined, or given up."""
+
+    topic: int
+    log: str
+
+
+@dataclass(slots=True)
+class NoteKept:
+    """Something that the server remembers of itself, by its name; None: no longer."""
+
+    name: str
+    value: str | int | None
+
+
+@dataclass(slots=True)
+class StageOpened:
+    """A sink begins to stage rows.
+
+    Attributes:
+        stage: its number in this store.
+        topic: 0 while the topic itself is on its way here.
+        heard: when it was heard of last, microseconds since 1970.
+    """
+
+    stage: int
+    topic: int
+    publisher: int
+    batch: int
+    attempt: str
+    heard: int
+
+
+@dataclass(slots=True)
+class PieceStaged:
+    """Rows are staged: a batch of them as it came.
+
+    Attributes:
+        piece: its number in this store.
+        first, count: which rows of the stage.
+        heard: when they came.
+    """
+
+    stage: int
+    piece: int
+    first: int
+    count: int
+    checksum: int
+    heard: int
+    body: Buffer
+
+
+@dataclass(slots=True)
+class StageJoined:
+    """A stage that arrived is the topic's now."""
+
+    stage: int
+    topic: int
+
+
+@dataclass(slots=True)
+class BatchPublished:
+    """A batch of a log whose bytes are those of a staged piece, `source`; else as BatchAppended."""
+
+    log: int
+    offset: int
+    count: int
+    publisher: int
+    counter: int
+    stamp: int
+    checksum: int
+    total: int
+    source: int
+
+
+@dataclass(slots=True)
+class StagePublished:
+    """A stage is no more; its pieces are published."""
+
+    stage: int
+
+
+@dataclass(slots=True)
+class StageDropped:
+    """A stage is nobody's any more, and will be deleted."""
+
+    stage: int
+
+
+@dataclass(slots=True)
+class StagedDeleted:
+    """So many pieces of a stage that is nobody's go; with the last ones the stage."""
+
+    stage: int
+    pieces: int
+    last: bool
+
+
+@dataclass(slots=True)
+class ChangeCounted:
+    """The server's change number and its highest stamp."""
+
+    change: int
+    stamp: int
+
+
+Change = (
+    BatchAppended
+    | PublisherSeen
+    | LastMoved
+    | LogOpened
+    | LogJoined
+    | LogTrimmed
+    | BodiesDropped
+    | LogUsedUp
+    | BatchesDiscarded
+    | TopicGiven
+    | SkipStored
+    | SkipDropped
+    | TopicChanged
+    | EntryChanged
+    | BatchQuarantined
+    | LogEnded
+    | LogReplaced
+    | TopicSetAside
+    | RivalTold
+    | RivalGone
+    | NoteKept
+    | StageOpened
+    | PieceStaged
+    | StageJoined
+    | BatchPublished
+    | StagePublished
+    | StageDropped
+    | StagedDeleted
+    | ChangeCounted
+)

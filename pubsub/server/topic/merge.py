@@ -1,0 +1,159 @@
+"""The join: two servers that came to hold one topic become one, without a loss or a duplicate.
+
+The rules are those of docs/architecture.md, *Join*.
+
+What is guaranteed. Every record that either server acknowledged reaches every subscriber it was due to, once, and a
+publisher's records keep their order. Nothing is copied or renumbered: the given logs move in, closed, under their own
+IDs, and only ranges change. Positions handed out before stay valid, an unsubscription stays one, a duplicate of either
+side stays recognised. A copy that was restored from a backup takes nothing from a holder that knows better.
+
+How. A publisher's records in one log have no holes below `last`, so what both sides hold of a publisher is known by
+counter alone: a subscriber that has received, or will receive, one side's records up to `last` is to receive of the
+other side only what lies above (`skip`). Records put before it subscribed are told by stamp (`since`). So each
+subscriber, by the entry with the higher number, gets its own legs first, then the other side's spine so restricted,
+then what the joined topic takes from now on.
+
+Where the edges are. Stamps of two servers compare within the bound on their clocks' difference: records within that
+bound before a subscription may arrive although they are a little older (early rather than lost). A clock wrong by more
+than the bound while the servers could not hear each other breaks that, and only that. Order between two publishers
+holds within one log, not across. History that one side dropped by its byte limit while they were apart is answered
+`lost` to those it concerns. A client that unsubscribed at a server which was then given up is still subscribed at the
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pubsub.server.topic.spans import ALWAYS, Leg, cut
+from pubsub.server.topic.topic import Entry, Topic
+
+Counters = Mapping[int, int]
+
+
+class _Skips:
+    """Gives numbers to copies of `last`, each stored once however many legs refer to it."""
+
+    def __init__(self, topic: Topic, next_skip: int) -> None:
+        self.next = next_skip
+        self._stored = topic.skips
+        self._merged: dict[tuple[int, int], int] = {}
+        self.made: list[int] = []
+
+    def store(self, counters: Counters) -> int:
+        """The number of a copy; 0 where it is empty."""
+        if not counters:
+            return 0
+        number, self.next = self.next, self.next + 1
+        self._stored[number] = dict(counters)
+        self.made.append(number)
+        return number
+
+    def merge(self, one: int, other: int) -> int:
+        """The number of the copy that has the larger counter of both."""
+        if not one or not other or one == other:
+            return one or other
+        key = (min(one, other), max(one, other))
+        if key not in self._merged:
+            self._merged[key] = self.store(larger(self._stored[one], self._stored[other]))
+        return self._merged[key]
+
+
+def larger(one: Counters, other: Counters) -> dict[int, int]:
+    """The larger counter of each publisher."""
+    merged = dict(one)
+    for publisher, counter in other.items():
+        if counter > merged.get(publisher, 0):
+            merged[publisher] = counter
+    return merged
+
+
+def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
+    """Join `other`, which is frozen, into `topic`. Its logs, skips and publishers have this store's numbers already.
+
+    Logs that `topic` holds, or held, are left out, with the legs into those that it holds no more. But what is
+    `outdated` here comes from the other side, and so do subscriptions that neither side knows to be newer.
+
+    Args:
+        next_skip: the first free number of a stored copy of `last`.
+
+    Returns:
+        The numbers of the copies that were made or came along, and the next free one.
+    """
+    behind = outdated(topic, other)
+    _forget_logs(topic, behind)
+    known = topic.absorbed | topic.logs.keys()
+    topic.skips |= other.skips
+    skips = _Skips(topic, next_skip)
+    skips.made += other.skips
+    end = topic.open.end
+    ours, theirs = skips.store(topic.last), skips.store(other.last)
+    own = cut(topic.spine, topic.open.id, end)
+    foreign = _without(cut(other.spine, other.open.id, other.open.end), known)
+    tail = Leg(topic.open.id, end)
+
+    def view(spine: Iterable[Leg], skip: int, since: int) -> tuple[Leg, ...]:
+        """A spine as seen by who holds all up to `skip` and subscribed at `since`."""
+        return tuple(replace(leg, skip=skips.merge(leg.skip, skip), since=max(leg.since, since)) for leg in spine)
+
+    for name in sorted(topic.entries.keys() | other.entries.keys()):
+        mine, its = topic.entries.get(name), other.entries.get(name)
+        if mine is not None and (its is None or mine.number >= its.number + bool(behind)):
+            entry = mine
+            rest = cut(mine.legs, topic.open.id, end) + view(foreign, ours, mine.since)
+        else:
+            assert its is not None
+            entry = its
+            # What both sides hold, since one of them took back what the other had joined, stays due where it was due.
+            rest = _without(cut(its.legs, other.open.id, other.open.end), known - topic.logs.keys())
+            rest += view(_without(own, {leg.log for leg in rest}), theirs, its.since)
+        entry.opening = max(one.opening for one in (mine, its) if one is not None)
+        entry.legs = (*rest, tail) if entry.on else ()
+        topic.entries[name] = entry
+    # A restored copy's counters go beyond its records, so that it is the one to be restricted.
+    topic.spine = (*foreign, *view(own, theirs, ALWAYS), tail) if behind else (*own, *view(foreign, ours, ALWAYS), tail)
+    topic.last = larger(topic.last, other.last)
+    for log in other.logs.values():
+        if log.id not in known:
+            topic.logs[log.id] = log
+    topic.absorbed |= (other.absorbed | other.logs.keys()) - topic.logs.keys()
+    drop_unused_skips(topic)
+    return [number for number in skips.made if number in topic.skips], skips.next
+
+
+def outdated(topic: Topic, other: Topic) -> frozenset[str]:
+    """The logs of `topic` that are those of a restored copy, while `other` went on with the store's true descendants.
+
+    Topics move as a whole, so a log that ended here because nobody knew its end, and is known in full there, shows that
+    all of the copy is there, or was consumed there.
+    """
+    there = other.absorbed | other.logs.keys()
+    if topic.ended & there <= other.ended:
+        return frozenset()
+    return frozenset((topic.absorbed | topic.logs.keys()) & there)
+
+
+def _forget_logs(topic: Topic, logs: frozenset[str]) -> None:
+    for entry in topic.entries.values():
+        entry.legs = _without(entry.legs, logs)
+    topic.spine = _without(topic.spine, logs)
+    topic.logs = {name: log for name, log in topic.logs.items() if name not in logs}
+    topic.absorbed -= logs
+    topic.ended -= logs
+    topic.restored = tuple(name for name in topic.restored if name not in logs)
+
+
+def _without(legs: Iterable[Leg], logs: Iterable[str]) -> tuple[Leg, ...]:
+    known = frozenset(logs)
+    return tuple(leg for leg in legs if leg.log not in known)
+
+
+def drop_unused_skips(topic: Topic) -> list[int]:
+    """Forget the copies of `last` that no leg refers to any more; their numbers."""
+    entries: Iterable[Entry] = topic.entries.values()
+    used = {leg.skip for leg in topic.spine} | {leg.skip for entry in entries for leg in entry.legs}
+    unused = [number for number in topic.skips if number not in used]
+    for number in unused:
+        del topic.skips[number]
+    return unused

@@ -1,0 +1,252 @@
+"""One topic as its server holds it: logs, the last counter of each publisher, the subscribers' entries.
+
+All that is decided about one topic is decided here, on values in memory; the core around it routes requests and
+collects what changed. The rules are those of docs/architecture.md:
+
+* `last` is one number per publisher, for ever: a batch that ends at or below it is a repeat, one whose `previous` is
+  above it comes too early, any other is taken whole. So a log's records of a publisher have no holes.
+* A subscription has a number; the highest wins, also after unsubscribing, so that a late request changes nothing.
+* Acknowledging a position trims the legs up to it. A position that is in no leg is the one acknowledged before (then
+  nothing changes) or an older copy of the client's memory (then it is told).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pubsub.protocol.messages import Outcome
+from pubsub.protocol.names import Position
+from pubsub.server.topic import spans as legs_of
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.stages import Stage, StageKey
+
+
+@dataclass(slots=True)
+class Log:
+    """A sequence of records with one writer; its offsets begin at 1 and are never used twice.
+
+    Attributes:
+        number: its number in this store.
+        id: its random ID, 16 hex digits, which is unique everywhere.
+        low: the first offset that is still stored.
+        end: one above the last offset.
+        total: bytes of all batches ever appended.
+        unknown: how many offsets before `end` are only counted as lost: a restored copy ended there.
+    """
+
+    number: int
+    id: str
+    low: int = 1
+    end: int = 1
+    total: int = 0
+    unknown: int = 0
+
+
+@dataclass(slots=True)
+class Entry:
+    """A subscriber of a topic, or one that left.
+
+    Attributes:
+        number: of the subscription; the highest ever asked for.
+        opening: the highest of the client's openings that was seen.
+        on: whether it is subscribed.
+        since: the server's clock when it subscribed, less the bound on skew (microseconds since 1970).
+        acknowledged: the last position that is durable at the client.
+        legs: what it is still to receive, in order.
+    """
+
+    number: int
+    opening: int
+    on: bool
+    since: int
+    acknowledged: Position
+    legs: tuple[Leg, ...]
+
+
+class Verdict(Enum):
+    """What is to be done with a batch."""
+
+    TAKE = "take"
+    DUPLICATE = "duplicate"
+    GAP = "gap"
+
+
+def judge(last: int, counter: int, count: int, previous: int) -> Verdict:
+    """Whether a batch is new, a repeat, or comes too early.
+
+    Args:
+        last: the highest counter of its publisher that is held.
+        counter, count: of the batch.
+        previous: the publisher's counter before it.
+    """
+    if counter + count - 1 <= last:
+        return Verdict.DUPLICATE
+    # A batch that `last` lies inside of was cut differently before: not ours to mend, the client finds out.
+    if previous > last or counter <= last:
+        return Verdict.GAP
+    return Verdict.TAKE
+
+
+@dataclass(slots=True)
+class Topic:
+    """What one server holds of a topic.
+
+    Attributes:
+        number: its number in this store.
+        name: its name.
+        open: the log that is written to.
+        logs: every log of the topic that is held here, by ID.
+        last: the highest counter taken, by publisher number.
+        entries: by subscriber.
+        spine: legs over everything that is held.
+        skips: stored copies of `last` that legs refer to, by their number.
+        absorbed: IDs of logs that were joined into this topic, those that are used up included.
+        stages: what sinks have staged and not published.
+        frozen: address of the server that it is being given to; "" where it is not.
+        ended: IDs of logs, held or absorbed, of which a restored copy may lack the end.
+        restored: those of them that were ended in this very store.
+        rivals: open logs of other servers that hold this topic too, and their servers.
+        waiting_bytes: bytes that some subscriber has not acknowledged, as last measured.
+        measured_total: the open log's total at that time.
+        unreadable: why nothing else of it than its name and its open log's ID could be read; "" where all was.
+    """
+
+    number: int
+    name: str
+    open: Log
+    logs: dict[str, Log]
+    last: dict[int, int] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    spine: tuple[Leg, ...] = ()
+    skips: dict[int, dict[int, int]] = field(default_factory=dict)
+    absorbed: set[str] = field(default_factory=set)
+    stages: dict[StageKey, Stage] = field(default_factory=dict)
+    frozen: str = ""
+    ended: set[str] = field(default_factory=set)
+    restored: tuple[str, ...] = ()
+    rivals: dict[str, str] = field(default_factory=dict)
+    waiting_bytes: int = 0
+    measured_total: int = 0
+    unreadable: str = ""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """At most so many bytes wait for some subscriber; exact right after a measurement."""
+        return self.waiting_bytes + self.open.total - self.measured_total
+
+    @property
+    def others(self) -> frozenset[str]:
+        """Servers that are known to hold this topic too."""
+        return frozenset(self.rivals.values())
+
+    def go_on_in(self, log: Log, end: int | None = None) -> None:
+        """Close the open log and go on in this one, which is empty.
+
+        Args:
+            end: where the closed log ends; None: where it does.
+        """
+        old = self.open
+        old.end = old.end if end is None else end
+        tail = Leg(log.id, log.end)
+        for entry in self.entries.values():
+            entry.legs = (*legs_of.cut(entry.legs, old.id, old.end), tail) if entry.on else ()
+        self.spine = (*legs_of.cut(self.spine, old.id, old.end), tail)
+        self.logs[log.id] = self.open = log
+        self.measured_total = 0
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes that are staged and not published."""
+        return sum(stage.size for stage in self.stages.values())
+
+    def append(self, publisher: int, counter: int, count: int, size: int) -> tuple[int, int]:
+        """Take a batch that was judged so.
+
+        Returns:
+            The offset of its first record, and the log's bytes before it.
+        """
+        log = self.open
+        offset, total = log.end, log.total
+        log.end += count
+        log.total += size
+        self.last[publisher] = counter + count - 1
+        return offset, total
+
+    def subscribe(self, name: str, number: int, opening: int, on: bool, since: int) -> tuple[Outcome, Entry, bool]:
+        """SUBSCRIBE (`on`) or UNSUBSCRIBE.
+
+        Args:
+            since: our clock less the bound on skew, microseconds since 1970.
+
+        Returns:
+            SUCCESS, or SUPERSEDED where a higher number or opening is known; the entry; whether it changed.
+        """
+        entry = self.entries.get(name)
+        if entry is not None and number == entry.number:
+            return Outcome.SUCCESS, entry, False
+        # With an opening below the highest it could subscribe, and the fence would keep it from its messages for ever.
+        if entry is not None and (number < entry.number or opening < entry.opening):
+            return Outcome.SUPERSEDED, entry, False
+        opened = max(opening, entry.opening if entry else 0)
+        log = self.open
+        legs = (Leg(log.id, log.end),) if on else ()
+        entry = Entry(number, opened, on, since, (log.id, log.end - 1), legs)
+        self.entries[name] = entry
+        return Outcome.SUCCESS, entry, True
+
+    def acknowledge(self, entry: Entry, last: Position | None) -> tuple[bool, bool]:
+        """Note that all up to `last` is durable at the client; None: nothing new is.
+
+        Returns:
+            Whether the position makes sense (else the client's memory is an older copy), and whether it changed
+            anything.
+        """
+        if last is None or last == entry.acknowledged:
+            return True, False
+        log = self.logs.get(last[0])
+        if log is None or last[1] >= log.end:
+            return False, False
+        rest = legs_of.after(entry.legs, last)
+        if rest is None:
+            return False, False
+        entry.legs, entry.acknowledged = rest, last
+        return True, True
+
+    def reading(self, entry: Entry, position: Position | None) -> tuple[Leg, ...] | None:
+        """The legs behind `position`, or all for None; None where the position is in no leg, or never was."""
+        if position is None or position == entry.acknowledged:
+            return entry.legs
+        log = self.logs.get(position[0])
+        if log is None or position[1] >= log.end:
+            return None
+        return legs_of.after(entry.legs, position)
+
+    def waiting(self, legs: Iterable[Leg]) -> int:
+        """How many records these legs hold, those left out by `skip` and `since` included."""
+        return sum(
+            max(0, (log.end if leg.high is None else leg.high) - leg.low - (log.unknown if leg.high == log.end else 0))
+            for leg in legs
+            if (log := self.logs.get(leg.log)) is not None
+        )
+
+    def floors(self) -> dict[str, int]:
+        """For each log the offset below which nobody is to receive anything."""
+        return legs_of.floors(
+            (entry.legs for entry in self.entries.values()), {log.id: log.end for log in self.logs.values()}
+        )
+
+    def trim(self, log: Log, low: int) -> bool:
+        """Drop offsets below `low` of a log from the spine; whether the log is used up by that."""
+        log.low = max(log.low, low)
+        self.spine = tuple(
+            leg.from_offset(max(leg.low, low)) if leg.log == log.id else leg
+            for leg in self.spine
+            if leg.log != log.id or leg.high is None or leg.high > low
+        )
+        if log is self.open or log.low < log.end:
+            return False
+        del self.logs[log.id]
+        self.absorbed.add(log.id)
+        return True

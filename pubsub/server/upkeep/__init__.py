@@ -1,0 +1,1 @@
+"""What is done in the background: deleting, and looking after staged pieces."""

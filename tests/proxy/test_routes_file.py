@@ -1,0 +1,173 @@
+"""The routes file: what it survives, and what stops a proxy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.proxy.routes_file import FILE_NAME, FORMAT, RoutesStore
+from pubsub.proxy.routing_table import Remembered, RouteChanges, StoreRow
+from tests.proxy.stage import log_id
+
+ROW = StoreRow(log_id("s1"), "s1", 3, 9, "tcp://s1", overflow=True)
+
+
+def changes(**topics: str | None) -> RouteChanges:
+    return RouteChanges({ROW.store: ROW}, {(t, ROW.store): log and log_id(log) for t, log in topics.items()})
+
+
+def reopened(directory: Path) -> Remembered:
+    store = RoutesStore(directory)
+    try:
+        return store.load()
+    finally:
+        store.close()
+
+
+def test_a_new_file_remembers_nothing(tmp_path: Path) -> None:
+    assert reopened(tmp_path / "made" / "when" / "missing") == Remembered([], [])
+
+
+def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    store.write(changes(a="1", b="2"))
+    store.write(changes(a=None, b="3", c=None))
+    store.close()
+    assert reopened(tmp_path) == Remembered([ROW], [("b", ROW.store, log_id("3"))])
+
+
+def test_a_store_can_be_forgotten(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    store.write(changes(a="1"))
+    store.write(RouteChanges({ROW.store: None}, {("a", ROW.store): None}))
+    store.close()
+    assert reopened(tmp_path) == Remembered([], [])
+
+
+def test_every_setting_of_sqlite_took_effect(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    db = store._db
+    assert db is not None
+    assert (db.pragma("journal_mode"), db.pragma("synchronous"), db.pragma("locking_mode")) == ("wal", 2, "exclusive")
+    store.close()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pubsub.proxy.routes_file import RoutesStore
+from tests.proxy.test_routes_file import changes
+store = RoutesStore(Path(sys.argv[1]))
+k = 0
+while True:
+    store.write(changes(**{f"t{k}": "1"}))
+    k += 1
+    print(k, flush=True)
+"""
+
+
+def test_every_write_that_returned_survives_sigkill(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    for _ in range(20):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    written = int((process.stdout.read().split() or ["20"])[-1])
+    process.wait()
+    process.stdout.close()
+    held = {topic for topic, _, _ in reopened(tmp_path).holders}
+    assert {f"t{k}" for k in range(written)} <= held
+
+
+def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    with pytest.raises(StoreInUse, match="another proxy"):
+        RoutesStore(tmp_path)
+    store.close()
+    assert reopened(tmp_path).stores == []
+
+
+def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    store.write(changes(a="1"))
+    assert store._db is not None
+    store._db.pragma("user_version", FORMAT + 1)
+    store.close()
+    with pytest.raises(StoreNewer) as caught:
+        RoutesStore(tmp_path)
+    assert (caught.value.found, caught.value.known) == (FORMAT + 1, FORMAT)
+    db = apsw.Connection(str(tmp_path / FILE_NAME))
+    assert db.execute("select count(*) from holders").get == 1
+    db.close()
+
+
+def test_a_file_that_is_no_database_stops_the_proxy_and_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"not a database at all" * 300)
+    with pytest.raises(
+        StoreDamaged, match="put it aside and start the proxy without it, best while every server is running"
+    ):
+        RoutesStore(tmp_path)
+    assert (tmp_path / FILE_NAME).read_bytes().startswith(b"not a database")
+
+
+def test_another_program_s_database_is_not_taken_over(tmp_path: Path) -> None:
+    db = apsw.Connection(str(tmp_path / FILE_NAME))
+    db.execute("create table mine (x)")
+    db.close()
+    with pytest.raises(StoreDamaged, match="not a routes file"):
+        RoutesStore(tmp_path)
+
+
+def test_pages_that_were_overwritten_are_found_at_the_start(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    store.write(changes(**{f"topic{k}": "1" for k in range(2000)}))
+    store.close()
+    path = tmp_path / FILE_NAME
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 2 // 4096 * 4096)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(StoreDamaged):
+        reopened(tmp_path)
+
+
+def test_rows_that_no_proxy_writes_are_found_at_the_start(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    store.write(changes(a="1"))
+    assert store._db is not None
+    store._db.execute("update holders set log = '../x'")
+    store.close()
+    with pytest.raises(StoreDamaged, match="rows that no proxy writes"):
+        reopened(tmp_path)
+
+
+def test_a_full_disk_writes_nothing_and_can_be_tried_again(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    db = store._db
+    assert db is not None
+    db.pragma("max_page_count", db.pragma("page_count"))
+    many = changes(**{f"topic{k}": "1" for k in range(2000)})
+    with pytest.raises(StoreFull, match="no space"):
+        store.write(many)
+    assert store.load() == Remembered([], [])
+    db.pragma("max_page_count", 1_000_000)
+    store.write(many)
+    assert len(store.load().holders) == 2000
+    store.close()
+
+
+def test_a_directory_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="cannot be used"):
+        RoutesStore(tmp_path / "file" / "below")

@@ -1,0 +1,280 @@
+"""The routing table by itself: holders, counts, assignment, and what it wants remembered."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pubsub.base.liveness import Liveness
+from pubsub.proxy.routing_table import (
+    TENTATIVE_MAX,
+    TENTATIVE_SECONDS,
+    DeadLog,
+    Remembered,
+    RoutingTable,
+    Server,
+    StoreRow,
+)
+from tests.proxy.stage import log_id
+
+
+def server(table: RoutingTable, name: str, now: float = 0.0, store: str = "") -> Server:
+    one = Server(StoreRow(log_id(store or name), name, 1, 1, f"tcp://{name}"), Liveness(1.0, 3, now))
+    table.attach(one, name.encode())
+    return one
+
+
+@pytest.fixture
+def table() -> RoutingTable:
+    return RoutingTable(topics_max=1000)
+
+
+def test_a_new_topic_goes_to_the_server_with_the_fewest_topics(table: RoutingTable) -> None:
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.update(s1, {"a": log_id("a"), "b": log_id("b")})
+    table.update(s2, {"c": log_id("c")})
+    assert table.assign("new", 0.0) is s2
+
+
+def test_topics_just_assigned_count_and_ties_go_to_the_smallest_id(table: RoutingTable) -> None:
+    for name in ("s2", "s10", "s1"):
+        server(table, name)
+    given = [table.assign(f"t{k}", 0.0) for k in range(6)]
+    assert [one.id for one in given if one] == ["s1", "s10", "s2", "s1", "s10", "s2"]
+
+
+def test_an_assigned_topic_stays_with_its_server_while_that_is_alive(table: RoutingTable) -> None:
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    assert table.assign("t", 0.0) is s1
+    s2.liveness.heard(2.9)
+    assert table.assign("t", 2.9) is s1
+    assert s1.assigned == 1
+    assert table.assign("t", 3.1) is s2, "s1 died before it announced the topic"
+    assert (s1.assigned, s2.assigned) == (0, 1)
+
+
+def test_nobody_alive_means_no_assignment(table: RoutingTable) -> None:
+    server(table, "s1")
+    assert table.assign("t", 10.0) is None
+    assert not table.tentative
+
+
+def test_an_announced_topic_is_not_tentative_any_more(table: RoutingTable) -> None:
+    s1 = server(table, "s1")
+    table.assign("t", 0.0)
+    table.update(s1, {"t": log_id("t")})
+    assert (s1.assigned, table.tentative) == (0, {})
+    assert table.holders("t") == (s1,)
+
+
+def test_a_full_announcement_does_not_take_back_what_was_just_assigned(table: RoutingTable) -> None:
+    s1, _ = server(table, "s1"), server(table, "s2")
+    table.assign("t", 0.0)
+    table.replace(s1, {"other": log_id("o")})
+    assert table.assign("t", 0.0) is s1
+
+
+def test_an_unused_assignment_is_forgotten(table: RoutingTable) -> None:
+    s1 = server(table, "s1")
+    table.assign("t", 0.0)
+    s1.liveness.heard(TENTATIVE_SECONDS)
+    table.expire(TENTATIVE_SECONDS - 1)
+    assert "t" in table.tentative
+    table.expire(TENTATIVE_SECONDS)
+    assert (table.tentative, s1.assigned, table.doubts) == ({}, 0, {})
+
+
+def test_who_died_with_an_assignment_may_have_made_the_topic_until_it_says_all_it_holds(table: RoutingTable) -> None:
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.assign("t", 0.0)
+    s2.liveness.heard(TENTATIVE_SECONDS)
+    table.expire(TENTATIVE_SECONDS)
+    assert table.doubts == {"t": {s1}}
+    assert table.undecided(s2, ["t"])
+    assert not table.undecided(s2, ["u"])
+    table.settle_doubts(s1)
+    assert not table.undecided(s2, ["t"])
+
+
+def test_of_two_that_died_with_the_same_assignment_each_stays_in_doubt_until_it_says_all_it_holds(
+    table: RoutingTable,
+) -> None:
+    s1, s2, s3 = (server(table, name) for name in ("s1", "s2", "s3"))
+    for dead in (s1, s2):
+        assert table.assign("t", 0.0) is dead
+        dead.liveness.forget()
+    table.expire(TENTATIVE_SECONDS)
+    assert table.undecided(s1, ["t"]), "s2 may have made it too"
+    table.settle_doubts(s1)
+    assert table.undecided(s3, ["t"])
+    table.settle_doubts(s2)
+    assert not table.undecided(s3, ["t"])
+
+
+def test_assignments_are_bounded() -> None:
+    table = RoutingTable(topics_max=TENTATIVE_MAX * 2)
+    server(table, "s1")
+    for k in range(TENTATIVE_MAX):
+        assert table.may_assign(f"t{k}")
+        table.assign(f"t{k}", 0.0)
+    assert not table.may_assign("one more")
+    assert table.may_assign("t0"), "a topic that has its assignment keeps it"
+
+
+def test_topics_are_bounded_and_those_there_may_still_change() -> None:
+    table = RoutingTable(topics_max=2)
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    assert table.update(s1, {"a": log_id("1"), "b": log_id("1"), "c": log_id("1")}) == 1
+    assert table.holders("c") == ()
+    assert not table.may_assign("d")
+    assert table.update(s2, {"a": log_id("2")}) == 0, "a second holder needs no further topic"
+    table.update(s1, {"b": ""})
+    assert table.may_assign("d")
+
+
+def test_a_replaced_list_drops_what_it_does_not_name(table: RoutingTable) -> None:
+    s1 = server(table, "s1")
+    table.replace(s1, {"a": log_id("1"), "b": log_id("2")})
+    table.replace(s1, {"b": log_id("3"), "c": ""})
+    assert s1.topics == {"b": log_id("3")}
+    assert table.changes.holders == {("a", s1.store): None, ("b", s1.store): log_id("3")}
+
+
+def test_two_holders_contest_a_topic_until_one_gives_it_up(table: RoutingTable) -> None:
+    s2, s1 = server(table, "s2"), server(table, "s1")
+    table.update(s2, {"t": log_id("2")})
+    table.update(s1, {"t": log_id("1")})
+    assert [one.id for one in table.contested["t"]] == ["s1", "s2"]
+    assert table.named_holders("t", but=s1) == f"s2.{log_id('2')}"
+    table.update(s1, {"t": ""})
+    assert not table.contested
+    assert table.holders("t") == (s2,)
+
+
+def test_requests_on_a_contested_topic_go_where_the_client_has_history(table: RoutingTable) -> None:
+    s1, s2, s3 = (server(table, name) for name in ("s1", "s2", "s3"))
+    for one in (s1, s2, s3):
+        table.update(one, {"t": log_id(one.id)})
+    assert table.choose("t", "", "", 0.0) is s1
+    assert table.choose("t", log_id("s2"), "", 0.0) is s2
+    assert table.choose("t", "", log_id("s1"), 0.0) is s2
+    assert table.choose("t", log_id("gone"), log_id("s1"), 0.0) is s2
+    s3.liveness.heard(3.0)
+    assert table.choose("t", log_id("s2"), "", 3.0) is s3, "the named holder is dead"
+    assert table.choose("t", "", log_id("s3"), 3.0) is s3, "no other is alive"
+    assert table.choose("t", "", "", 9.0) is None
+
+
+def test_an_empty_store_under_a_known_id_does_not_inherit(table: RoutingTable) -> None:
+    old = server(table, "s1")
+    table.update(old, {"t": log_id("t")})
+    new = Server(StoreRow(log_id("other"), "s1", 1, 1, ""), Liveness(1.0, 3, 5.0))
+    assert table.attach(new, b"new link") == [old]
+    assert table.holders("t") == (old,)
+    assert not old.alive(5.0)
+    assert table.named("s1") is new
+
+
+def test_only_a_store_that_holds_nothing_is_evicted(table: RoutingTable) -> None:
+    s1, s2, s3, s4 = (server(table, name) for name in ("s1", "s2", "s3", "s4"))
+    table.update(s1, {"t": log_id("t")})
+    s4.overflow = True
+    for one in (s1, s2, s4):
+        table.detach(one)
+    assert table.evict()
+    assert set(table.servers.values()) == {s1, s3, s4}
+    assert table.changes.stores == {s2.store: None}
+    assert not table.evict()
+
+
+def test_what_is_restored_is_remembered_and_dead(table: RoutingTable) -> None:
+    rows = [StoreRow(log_id("a"), "s1", 5, 9, "tcp://s1"), StoreRow(log_id("b"), "s2", 1, 1, "tcp://s2")]
+    held = [("t", log_id("a"), log_id("x")), ("t", log_id("b"), log_id("y")), ("u", log_id("b"), log_id("z"))]
+    table.restore(Remembered(rows, held), 1.0, 3, 0.0)
+    assert [one.id for one in table.contested["t"]] == ["s1", "s2"]
+    assert table.alive(0.0) == []
+    assert table.servers[log_id("a")].row() == rows[0]
+    assert not table.changes, "what the file holds need not be written again"
+
+
+def test_the_changes_always_add_up_to_the_table() -> None:
+    """Whatever happens: what was written plus the changes is what the table holds."""
+    for seed in range(30):
+        chance = random.Random(seed)
+        table = RoutingTable(topics_max=6)
+        servers = [server(table, f"s{k}") for k in range(3)]
+        disk: dict[tuple[str, str], str] = {}
+        for _ in range(60):
+            one = chance.choice(servers)
+            topics = {f"t{chance.randrange(8)}": chance.choice(["", log_id("x"), log_id("y")]) for _ in range(3)}
+            new = f"t{chance.randrange(8)}"
+            if not table.holders(new) and table.may_assign(new):
+                table.assign(new, 0.0)
+            chance.choice([table.update, table.replace])(one, topics)
+            for key, log in table.changes.holders.items():
+                if log is None:
+                    disk.pop(key, None)
+                else:
+                    disk[key] = log
+            table.changes.clear()
+            assert disk == {(topic, s.store): log for s in servers for topic, log in s.topics.items()}
+            held = {topic for s in servers for topic in s.topics}
+            assert set(table.single) | set(table.contested) == held
+            assert all(len(table.contested[topic]) > 1 for topic in table.contested)
+            assert len(table) + len(table.tentative) <= 6 + len(table.tentative.keys() & held)
+            for s in servers:
+                assert s.assigned == sum(a.server is s for a in table.tentative.values())
+
+
+def given(receiver: str, log: str, after: int) -> str:
+    return f"{receiver}.{log_id(log)},{log_id(receiver)},{after}"
+
+
+def test_the_receiver_of_a_topic_is_its_holder_from_the_giver_s_word_on(table: RoutingTable) -> None:
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    table.update(s2, {"t": given("s1", "t", 9)}, 6)
+    assert table.holders("t") == (s1,), "its own word is still on its way"
+    table.replace(s1, {}, 8)
+    assert table.holders("t") == (s1,), "that was said before the join"
+    table.replace(s1, {}, 9)
+    assert table.holders("t") == ()
+
+
+def test_what_the_receiver_has_said_since_counts_more_than_the_giver_s_word(table: RoutingTable) -> None:
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    s1.change = 9
+    table.update(s2, {"t": given("s1", "t", 9)}, 6)
+    assert table.holders("t") == ()
+
+
+def test_a_receiver_that_was_never_heard_is_a_holder_that_is_dead(table: RoutingTable) -> None:
+    s2 = server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    table.update(s2, {"t": given("s1", "t", 9)}, 6)
+    (holder,) = table.holders("t")
+    assert (holder.id, holder.store, holder.alive(0.0)) == ("s1", log_id("s1"), False)
+    assert table.changes.holders["t", log_id("s1")] == log_id("t"), "the routes file remembers it"
+    assert table.changes.stores[log_id("s1")] == holder.row()
+
+
+def test_nobody_is_given_what_was_given_up_there(table: RoutingTable) -> None:
+    server(table, "s1")
+    s2 = server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    table.give_up(DeadLog("t", log_id("later"), "s1", log_id("s1")))
+    table.update(s2, {"t": given("s1", "t", 9)}, 6)
+    assert table.holders("t") == ()
+
+
+@pytest.mark.parametrize(
+    "value", ["s1.x", f"s1.{log_id('t')}", f"s1.{log_id('t')},x,9", f"s1.{log_id('t')},{log_id('s1')},x"]
+)
+def test_a_giver_s_word_that_is_none_says_only_that_the_topic_is_gone(table: RoutingTable, value: str) -> None:
+    server(table, "s1")
+    s2 = server(table, "s2")
+    table.update(s2, {"t": log_id("t")}, 5)
+    table.update(s2, {"t": value}, 6)
+    assert table.holders("t") == ()

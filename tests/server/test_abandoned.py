@@ -1,0 +1,325 @@
+"""Who had history at a holder that was given up goes on; the holder that comes back is set aside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.protocol import Get, Operate, Outcome, Report, Status, Subscribe, Transfer
+from pubsub.protocol.codec import join_topics
+from pubsub.server.ownership.proxies import LISTENER, Origin
+from tests.server.stage import Stage, bodies, put
+from tests.server.test_moves import ADDRESS, Pair, message, take
+from tests.server.test_reads import everything
+
+DEAD = "d" * 16
+"""A log that was given up."""
+
+
+def shown(stage: Stage) -> dict[str, Any]:
+    stage.now += 2.0
+    return dict(json.loads(bytes(stage.ask(Report("op", "s1")).body)))
+
+
+def tell_dead(stage: Stage, topic: str, log: str) -> None:
+    """A proxy's answer to an announcement: the log was given up."""
+    stage.say(Status("p1", Outcome.SUCCESS, body=join_topics({topic: log})), origin=b"", callback=0)
+    stage.loop()
+
+
+def abandoned(stage: Stage, topic: str, log: str = "", **facts: str) -> None:
+    stage.say(Operate("p1", "s1", "abandoned", topic=topic, log=log, **facts), origin=b"", callback=0)
+    stage.loop()
+
+
+# Publishers
+
+
+def test_a_put_with_a_gap_that_names_a_log_nobody_has_is_gone(stage: Stage) -> None:
+    stage.put("t", 1)
+    answer = stage.put("t", 50, previous=40, log=DEAD, sender="ann")
+    assert answer.outcome is Outcome.GONE
+    assert stage.put("t", 50, previous=0, log="", sender="ann").outcome is Outcome.SUCCESS
+
+
+def test_a_put_to_a_topic_that_is_nowhere_is_gone_and_makes_none(stage: Stage) -> None:
+    assert stage.put("t", 50, previous=40, log=DEAD).outcome is Outcome.GONE
+    assert stage.core.topics == {}
+
+
+def test_without_a_gap_the_put_is_taken_whatever_log_it_names(stage: Stage) -> None:
+    stage.put("t", 1)
+    assert stage.put("t", 5, previous=1, log=DEAD).outcome is Outcome.SUCCESS
+
+
+@pytest.mark.parametrize("whole", [False, None])
+def test_while_another_holder_may_exist_it_is_only_a_gap(stage: Stage, whole: bool | None) -> None:
+    log = stage.put("t", 1).log
+    stage.whole = whole
+    callback = stage.say(put("t", 50, previous=40, log=DEAD))
+    stage.loop()
+    stage.sleep(1.5)
+    answer = stage.answered(callback)
+    assert (answer.outcome, answer.last, answer.log) == (Outcome.GAP, 1, log)
+
+
+def test_a_gap_in_a_log_that_is_held_is_a_gap(stage: Stage) -> None:
+    log = stage.put("t", 1).log
+    assert stage.put("t", 50, previous=40, log=log).outcome is Outcome.GAP
+    assert stage.put("t", 50, previous=40).outcome is Outcome.GAP
+
+
+# Subscribers
+
+
+def test_a_place_in_a_log_that_nobody_has_is_gone(stage: Stage) -> None:
+    stage.put("t", 1)
+    answer = stage.get("bob", "t", (DEAD, 7), 5)
+    assert (answer.outcome, answer.position) == (Outcome.GONE, None)
+
+
+def test_a_place_is_gone_where_the_topic_is_nowhere(stage: Stage) -> None:
+    assert stage.get("bob", "t", (DEAD, 7), 5).outcome is Outcome.GONE
+
+
+def test_where_its_subscription_is_known_it_is_told_where_to_go_on(stage: Stage) -> None:
+    position = stage.subscribe("bob", "t", 5).position
+    stage.put("t", 1, [b"a", b"b"])
+    answer = stage.get("bob", "t", (DEAD, 7), 5)
+    assert (answer.outcome, answer.position) == (Outcome.GONE, position)
+    assert bodies(stage.get("bob", "t", answer.position, 5)) == [b"a", b"b"]
+
+
+def test_an_older_request_is_superseded_not_gone(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 9)
+    assert stage.get("bob", "t", (DEAD, 7), 5).outcome is Outcome.SUPERSEDED
+
+
+def test_a_place_is_only_unknown_while_another_holder_may_exist(stage: Stage) -> None:
+    stage.put("t", 1)
+    stage.whole = False
+    assert stage.get("bob", "t", (DEAD, 7), 5).outcome is Outcome.UNKNOWN
+
+
+def test_a_place_in_a_log_that_is_held_is_not_gone(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    assert stage.get("ann", "t", (log, 0), 5).outcome is Outcome.UNKNOWN
+
+
+# The copy that comes back
+
+
+def test_a_topic_that_was_given_up_here_is_set_aside_for_good(stage: Stage) -> None:
+    log = stage.put("t", 1, [b"a"]).log
+    stage.put("u", 1)
+    stage.loop()
+    stage.periodics()
+    tell_dead(stage, "t", log)
+    assert [said.topics for said in stage.periodics() if said.partial] in ([], [{"t": ""}, {"t": ""}])
+    for _ in range(2):
+        facts = shown(stage)
+        assert list(facts["topics"]) == ["u"]
+        assert [(one["topic"], one["log"]) for one in facts["aside"]] == [("t", log)]
+        stage.restart()
+    (kept,) = stage.store.topics(aside=True)
+    assert (kept.name, kept.open.end) == ("t", 2)
+    assert [batch.offset for batch in stage.store.reader.batches(kept.open.number, 1, 2)] == [1]
+
+
+def test_topics_set_aside_together_stand_in_one_order_after_a_restart_too(stage: Stage) -> None:
+    logs = {name: stage.put(name, 1).log for name in ("a", "b", "c")}
+    for name in ("c", "a", "b"):
+        tell_dead(stage, name, logs[name])
+    before = list(stage.core.quarantine.aside)
+    assert len(before) == 3
+    stage.restart()
+    assert stage.core.quarantine.aside == before
+
+
+def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
+    log = stage.put("t", 1).log
+    tell_dead(stage, "t", log)
+    again = stage.put("t", 1)
+    assert again.outcome is Outcome.SUCCESS
+    assert again.log != log
+    tell_dead(stage, "t", log)
+    stage.restart()
+    assert stage.core.topics["t"].open.id == again.log
+    assert stage.core.topics["t"].last == {1: 1}
+
+
+def test_who_waits_on_it_is_answered(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    waiting = stage.say(Get("bob", "t", None, 5, 5, records_max=1, wait_ms=9000))
+    stage.loop()
+    tell_dead(stage, "t", log)
+    assert stage.answered(waiting).outcome is Outcome.UNAVAILABLE
+
+
+def test_a_full_disk_sets_nothing_aside(stage: Stage) -> None:
+    log = stage.put("t", 1).log
+    stage.fail_commit = True
+    tell_dead(stage, "t", log)
+    stage.fail_commit = False
+    assert (list(shown(stage)["topics"]), shown(stage)["aside"]) == (["t"], [])
+    tell_dead(stage, "t", log)
+    assert shown(stage)["topics"] == {}
+
+
+def test_a_log_that_was_joined_before_it_was_given_up_stays(pair: Pair) -> None:
+    log = pair["s2"].put("t", 1).log
+    pair["s1"].put("t", 2, sender="bob")
+    pair.merge("s2", "s1")
+    pair.turns()
+    tell_dead(pair["s1"], "t", log)
+    abandoned(pair["s1"], "t", log, server="s2")
+    assert pair.holders() == ["s1"]
+    assert log in pair["s1"].core.topics["t"].logs
+
+
+# Givers and receivers
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path, "s1", "s2")
+    yield made
+    made.close()
+
+
+def frozen(pair: Pair) -> str:
+    """s2 has frozen the topic for s1, which went away; s2's log."""
+    log = pair["s2"].put("t", 1, [b"a"]).log
+    pair["s2"].subscribe("bob", "t", 5)
+    pair["s2"].put("t", 2, [b"b"], previous=1)
+    pair.lose = {"chunk"}
+    pair.merge("s2", "s1")
+    pair.turns(5)
+    assert pair["s2"].core.topics["t"].frozen == ADDRESS["s1"]
+    assert pair["s2"].put("t", 3, previous=2).outcome is Outcome.MOVED
+    return log
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_giver_whose_receiver_was_given_up_goes_on_in_a_new_log(pair: Pair, restart: bool) -> None:
+    log = frozen(pair)
+    giver = pair["s2"]
+    if restart:
+        giver.restart()
+    abandoned(giver, "t", DEAD, server="s1", address=ADDRESS["s1"])
+    answer = giver.put("t", 3, [b"c"], previous=2)
+    assert answer.outcome is Outcome.SUCCESS
+    assert answer.log != log
+    giver.restart()
+    assert bodies(giver.get("bob", "t", None, 5)) == [b"b", b"c"]
+    assert giver.core.topics["t"].frozen == ""
+
+
+def test_it_is_taken_back_once_however_often_proxies_say_it(pair: Pair) -> None:
+    frozen(pair)
+    for _ in range(3):
+        abandoned(pair["s2"], "t", DEAD, server="s1", address=ADDRESS["s1"])
+    assert len(pair["s2"].core.topics["t"].logs) == 2
+    pair.lose = set()
+    pair.merge("s2", "s1")
+    pair.turns(8)
+    abandoned(pair["s2"], "t", DEAD, server="s1", address=ADDRESS["s1"])
+    pair.turns()
+    assert pair.holders() == ["s1"]
+
+
+@pytest.mark.parametrize(("giver", "receiver"), [("s3", "s1"), ("s1", "s3")])
+def test_who_reads_from_the_beginning_gets_all_once_though_both_sides_hold_what_was_taken_back(
+    tmp_path: Path, giver: str, receiver: str
+) -> None:
+    """s1 gave the topic to s2, was never told so, and took it back when s2 was given up; s2 had given it to s3."""
+    pair = Pair(tmp_path, "s1", "s2", "s3")
+    s1, s3 = pair["s1"], pair["s3"]
+    s1.ask(Subscribe("bob", "t", 5, 5))
+    assert s1.ask(message("alice", 10, 0, b"a1", b"a2")).outcome is Outcome.SUCCESS
+    pair.lose = {"done"}
+    pair.merge("s1", "s2")
+    pair.turns(6)
+    pair.lose = set()
+    del pair.stages["s1"]
+    pair.merge("s2", "s3")
+    pair.turns(30)
+    pair.stages.pop("s2").close()
+    pair.stages["s1"] = s1
+    abandoned(s1, "t", DEAD, server="s2", address=ADDRESS["s2"])
+    assert s1.ask(message("alice", 12, 11, b"a3")).outcome is Outcome.SUCCESS
+    assert s3.ask(message("dora", 10, 0, b"d1")).outcome is Outcome.SUCCESS
+    s3.ask(Subscribe("spark", "t", 7, 7, name="archive", start="earliest"))
+    pair.merge(giver, receiver)
+    pair.turns(30)
+    assert pair.holders() == [receiver]
+    pair[receiver].restart()
+    assert sorted(everything(pair[receiver])) == [b"a1", b"a2", b"a3", b"d1"]
+    assert sorted(take(pair[receiver], "bob")) == [b"a1", b"a2", b"a3", b"d1"]
+    pair.close()
+
+
+def test_another_holder_that_is_given_up_does_not_end_the_freeze(pair: Pair) -> None:
+    frozen(pair)
+    abandoned(pair["s2"], "t", DEAD, server="s7", address="tcp://127.0.0.1:77")
+    assert pair["s2"].core.topics["t"].frozen
+
+
+def test_after_a_restart_nothing_is_given_before_a_proxy_has_answered(pair: Pair) -> None:
+    frozen(pair)
+    pair.lose = set()
+    pair["s2"].restart()
+    pair["s2"].confirms = False
+    pair.turns(10)
+    assert pair.holders() == ["s1", "s2"] or pair.holders() == ["s2"]
+    assert "t" not in pair["s1"].core.topics
+    pair["s2"].confirms = True
+    pair["s2"].core.links.announce_all(pair["s2"].now)
+    pair.turns()
+    assert pair.holders() == ["s1"]
+
+
+def test_a_log_that_was_given_up_is_never_joined(pair: Pair) -> None:
+    log = pair["s2"].put("t", 1).log
+    pair["s1"].put("t", 2, sender="bob")
+    pair.lose = {"commit"}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    abandoned(pair["s1"], "t", log, server="s2")
+    pair.lose = set()
+    pair.turns()
+    assert pair.holders() == ["s1", "s2"]
+    assert list(pair["s1"].core.topics["t"].logs) == [pair["s1"].core.topics["t"].open.id]
+    pair["s1"].restart()
+    offer = Transfer("s2", "t", "offer", "1" * 16, 0, log)
+    pair["s1"].core.handle(Origin(LISTENER, b"s2", 99), offer, pair["s1"].now)
+    pair["s1"].loop()
+    assert pair["s1"].answered(99).outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_nothing_is_given_to_a_holder_that_has_not_heard_that_it_was_given_up(pair: Pair, restart: bool) -> None:
+    """It would set aside what it was given together with what it had."""
+    s1, s2 = pair["s1"], pair["s2"]
+    log = s1.put("t", 1, [b"lost"], sender="ann").log
+    s1.loop()
+    s2.subscribe("bob", "t", 5)
+    s2.put("t", 1, [b"kept"])
+    if restart:  # The giver does not know of it either, and the receiver has heard no proxy since its start.
+        s1.confirms = False
+        s1.restart()
+    else:
+        abandoned(s2, "t", log, server="s1")
+    pair.merge("s2", "s1")
+    pair.turns(4)
+    assert s2.core.topics["t"].frozen == ""
+    s1.confirms = True
+    tell_dead(s1, "t", log)
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    assert bodies(s1.get("bob", "t", None, 5)) == [b"kept"]

@@ -1,0 +1,492 @@
+"""Named subscriptions and range reads: pinned once, read by anybody, moved by acknowledging alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.base.limits import OFFSET_MAX
+from pubsub.protocol import (
+    Get,
+    Outcome,
+    Position,
+    Read,
+    Status,
+    Subscribe,
+    Unsubscribe,
+    format_position,
+    parse_position,
+)
+from pubsub.protocol.messages import Whole
+from pubsub.server.requests import reads as named_module
+from pubsub.server.topic import delivery
+from pubsub.server.topic.topic import Log
+from tests.server.stage import Stage, bodies, put
+from tests.server.test_moves import Pair, split
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path, "s1", "s2")
+    yield made
+    made.close()
+
+
+def make(stage: Stage, start: str = "earliest", number: int = 7, name: str = "archive") -> Status:
+    return stage.ask(Subscribe("spark", "t", number, number, name=name, start=start))
+
+
+def leave(stage: Stage, number: int, name: str = "archive") -> Status:
+    return stage.ask(Unsubscribe("spark", "t", number, number, name=name))
+
+
+def acknowledge(stage: Stage, last: Position | None, name: str = "archive") -> Status:
+    return stage.ask(Get("spark", "t", last, 0, 0, records_max=0, name=name))
+
+
+def read(stage: Stage, after: Position | None, until: Position | None = None, **more: Any) -> Status:
+    more.setdefault("records_max", 1000)
+    more.setdefault("name", "archive")
+    return stage.ask(Read("worker", "t", after, until, **more))
+
+
+def plan(stage: Stage, after: Position | None, until: Position | None = None, **more: Any) -> dict[str, Any]:
+    answer = read(stage, after, until, records_max=0, **more)
+    assert answer.outcome is Outcome.SUCCESS, answer
+    facts = json.loads(bytes(answer.body))
+    return {"position": answer.position, **facts}
+
+
+def everything(stage: Stage, after: Position | None = None, until: Position | None = None, **more: Any) -> list[bytes]:
+    """All records of a range, read to its end."""
+    out: list[bytes] = []
+    end = parse_position(plan(stage, after, until, name=more.get("name", "archive"))["latest"])
+    while after != end:
+        answer = read(stage, after, end, **more)
+        if answer.outcome is Outcome.SUCCESS:
+            out += bodies(answer)
+        assert answer.message != after
+        after = answer.message
+    return out
+
+
+# Made once, while the topic is whole
+
+
+def test_from_the_earliest_it_holds_all_that_is_stored_and_from_the_latest_what_comes(stage: Stage) -> None:
+    stage.put("t", 1, [b"a", b"b"])
+    assert make(stage, "earliest").outcome is Outcome.SUCCESS
+    assert make(stage, "latest", name="tail").outcome is Outcome.SUCCESS
+    stage.put("t", 3, [b"c"])
+    assert everything(stage) == [b"a", b"b", b"c"]
+    assert everything(stage, name="tail") == [b"c"]
+
+
+def test_a_repeat_finds_it_as_it_stands_whatever_it_asks_for(stage: Stage) -> None:
+    stage.put("t", 1, [b"a"])
+    first = make(stage, "latest")
+    stage.put("t", 2, [b"b"])
+    stage.restart()
+    for number, start in ((7, "latest"), (6, "earliest"), (900, "latest")):
+        again = make(stage, start, number)
+        assert (again.outcome, again.position, again.number) == (Outcome.SUCCESS, first.position, 7)
+    assert everything(stage) == [b"b"]
+
+
+@pytest.mark.parametrize("whole", [False, None])
+def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, whole: bool | None) -> None:
+    stage.put("t", 1)
+    stage.whole = whole
+    callback = stage.say(Subscribe("spark", "t", 7, 7, name="archive"))
+    stage.sleep(3)
+    answer = stage.answered(callback)
+    assert (answer.outcome, answer.reason) == (Outcome.BUSY, "topic_is_not_known_to_be_whole")
+    assert "@archive" not in stage.core.topics["t"].entries
+
+
+def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Stage) -> None:
+    make(stage)
+    leave(stage, 8)
+    stage.whole = False
+    assert make(stage, number=9).outcome is Outcome.BUSY
+    assert not stage.core.topics["t"].entries["@archive"].on
+
+
+def test_what_is_there_is_answered_without_asking_any_proxy(stage: Stage) -> None:
+    make(stage)
+    stage.whole = None
+    stage.sent.clear()
+    assert make(stage).outcome is Outcome.SUCCESS
+    assert not any(isinstance(out.message, Whole) for out in stage.sent)
+
+
+def test_it_makes_the_topic_that_it_names(stage: Stage) -> None:
+    answer = make(stage, "latest")
+    assert answer.position == (stage.core.topics["t"].open.id, 0)
+    stage.put("t", 1, [b"a"])
+    assert everything(stage) == [b"a"]
+
+
+def test_no_client_can_have_its_key(stage: Stage) -> None:
+    make(stage, name="bob")
+    stage.subscribe("bob", "t", 5)
+    stage.put("t", 1, [b"a"])
+    stage.unsubscribe("bob", "t", 6)
+    assert everything(stage, name="bob") == [b"a"]
+
+
+def test_one_that_was_ended_comes_back_only_by_a_higher_number(stage: Stage) -> None:
+    make(stage, number=7)
+    stage.put("t", 1, [b"a"])
+    assert leave(stage, 6).outcome is Outcome.SUPERSEDED
+    assert leave(stage, 8).outcome is Outcome.SUCCESS
+    assert leave(stage, 8).outcome is Outcome.SUCCESS
+    late = make(stage, number=7)
+    assert (late.outcome, late.number) == (Outcome.SUPERSEDED, 8)
+    assert read(stage, None).outcome is Outcome.UNKNOWN
+    stage.restart()
+    assert make(stage, "latest", number=9).outcome is Outcome.SUCCESS
+    assert everything(stage) == []
+
+
+def test_a_number_of_zero_is_refused(stage: Stage) -> None:
+    assert make(stage, number=0).outcome is Outcome.REFUSED
+
+
+def test_limits_are_said(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, subscribers_max=1, topics_max=1)
+    make(stage)
+    answer = make(stage, name="other")
+    assert (answer.outcome, answer.reason) == (Outcome.FULL, "subscribers_max")
+    answer = stage.ask(Subscribe("spark", "u", 7, 7, name="archive"))
+    assert (answer.outcome, answer.reason) == (Outcome.FULL, "topics_max")
+    stage.core.full = True
+    assert make(stage, number=7).outcome is Outcome.SUCCESS, "it is there already"
+    assert leave(stage, 9).outcome is Outcome.SUCCESS, "that frees space"
+    assert make(stage, number=10).reason == "disk"
+    stage.close()
+
+
+# Ranges
+
+
+def test_reading_changes_nothing_and_may_be_repeated(stage: Stage) -> None:
+    make(stage)
+    log = stage.put("t", 1, [b"a", b"b", b"c", b"d"]).log
+    for _ in range(3):
+        got = read(stage, (log, 1), (log, 3))
+        assert bodies(got) == [b"b", b"c"]
+        assert got.message == (log, 3)
+        stage.restart()
+    assert plan(stage, None)["position"] == (log, 0)
+
+
+def test_what_the_same_loop_took_is_read(stage: Stage) -> None:
+    make(stage)
+    stage.say(put("t", 1, [b"a"]))
+    callback = stage.say(Read("worker", "t", None, name="archive", records_max=10))
+    stage.loop()
+    assert bodies(stage.answered(callback)) == [b"a"]
+
+
+def test_a_range_comes_in_answers_of_the_size_asked_for(stage: Stage) -> None:
+    make(stage)
+    for counter in range(1, 8):
+        stage.put("t", counter, [b"%d" % counter])
+    assert len(bodies(read(stage, None, records_max=2))) == 2
+    assert len(bodies(read(stage, None, bytes_max=3))) == 3
+    assert everything(stage, records_max=2) == [b"%d" % counter for counter in range(1, 8)]
+
+
+def test_an_empty_range_is_empty_and_says_where_it_ends(stage: Stage) -> None:
+    make(stage)
+    log = stage.put("t", 1, [b"a", b"b"]).log
+    answer = read(stage, (log, 2), (log, 2))
+    assert (answer.outcome, answer.message) == (Outcome.EMPTY, (log, 2))
+    answer = read(stage, (log, 2))
+    assert (answer.outcome, answer.message) == (Outcome.EMPTY, (log, 2))
+
+
+@pytest.mark.parametrize(
+    ("after", "until"),
+    [(5, None), (1, 5), (3, 2), (None, 5)],
+    ids=["from beyond the end", "to beyond the end", "backwards", "all and more"],
+)
+def test_a_range_that_is_not_there_is_behind(stage: Stage, after: int | None, until: int | None) -> None:
+    make(stage)
+    log = stage.put("t", 1, [b"a", b"b", b"c"]).log
+    answer = read(stage, None if after is None else (log, after), None if until is None else (log, until))
+    assert (answer.outcome, answer.position) == (Outcome.BEHIND, (log, 0))
+
+
+def test_a_range_of_a_log_that_is_nobodys_is_behind(stage: Stage) -> None:
+    make(stage)
+    stage.put("t", 1)
+    assert read(stage, ("f" * 16, 1)).outcome is Outcome.BEHIND
+    assert read(stage, None, ("f" * 16, 1)).outcome is Outcome.BEHIND
+
+
+def test_without_a_topic_or_a_subscription_it_is_unknown(stage: Stage) -> None:
+    assert read(stage, None).reason == "topic"
+    assert acknowledge(stage, None).reason == "topic"
+    assert stage.core.topics == {}
+    stage.put("t", 1)
+    assert read(stage, None).reason == "subscription"
+    assert acknowledge(stage, None).reason == "subscription"
+
+
+def test_without_a_name_a_read_is_of_all_that_is_stored(stage: Stage) -> None:
+    stage.put("t", 1, [b"a"])
+    stage.subscribe("bob", "t", 5)
+    stage.put("t", 2, [b"b"])
+    assert everything(stage, name="") == [b"a", b"b"]
+    stage.sleep(200)
+    assert everything(stage, name="") == [b"b"], "what nobody waits for went"
+
+
+def test_lost_records_are_said_and_the_range_goes_on_behind_them(stage: Stage) -> None:
+    make(stage)
+    log = [stage.put("t", counter, [b"%d" % counter]).log for counter in (1, 2, 3, 4)][-1]
+    number = stage.core.topics["t"].open.number
+    stage.restart()
+    stage.store.db.execute("delete from batch where key in (?, ?)", (number << 40 | 2, number << 40 | 3))
+    assert bodies(read(stage, None)) == [b"1"]
+    lost = read(stage, (log, 1))
+    assert (lost.outcome, lost.first, lost.message) == (Outcome.LOST, (log, 2), (log, 3))
+    assert bodies(read(stage, (log, 3))) == [b"4"]
+
+
+def test_a_batch_that_is_not_what_was_written_is_lost_and_set_aside(stage: Stage) -> None:
+    make(stage)
+    log = stage.put("t", 1, [b"a"]).log
+    number = stage.core.topics["t"].open.number
+    stage.restart()
+    stage.store.db.execute("update batch set body = x'00' where key = ?", (number << 40 | 1,))
+    lost = read(stage, None)
+    assert (lost.outcome, lost.first, lost.message) == (Outcome.LOST, (log, 1), (log, 1))
+    assert stage.store.db.execute("select count(*) from quarantine").fetchall() == [(1,)]
+
+
+def test_too_many_reads_at_once_are_told_so_and_one_loop_hands_out_so_much(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(stage)
+    stage.put("t", 1, [b"x" * 100])
+    monkeypatch.setattr(named_module, "READS_MAX", 3)
+    monkeypatch.setattr(named_module, "READ_BYTES_MAX", 250)
+    asked = [stage.say(Read("worker", "t", None, name="archive", records_max=9)) for _ in range(4)]
+    stage.loop()
+    assert stage.answered(asked[3]).outcome is Outcome.BUSY
+    assert stage.answer(asked[2]) is None, "left to the next loop"
+    assert stage.core.deadline() <= stage.now
+    stage.loop()
+    assert [bodies(stage.answered(callback)) for callback in asked[:3]] == [[b"x" * 100]] * 3
+
+
+# The plan
+
+
+def test_a_plan_says_where_it_stands_what_there_is_and_how_much(stage: Stage) -> None:
+    make(stage)
+    log = stage.put("t", 1, [b"a", b"b"]).log
+    stage.put("t", 3, [b"c"])
+    size = stage.core.topics["t"].open.total
+    facts = plan(stage, None)
+    assert facts == {
+        "position": (log, 0),
+        "latest": f"{log}.3",
+        "within": f"{log}.3",
+        "legs": [[log, 1, 4, size]],
+    }
+    acknowledge(stage, (log, 2))
+    facts = plan(stage, (log, 2), (log, 3))
+    assert (facts["position"], facts["legs"][0][:3]) == ((log, 2), [log, 3, 4])
+    assert plan(stage, (log, 3)) == {
+        "position": (log, 2),
+        "latest": f"{log}.3",
+        "within": f"{log}.3",
+        "legs": [],
+    }
+
+
+def test_a_plan_says_how_far_so_many_bytes_reach(stage: Stage) -> None:
+    make(stage)
+    log = [stage.put("t", counter, [b"x" * 100, b"y" * 100]).log for counter in range(1, 21, 2)][-1]
+    whole = plan(stage, None)["legs"][0][3]
+    one = whole // 10
+    for budget, offset in ((1, 2), (one, 2), (2 * one, 4), (2 * one + 5, 4), (whole - 1, 18), (whole, 20)):
+        assert plan(stage, None, bytes_max=budget)["within"] == f"{log}.{offset}", budget
+    assert plan(stage, (log, 2), bytes_max=one)["within"] == f"{log}.4"
+    assert plan(stage, (log, 3), bytes_max=1)["within"] == f"{log}.4"
+
+
+# Acknowledging, and what stays
+
+
+def test_only_acknowledging_moves_it_and_that_survives_a_restart(stage: Stage) -> None:
+    make(stage)
+    log = stage.put("t", 1, [b"a", b"b"]).log
+    assert acknowledge(stage, None).outcome is Outcome.EMPTY
+    answer = acknowledge(stage, (log, 1))
+    assert (answer.outcome, answer.position) == (Outcome.EMPTY, (log, 1))
+    stage.sleep(1)
+    stage.restart()
+    assert make(stage).position == (log, 1)
+    assert everything(stage) == [b"b"]
+    assert acknowledge(stage, (log, 1)).outcome is Outcome.EMPTY
+    assert read(stage, (log, 0)).outcome is Outcome.BEHIND
+
+
+def test_what_was_never_there_is_not_acknowledged(stage: Stage) -> None:
+    make(stage)
+    log = stage.put("t", 1).log
+    for last in ((log, 2), ("f" * 16, 1)):
+        assert acknowledge(stage, last).outcome is Outcome.BEHIND
+    acknowledge(stage, (log, 1))
+    assert acknowledge(stage, (log, 0)).outcome is Outcome.BEHIND
+
+
+def test_a_get_that_wants_records_by_name_is_refused(stage: Stage) -> None:
+    make(stage)
+    assert stage.ask(Get("spark", "t", None, 0, 0, records_max=1, name="archive")).outcome is Outcome.REFUSED
+
+
+def test_what_is_not_acknowledged_stays_however_often_it_was_read(stage: Stage) -> None:
+    make(stage)
+    log = stage.put("t", 1, [b"a"]).log
+    stage.put("t", 2, [b"b"])
+    everything(stage)
+    stage.sleep(300)
+    assert everything(stage) == [b"a", b"b"]
+    acknowledge(stage, (log, 1))
+    stage.sleep(300)
+    assert stage.core.topics["t"].open.low == 2
+    assert everything(stage) == [b"b"]
+
+
+def test_a_topic_that_is_on_its_way_is_moved(stage: Stage) -> None:
+    make(stage)
+    stage.put("t", 1)
+    waiting = stage.say(Read("worker", "t", None, name="archive", records_max=9))
+    stage.core.topics["t"].frozen = "tcp://127.0.0.1:9"
+    stage.loop()
+    assert stage.answered(waiting).outcome is Outcome.MOVED
+    assert make(stage).outcome is Outcome.MOVED
+    assert acknowledge(stage, None).outcome is Outcome.MOVED
+
+
+def test_a_topic_that_is_held_back_while_a_read_waits_is_not_read(stage: Stage) -> None:
+    make(stage)
+    stage.put("t", 1)
+    waiting = stage.say(Read("worker", "t", None, name="archive", records_max=9))
+    stage.core.quarantine.hold_back(stage.core.topics["t"], "says the test")
+    stage.loop()
+    assert stage.answered(waiting).outcome is Outcome.UNAVAILABLE
+
+
+def test_a_read_that_waited_while_a_restored_copy_was_joined_asks_whether_the_topic_is_whole(stage: Stage) -> None:
+    make(stage)
+    log = stage.put("t", 1).log
+    stage.whole = False
+    waiting = stage.say(Read("worker", "t", (log, 1), name="archive", records_max=9))
+    topic = stage.core.topics["t"]
+    topic.ended.add(log)  # As a join brings it.
+    topic.go_on_in(Log(99, "00000000000000aa"), OFFSET_MAX)
+    for _ in range(3):
+        stage.loop()
+    assert stage.answered(waiting).outcome is Outcome.BUSY
+
+
+def test_a_subscription_that_finds_the_disk_full_is_not_made(stage: Stage) -> None:
+    stage.put("t", 1)
+    stage.fail_commit = True
+    assert make(stage).outcome is Outcome.FULL
+    stage.fail_commit = False
+    assert "@archive" not in stage.core.topics["t"].entries
+
+
+# After a join
+
+
+def by_parts(stage: Stage, positions: list[Position | None]) -> list[bytes]:
+    """The records between each position and the next."""
+    out: list[bytes] = []
+    for after, until in pairwise(positions):
+        out += everything(stage, after, until)
+    return out
+
+
+@pytest.mark.parametrize("receiver", ["s1", "s2"])
+def test_positions_survive_a_join_on_either_side_and_nothing_is_read_twice(pair: Pair, receiver: str) -> None:
+    pair["s1"].whole = True
+    stage = pair["s1"]
+    make(stage, "earliest")
+    split(pair)
+    stage.put("t", 30, [b"alice3"], previous=11)
+    start = make(stage).position
+    middle = read(stage, None, records_max=2).message
+    end = parse_position(plan(stage, None)["latest"])
+    before = everything(stage, start, end)
+    assert before == [b"alice1", b"alice2", b"alice3"]
+    giver = "s1" if receiver == "s2" else "s2"
+    pair.merge(giver, receiver)
+    pair.turns()
+    assert pair.holders() == [receiver]
+    joined = pair[receiver]
+    joined.restart()
+    assert make(joined).position == start
+    assert everything(joined, start, end) == before, "a batch that is replayed is the same"
+    assert by_parts(joined, [start, middle, end]) == before
+    joined.put("t", 40, [b"alice4"], previous=30)
+    assert everything(joined, start) == [*before, b"carl1", b"carl2", b"alice4"]
+    latest = parse_position(plan(joined, None)["latest"])
+    parts = [middle, *[read(joined, middle, records_max=n).message for n in (1, 2, 3)], latest]
+    assert by_parts(joined, parts) == [b"alice3", b"carl1", b"carl2", b"alice4"]
+    assert acknowledge(joined, end).outcome is Outcome.EMPTY
+    assert everything(joined) == [b"carl1", b"carl2", b"alice4"]
+    assert format_position(latest) == plan(joined, end)["latest"]
+
+
+def test_what_both_sides_hold_is_read_once(pair: Pair) -> None:
+    stage = pair["s1"]
+    make(stage, "earliest")
+    both = put("t", 50, [b"both1", b"both2"])
+    stage.ask(both)
+    pair["s2"].ask(both)
+    pair["s2"].put("t", 60, [b"more"], previous=51)
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert everything(stage) == [b"both1", b"both2", b"more"]
+
+
+def test_a_range_that_is_all_left_out_is_passed_in_steps(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "BATCHES_MAX", 2)
+    stage = pair["s1"]
+    make(stage, "earliest")
+    for counter in range(1, 8):
+        stage.put("t", counter, [b"%d" % counter], previous=counter - 1)
+        pair["s2"].put("t", counter, [b"%d" % counter], previous=counter - 1)
+    pair.merge("s2", "s1")
+    pair.turns()
+    stage.put("t", 8, [b"8"], previous=7)
+    assert everything(stage) == [b"%d" % counter for counter in range(1, 9)]
+
+
+def test_a_moved_topic_takes_its_named_subscriptions_along(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2")
+    stage = pair["s1"]
+    make(stage, "earliest")
+    log = stage.put("t", 1, [b"a", b"b"]).log
+    acknowledge(stage, (log, 1))
+    pair.merge("s1", "s2")
+    pair.turns()
+    moved = pair["s2"]
+    assert make(moved).position == (log, 1)
+    moved.put("t", 3, [b"c"], previous=2)
+    assert everything(moved, (log, 1)) == [b"b", b"c"]
+    pair.close()

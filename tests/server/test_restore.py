@@ -1,0 +1,247 @@
+"""A store that was put back from a backup, declared to be all there is: real stores, and a peer that knows better."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pubsub.base.limits import OFFSET_MAX
+from pubsub.protocol import Get, Outcome, Position, Read, Records, Subscribe
+from pubsub.server.offline.restore import CHANGE_STEP, accept_copy
+from pubsub.server.topic.delivery import collect
+from tests.server.stage import Stage
+from tests.server.test_moves import Pair, message, put, split, take
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path, "s1", "s2")
+    yield made
+    made.close()
+
+
+def save(stage: Stage) -> None:
+    """A backup of the store as it is now."""
+    stage.close()
+    copy = stage.settings.directory.with_suffix(".copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(stage.settings.directory, copy)
+    stage.restart()
+
+
+def put_back(stage: Stage, *, accepted: bool = True) -> None:
+    """The backup is in the store's place, and said to be all there is."""
+    stage.close()
+    shutil.rmtree(stage.settings.directory)
+    shutil.copytree(stage.settings.directory.with_suffix(".copy"), stage.settings.directory)
+    if accepted:
+        accept_copy(stage.settings.directory)
+    stage.restart()
+
+
+def place(stage: Stage, offset: int) -> Position:
+    """A position in the topic's first log."""
+    return next(iter(stage.core.topics["t"].logs)), offset
+
+
+def test_what_lies_behind_the_copy_is_lost_once_and_both_sides_go_on(pair: Pair) -> None:
+    stage = pair["s1"]
+    stage.ask(Subscribe("bob", "t", 5, 5))
+    stage.ask(Subscribe("eve", "t", 5, 5))
+    put(stage, "alice", 10, 0, b"1", b"2")
+    change = stage.core.change
+    save(stage)
+    assert put(stage, "alice", 12, 11, b"3") == Outcome.SUCCESS
+    log = place(stage, 3)
+    assert take(stage, "bob") == [b"1", b"2", b"3"]
+    put_back(stage)
+    assert stage.core.change >= change + CHANGE_STEP
+    topic = stage.core.topics["t"]
+    assert (set(topic.restored), topic.open.id != log[0]) == ({log[0]}, True)
+
+    told = stage.ask(Get("bob", "t", log, 5, 5, records_max=10))
+    assert (told.outcome, told.first, told.message) == (Outcome.LOST, (log[0], 4), (log[0], OFFSET_MAX - 1))
+    read = stage.ask(Get("eve", "t", None, 5, 5, records_max=10))
+    assert (read.outcome, read.message) == (Outcome.SUCCESS, (log[0], 2))
+    told = stage.ask(Get("eve", "t", (log[0], 2), 5, 5, records_max=10))
+    assert (told.outcome, told.first) == (Outcome.LOST, (log[0], 3))
+
+    later = message("alice", 13, 12, b"4")
+    later.log = log[0]
+    assert stage.ask(later).outcome is Outcome.GONE
+    assert put(stage, "alice", 13, 0, b"4") == Outcome.SUCCESS
+    for who in ("bob", "eve"):
+        assert take(stage, who, last=(log[0], OFFSET_MAX - 1)) == [b"4"]
+
+
+def test_nothing_of_a_store_that_cannot_be_written_is_changed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = pair["s1"]
+    put(stage, "alice", 10, 0, b"1")
+    put(stage, "carl", 1, 0, b"1")
+    log = stage.core.topics["t"].open.id
+    stage.close()
+
+    def fail(*_: object) -> None:
+        raise OSError("no more")
+
+    monkeypatch.setattr("pubsub.server.storage.store.Store.skip_changes", fail)
+    with pytest.raises(OSError, match="no more"):
+        accept_copy(stage.settings.directory)
+    stage.restart()
+    assert stage.core.topics["t"].open.id == log
+    assert stage.core.topics["t"].restored == ()
+
+
+@pytest.mark.parametrize("giver", ["s1", "s2"])
+@pytest.mark.parametrize("consumed", [False, True])
+def test_a_holder_that_knows_better_is_believed_whoever_gives(pair: Pair, giver: str, consumed: bool) -> None:
+    old, new = pair["s1"], pair["s2"]
+    for who in ("bob", "eve"):
+        old.ask(Subscribe(who, "t", 5, 5))
+    old.now += 1.0
+    put(old, "alice", 10, 0, b"1", b"2")
+    log = place(old, 2)
+    save(old)
+    assert put(old, "alice", 12, 11, b"3") == Outcome.SUCCESS
+    pair.merge("s1", "s2")
+    pair.turns()
+    assert pair.holders() == ["s2"]
+    assert put(new, "alice", 13, 12, b"4") == Outcome.SUCCESS
+    everything = [b"1", b"2", b"3", b"4"]
+    last = {"bob": log, "eve": None}
+    if consumed:  # All of the old log goes from the disk there.
+        assert take(new, "bob", last=log) == [b"3", b"4"]
+        assert take(new, "eve") == everything
+        end = (new.core.topics["t"].open.id, new.core.topics["t"].open.end - 1)
+        last = {"bob": end, "eve": end}
+        for who in last:
+            assert take(new, who, last=end) == []
+        new.sleep(200.0)
+        assert log[0] not in new.core.topics["t"].logs
+    put_back(old)
+    old.now = new.now
+    assert put(old, "carl", 7, 0, b"5") == Outcome.SUCCESS
+    old.ask(Subscribe("dan", "t", 5, 5))
+    pair.merge(giver, "s2" if giver == "s1" else "s1")
+    pair.turns()
+    (holder,) = pair.holders()
+    stage = pair[holder]
+    assert holder != giver
+    assert stage.core.topics["t"].ended == set()
+    stage.restart()
+    assert stage.core.topics["t"].ended == set()
+    assert put(stage, "alice", 14, 13, b"6") == Outcome.SUCCESS
+    if consumed:
+        assert [take(stage, who, last=last[who]) for who in last] == [[b"5", b"6"]] * 2
+    else:
+        assert take(stage, "bob", last=log) == [b"3", b"4", b"5", b"6"]
+        assert take(stage, "eve") == [*everything, b"5", b"6"]
+    assert take(stage, "dan") == [b"6"]
+
+
+def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: Pair) -> None:
+    stage = pair["s1"]
+    stage.ask(Subscribe("bob", "t", 5, 5))
+    stage.ask(Subscribe("spark", "t", 7, 7, name="job"))
+    put(stage, "alice", 10, 0, b"1")
+    log = place(stage, 1)
+    save(stage)
+    put_back(stage)
+    stage.others = f"s2.{'b' * 16}"
+    get = Get("bob", "t", log, 5, 5, records_max=10)
+    read = Read("spark", "t", None, name="job", records_max=10)
+    assert stage.ask(get).outcome is Outcome.BUSY
+    assert stage.ask(read).outcome is Outcome.BUSY
+    stage.others = ""
+    stage.core.topics["t"].rivals.clear()
+    assert stage.ask(get).outcome is Outcome.LOST
+    assert stage.ask(read).outcome is Outcome.SUCCESS
+
+
+def test_a_store_that_was_put_back_does_not_wait_for_what_it_lacks_itself(pair: Pair) -> None:
+    stage, lacking = pair["s1"], "c" * 16
+    put(stage, "alice", 10, 0, b"1")
+    stage.core.disputes.told("t", f"s1.{lacking}", stage.now)
+    assert stage.core.disputes.is_open("t"), "another store may have been started under this ID"
+    stage.core.disputes.settle(stage.core.topics["t"], lacking)
+    save(stage)
+    put_back(stage)
+    stage.core.disputes.told("t", f"s1.{lacking}", stage.now)
+    assert not stage.core.disputes.is_open("t")
+    stage.core.disputes.told("t", f"s2.{lacking}", stage.now)
+    assert stage.core.disputes.is_open("t")
+
+
+def test_what_the_copy_lacks_is_no_backlog(pair: Pair) -> None:
+    stage = pair["s1"]
+    stage.ask(Subscribe("bob", "t", 5, 5))
+    put(stage, "alice", 10, 0, b"1", b"2")
+    save(stage)
+    put_back(stage)
+    topic = stage.core.topics["t"]
+    assert topic.waiting(topic.entries["bob"].legs) == 2
+
+
+def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pair) -> None:
+    old, new = pair["s1"], pair["s2"]
+    old.ask(Subscribe("bob", "t", 5, 5))
+    old.now += 1.0
+    put(old, "alice", 10, 0, b"1", b"2")
+    number = old.core.topics["t"].open.number
+    save(old)
+    put(old, "alice", 12, 11, b"3")
+    pair.merge("s1", "s2")
+    pair.turns()
+    put_back(old)
+    old.now = new.now
+    # A put that was in doubt is on both sides: the spine has it once, where it stands between the others.
+    assert put(old, "alice", 12, 0, b"3") == Outcome.SUCCESS
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    assert not list(old.store.reader.batches(number, 1, 10)), "its batches are gone from the disk"
+    topic = old.core.topics["t"]
+    spine = collect(topic, topic.spine, old.core.reader, old.core.publishers.names, 100, 1 << 20)
+    assert list(Records(spine.body).bodies()) == [b"1", b"2", b"3"]
+    assert take(old, "bob") == [b"1", b"2", b"3"]
+
+
+def test_of_a_log_that_the_copy_only_knew_nothing_is_left_to_be_deleted(pair: Pair) -> None:
+    old, new = pair["s1"], pair["s2"]
+    split(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    for who in ("bob", "eve"):
+        assert len(take(old, who)) == 4
+    old.sleep(200.0)
+    assert old.core.topics["t"].absorbed
+    save(old)
+    assert put(old, "alice", 12, 11, b"3") == Outcome.SUCCESS
+    new.now = old.now
+    pair.merge("s1", "s2")
+    pair.turns()
+    assert pair.holders() == ["s2"]
+    put_back(old)
+    old.now = new.now
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    assert not old.store.discarded()
+    known = {name for (name,) in old.store.db.execute("select name from log where state = 'absorbed'")}
+    assert known == old.core.topics["t"].absorbed != set()
+
+
+def test_a_topic_that_a_client_has_shown_to_be_an_older_copy_stays_held_back_over_a_restart(pair: Pair) -> None:
+    stage = pair["s1"]
+    stage.ask(Subscribe("bob", "t", 5, 5))
+    put(stage, "alice", 10, 0, b"1")
+    save(stage)
+    put(stage, "alice", 11, 10, b"2")
+    put_back(stage, accepted=False)
+    assert stage.ask(Get("bob", "t", place(stage, 2), 5, 5)).outcome is Outcome.UNAVAILABLE
+    stage.restart()
+    assert stage.ask(Get("eve", "t", None, 5, 5)).outcome is Outcome.UNAVAILABLE
+    assert put(stage, "alice", 11, 10, b"other") is Outcome.UNAVAILABLE

@@ -1,0 +1,96 @@
+"""Whole is asked of every proxy when it is needed, and never remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubsub.base.clock import Stamps
+from pubsub.protocol import Outcome, Status
+from pubsub.server.ownership.proxies import Links
+from pubsub.server.ownership.sole_owner import QUESTION_SECONDS, WAITING_MAX, Wholeness
+from tests.server.stage import settings
+
+
+class Asked:
+    """A server with two proxies, and what its operations were told."""
+
+    def __init__(self) -> None:
+        self.links = Links(settings(Path("unused")), "0" * 16, 1, Stamps(1.0, 0.0), 0.0)
+        self.wholeness = Wholeness(self.links)
+        self.told: list[tuple[str, bool]] = []
+
+    def ask(self, *topics: str, size: int = 0) -> int:
+        """Ask in one loop; the callback that answers are to name."""
+        for topic in topics:
+            assert self.wholeness.ask(topic, lambda whole, _, topic=topic: self.told.append((topic, whole)), size)
+        self.links.out.clear()
+        self.wholeness.send(0.0)
+        assert len(self.links.out) == 2
+        return self.links.out[0].source
+
+    def answer(
+        self, token: int, proxy: int, body: bytes, outcome: Outcome = Outcome.SUCCESS
+    ) -> dict[str, frozenset[str]]:
+        return self.wholeness.answered(token, proxy, Status("p", outcome, body=body), 0.1)
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+def test_all_proxies_must_say_that_nobody_else_holds_it(asked: Asked) -> None:
+    token = asked.ask("t", "u")
+    assert asked.answer(token, 0, b"t= u=") == {}
+    assert asked.told == []
+    assert asked.answer(token, 1, b"t= u=s2,s3") == {"u": frozenset({"s2", "s3"})}
+    assert asked.told == [("t", True), ("u", False)]
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [(b"", Outcome.SUCCESS), (b"u=", Outcome.SUCCESS), (b"\xff", Outcome.SUCCESS), (b"t=", Outcome.UNAVAILABLE)],
+)
+def test_a_proxy_that_cannot_say_makes_it_unknown(asked: Asked, body: bytes, outcome: Outcome) -> None:
+    token = asked.ask("t")
+    asked.answer(token, 1, body, outcome)
+    asked.answer(token, 0, b"t=")
+    assert asked.told == [("t", False)]
+
+
+def test_only_answers_to_that_very_question_count(asked: Asked) -> None:
+    first = asked.ask("t")
+    for proxy in (0, 1):
+        asked.answer(first, proxy, b"t=")
+    second = asked.ask("t")
+    assert second != first
+    asked.answer(first, 0, b"t=")
+    asked.answer(second, 0, b"t=")
+    asked.answer(second, 0, b"t=")  # the same proxy twice is not both
+    assert asked.told == [("t", True)]
+    asked.answer(second, 1, b"t=")
+    assert asked.told == [("t", True)] * 2
+
+
+def test_silence_makes_it_unknown_in_the_end(asked: Asked) -> None:
+    token = asked.ask("t")
+    asked.answer(token, 0, b"t=")
+    assert asked.wholeness.deadline() == QUESTION_SECONDS
+    asked.wholeness.tick(QUESTION_SECONDS - 0.01)
+    assert asked.told == []
+    asked.wholeness.tick(QUESTION_SECONDS)
+    assert asked.told == [("t", False)]
+    asked.answer(token, 1, b"t=")
+    assert asked.told == [("t", False)]
+    assert asked.wholeness.deadline() == float("inf")
+
+
+def test_a_bounded_number_of_operations_waits(asked: Asked) -> None:
+    token = asked.ask(*["t"] * WAITING_MAX)
+    assert not asked.wholeness.ask("t", lambda *_: None)
+    for proxy in (0, 1):
+        asked.answer(token, proxy, b"t=")
+    assert len(asked.told) == WAITING_MAX
+    assert asked.wholeness.ask("t", lambda *_: None)

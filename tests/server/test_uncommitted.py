@@ -1,0 +1,77 @@
+"""What a loop changed becomes values once, and acknowledgements wait for company."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubsub.server.state.uncommitted import ACKNOWLEDGE_SECONDS, Marks
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Log, Topic
+
+A = "a" * 16
+
+
+@pytest.fixture
+def topics() -> dict[str, Topic]:
+    log = Log(1, A)
+    topic = Topic(1, "t", log, {A: log}, spine=(Leg(A, 1),))
+    topic.subscribe("bob", 5, 5, True, 0)
+    topic.append(7, 1, 2, 10)
+    return {"t": topic}
+
+
+def test_what_moved_often_is_written_once_as_it_is_in_the_end(topics: dict[str, Topic]) -> None:
+    marks = Marks(topics)
+    for _ in range(3):
+        marks.last("t", 7)
+        marks.entry("t", "bob")
+        marks.topic("t")
+    topics["t"].append(7, 3, 5, 10)
+    out = marks.take(0.0)
+    assert [type(change).__name__ for change in out] == ["TopicChanged", "LastMoved", "EntryChanged"]
+    assert c.LastMoved(1, 7, 7) in out
+    assert marks.take(0.0) == []
+
+
+def test_an_acknowledgement_alone_waits_a_moment(topics: dict[str, Topic]) -> None:
+    marks = Marks(topics)
+    marks.acknowledged("t", "bob", 10.0)
+    marks.acknowledged("t", "bob", 10.1)
+    assert marks.take(10.1) == []
+    assert marks.deadline() == 10.0 + ACKNOWLEDGE_SECONDS
+    assert [type(change).__name__ for change in marks.take(marks.deadline())] == ["EntryChanged"]
+    assert marks.deadline() == float("inf")
+
+
+def test_an_acknowledgement_rides_on_any_commit(topics: dict[str, Topic]) -> None:
+    marks = Marks(topics)
+    marks.acknowledged("t", "bob", 10.0)
+    marks.rows.append(c.BatchQuarantined(1, 1))
+    assert [type(change).__name__ for change in marks.take(10.0)] == ["BatchQuarantined", "EntryChanged"]
+
+
+def test_dropping_names_every_topic_that_was_marked_or_taken(topics: dict[str, Topic]) -> None:
+    for name in ("u", "v", "w"):
+        topics[name] = topics["t"]
+    marks = Marks(topics)
+    marks.topic("t")
+    marks.take(0.0)
+    marks.last("u", 7)
+    marks.entry("v", "bob")
+    marks.acknowledged("w", "bob", 0.0)
+    assert marks.drop() == ["t", "u", "v", "w"]
+    assert marks.take(100.0) == []
+    assert marks.drop() == []
+
+
+def test_of_a_topic_that_is_gone_nothing_is_written(topics: dict[str, Topic]) -> None:
+    marks = Marks(topics)
+    marks.topic("t")
+    marks.last("t", 7)
+    marks.entry("t", "bob")
+    marks.acknowledged("t", "bob", 0.0)
+    del topics["t"]
+    marks.gone("t")
+    assert marks.take(100.0) == []
+    assert marks.drop() == ["t"]
