@@ -29,8 +29,8 @@ from typing import Any, Final
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.messenger.framing import FIRST_CALLBACK, Callback, pack, unpack
 from pubsub.messenger.limits import ACK_RANGES_MAX, MessengerLimits
-from pubsub.messenger.peer import Link, Peer, Request
-from pubsub.messenger.pending import Buffer, Chance, Pending, PendingMessages
+from pubsub.messenger.peer import Buffer, Chance, Link, Peer, Pending, Request
+from pubsub.messenger.pending import PendingMessages
 from pubsub.messenger.seen import COUNT_BITS, INSTANCE_BITS, Ranges, Sighting
 
 AnswerCallback = Callable[[Peer, Buffer, Sequence[Buffer]], object]

@@ -8,48 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol
 
 from pubsub.messenger.limits import MessengerLimits
-
-if TYPE_CHECKING:
-    from pubsub.messenger.peer import Peer
-
-Buffer = bytes | memoryview
-
-
-class Chance(Protocol):
-    """Where jitter comes from: a `random.Random`."""
-
-    def random(self) -> float:
-        """A number in [0, 1)."""
-
-
-class Pending:
-    """One message that is sent again until it is retired.
-
-    Attributes:
-        peer: to whom.
-        message_id: under which it is known there.
-        head, parts: its frames.
-        token: of the callback that its answer goes to; 0 for a one-way message, which is retired by an ACK.
-        retired: whether it is not pending any more.
-    """
-
-    __slots__ = ("_delay", "head", "message_id", "parts", "peer", "retired", "size", "token")
-
-    def __init__(
-        self, peer: Peer, message_id: int, head: bytes, parts: tuple[Buffer, ...], token: int, delay: float
-    ) -> None:
-        self.peer, self.message_id, self.head, self.parts, self.token = peer, message_id, head, parts, token
-        self.size = len(head) + sum(map(len, parts))
-        self.retired = False
-        self._delay = delay
-
-    def next_delay(self, limits: MessengerLimits, chance: Chance) -> float:
-        """Seconds until the next retry."""
-        delay, self._delay = self._delay, min(self._delay * 2, limits.retry_seconds_max)
-        return delay * (0.75 + 0.5 * chance.random())
+from pubsub.messenger.peer import Buffer, Chance, Peer, Pending
 
 
 class PendingMessages:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import resource
 import secrets
-import socket
 import struct
-from collections import deque
-from collections.abc import Hashable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -288,61 +286,6 @@ def send_frames(sock: zmq.Socket[bytes], routing: bytes, head: bytes, parts: Seq
     return True
 
 
-class Unsent:
-    """Large frames that sockets were given and have not sent yet, by whom they are for.
-
-    ZeroMQ bounds a queue by messages. Small ones are bounded well enough by that; who takes none of the large ones gets
-    no more of them than `each_max` bytes, and all together hold no more than `all_max`, where those come first who have
-    taken all they got.
-
-    Args:
-        each_max, all_max: bytes after which no more is kept; what is under way then may go beyond it by one frame.
-    """
-
-    def __init__(self, each_max: int, all_max: int) -> None:
-        self._each_max, self._all_max = each_max, all_max
-        self._held: dict[Hashable, deque[tuple[Any, int]]] = {}
-        self._sizes: dict[Hashable, int] = {}
-        self.size = 0
-
-    def has_room(self, whom: Hashable) -> bool:
-        """Whether one frame more may be kept for somebody."""
-        if whom in self._held:
-            self._forget_sent(whom)
-        own = self._sizes.get(whom, 0)
-        if own >= self._each_max:
-            return False
-        if self.size >= self._all_max:
-            self.sweep()
-        return self.size < (self._all_max if own else 2 * self._all_max)
-
-    def frame(self, whom: Hashable, data: bytes | memoryview) -> zmq.Frame:
-        """The frame to send, which is not copied and is kept until it is sent, or its connection ends."""
-        frame = zmq.Frame(data, copy=False, track=True)
-        self._held.setdefault(whom, deque()).append((frame.tracker, len(data)))
-        self._sizes[whom] = self._sizes.get(whom, 0) + len(data)
-        self.size += len(data)
-        return frame
-
-    def _forget_sent(self, whom: Hashable) -> None:
-        held = self._held[whom]
-        while held and held[0][0].done:
-            size = held.popleft()[1]
-            self._sizes[whom] -= size
-            self.size -= size
-        if not held:
-            del self._held[whom], self._sizes[whom]
-
-    def sweep(self) -> None:
-        """Forget all that is sent."""
-        for whom in list(self._held):
-            self._forget_sent(whom)
-
-
-LARGE_BYTES: Final = 64 * 1024
-"""Frames above this are counted in bytes where they are sent."""
-
-
 class Connections:
     """Counts the connections to a socket that is bound: those it accepted, those that turned out to be ZeroMQ, and
     those that ended. Who sends nothing, or something else, is accepted and ends; it is never ZeroMQ.
@@ -466,43 +409,3 @@ REDIAL_SECONDS_MAX: Final = 30.0
 _RETRIED: Final = int(zmq.EVENT_CONNECT_RETRIED)
 _ENDED: Final = int(zmq.EVENT_DISCONNECTED)
 _ESTABLISHED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-
-
-class Wakeup:
-    """Wakes a loop that polls, from a signal handler or another thread.
-
-    Its `fileno` goes into the poller; `set` makes it readable, `clear` unreadable.
-    """
-
-    def __init__(self) -> None:
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-
-    def fileno(self) -> int:
-        """What to poll for reading."""
-        return self._reader.fileno()
-
-    def writer_fileno(self) -> int:
-        """What `signal.set_wakeup_fd` may write to."""
-        return self._writer.fileno()
-
-    def set(self) -> None:
-        """Make it readable; any thread may."""
-        try:
-            self._writer.send(b"\0")
-        except OSError:
-            return  # It is full, so it is readable already; or it is closed, and nobody sleeps any more.
-
-    def clear(self) -> None:
-        """Take out all that was written."""
-        try:
-            while self._reader.recv(4096):
-                continue
-        except BlockingIOError:
-            return
-
-    def close(self) -> None:
-        """Release both ends."""
-        self._reader.close()
-        self._writer.close()

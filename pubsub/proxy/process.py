@@ -27,13 +27,12 @@ from pubsub.errors import ConfigurationError, PubsubError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
     FRAMES_MAX,
-    LARGE_BYTES,
     Connections,
-    Unsent,
-    Wakeup,
     allow_connections,
     open_router,
 )
+from pubsub.messenger.unsent import LARGE_BYTES, Unsent
+from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy import in_flight as flight
 from pubsub.proxy.core import ProxyCore

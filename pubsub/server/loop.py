@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError
-from pubsub.messenger.sockets import LARGE_BYTES, Frames, Unsent
+from pubsub.messenger.sockets import Frames
+from pubsub.messenger.unsent import LARGE_BYTES, Unsent
 from pubsub.server.core import ServerCore
 from pubsub.server.group_commit import Serving
 from pubsub.server.ownership.proxies import LISTENER

@@ -24,13 +24,13 @@ from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
     Connections,
-    Wakeup,
     allow_connections,
     open_dealer,
     open_router,
     receive,
     send,
 )
+from pubsub.messenger.wakeup import Wakeup
 from pubsub.server.group_commit import ReserveFile, Serving
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log

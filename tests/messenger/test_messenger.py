@@ -468,13 +468,13 @@ def test_a_server_that_is_replaced_by_another_at_its_address_answers_what_is_pen
 def test_an_interrupt_right_after_a_caller_took_the_turn_gives_it_back(make, monkeypatch):
     messenger = make()
     peer = messenger.connect(messenger.listen("tcp://127.0.0.1:0", lambda request: request.reply(b"pong")))
-    takes = messenger._driving.caller_takes
+    takes = messenger._loop.turn.caller_takes
 
     def interrupted(*arguments):
         assert takes(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(messenger._driving, "caller_takes", interrupted)
+    monkeypatch.setattr(messenger._loop.turn, "caller_takes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         messenger.wait(lambda: False, time.monotonic() + 20)
     monkeypatch.undo()

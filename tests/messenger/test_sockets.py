@@ -1,7 +1,6 @@
 """The sockets: options that the service depends on, frames copied or shared, and what cannot be sent."""
 
 import re
-import select
 import socket
 import subprocess
 import sys
@@ -17,8 +16,6 @@ from pubsub.messenger.sockets import (
     COPY_BYTES_MAX,
     FRAMES_MAX,
     Connections,
-    Unsent,
-    Wakeup,
     open_dealer,
     open_router,
     receive,
@@ -124,66 +121,6 @@ def test_a_queue_at_its_high_water_mark_is_reported(context, monkeypatch):
     dealer = open_dealer(context, "tcp://127.0.0.1:1")
     taken = [send_frames(dealer, b"", b"head", [b"body"]) for _ in range(10)]
     assert taken == [True] * 5 + [False] * 5
-
-
-def test_a_waker_makes_a_poll_return_once(pair):
-    wakeup = Wakeup()
-    try:
-        assert not select.select([wakeup], [], [], 0)[0]
-        for _ in range(100_000):
-            wakeup.set()
-        assert select.select([wakeup], [], [], 0)[0]
-        wakeup.clear()
-        assert not select.select([wakeup], [], [], 0)[0]
-        assert wakeup.writer_fileno() != wakeup.fileno()
-    finally:
-        wakeup.close()
-
-
-def test_who_takes_nothing_of_what_is_large_gets_no_more_than_his_share(context, until):
-    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
-    with raw(endpoint, ready=True) as stranger:
-        stranger.sendall(b"\0\1x")
-        routing, _ = arrived(router)
-        unsent = Unsent(3 * MIB, 8 * MIB)
-        taken = []
-        while unsent.has_room(routing):
-            taken.append(send(router, [routing, unsent.frame(routing, bytes(MIB))]))
-            assert len(taken) < 100  # The machine takes some of it.
-        assert all(taken)
-        assert unsent.size >= 3 * MIB
-        stranger.settimeout(10)
-        left = len(taken) * MIB
-        while left > 0:
-            left -= len(stranger.recv(MIB))
-
-        def all_sent():
-            unsent.sweep()
-            return unsent.size == 0
-
-        until(all_sent)
-        assert unsent.has_room(routing)
-
-
-def test_where_much_waits_those_come_first_who_have_nothing_waiting(context, until):
-    unsent = Unsent(3 * MIB, 8 * MIB)
-    slow = [open_dealer(context, "inproc://nobody") for _ in range(30)]
-    kept = 0
-    for number, sock in enumerate(slow):
-        while unsent.has_room(number):
-            assert send(sock, [unsent.frame(number, bytes(MIB))])
-            kept += 1
-            assert kept < 100
-    assert unsent.size == kept * MIB == 2 * 8 * MIB  # Three each while there was room for that, then one each.
-    for sock in slow:
-        sock.close(0)
-    context.destroy(0)
-
-    def all_dropped():
-        unsent.sweep()
-        return unsent.size == 0
-
-    until(all_dropped)
 
 
 def test_connections_are_counted_by_what_they_turned_out_to_be(context):

@@ -13,7 +13,7 @@ import zmq
 from pubsub.config.settings import ProxySettings, ServerSettings
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.framing import pack
-from pubsub.messenger.sockets import Unsent
+from pubsub.messenger.unsent import Unsent
 from pubsub.protocol import Merge, encode
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.process import UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX, ProxyProcess

@@ -1,0 +1,307 @@
+"""The loop that drives a Messenger's sockets: flush, sleep, drain, tick.
+
+Whoever has the turn (`driving.py`) goes round in it: the I/O thread, or a caller inside `Messenger.wait`. Everything
+that touches a socket happens here, between taking the turn and giving it back. What other threads want done there they
+put in the queue. Where nobody is at the sockets they move the queue into them at once; a driver who sleeps is woken.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Lock, get_ident
+from typing import Any, Final, Protocol
+
+import zmq
+from zmq.backend import zmq_poll
+
+from pubsub.base.clock import Clock
+from pubsub.messenger.core import MessengerCore
+from pubsub.messenger.driving import Driving
+from pubsub.messenger.limits import MessengerLimits
+from pubsub.messenger.peer import Link
+from pubsub.messenger.sockets import Redial, receive_frames, send_frames
+from pubsub.messenger.wakeup import Wakeup
+
+_LOG: Final = logging.getLogger(__name__)
+_SLEEP_SECONDS_MAX: Final = 60.0
+_TICKER_REST_SECONDS: Final = 0.1  # A ticker that raises is due still; it must not be called again and again at once.
+_POLLIN: Final = int(zmq.POLLIN)
+FOREVER: Final = float("inf")
+
+Action = Callable[[float], None]
+"""Something to do at the sockets; it is given the monotonic time in seconds."""
+
+
+class Ticker(Protocol):
+    """Timers of the application that the driving thread looks after."""
+
+    def deadline(self) -> float | None:
+        """When `tick` is to be called next, on the monotonic clock in seconds; None: not now."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+
+
+class Loop:
+    """The sockets of a Messenger, and what is done at them by whoever has the turn.
+
+    Args:
+        core: what each message does.
+        clock: where the time comes from.
+        limits: of the Messenger.
+        context: to be ended with the sockets; None: it is not ours.
+
+    Attributes:
+        turn: whose turn it is to drive.
+        gate: held while the queue is changed or exchanged.
+        queued_messages, queued_bytes: what the queue holds.
+        ticker: timers of the application that are looked after.
+        driver: the thread that drives; 0: none.
+        closed: it is to end, or has ended.
+        cleaned: the sockets are closed.
+    """
+
+    def __init__(
+        self, core: MessengerCore, clock: Clock, limits: MessengerLimits, context: zmq.Context[Any] | None
+    ) -> None:
+        self._core, self._clock, self._limits, self._context = core, clock, limits, context
+        self.turn = Driving(clock, limits.grace_seconds, self.wake)
+        self.gate = Lock()
+        self.queued_messages = self.queued_bytes = 0
+        self.ticker: Ticker | None = None
+        self.driver = 0
+        self.closed = self.cleaned = False
+        self._queue: list[Action] = []
+        self._wakeup = Wakeup()
+        self._sockets: dict[Link, zmq.Socket[bytes]] = {}
+        self._links: dict[zmq.Socket[bytes], Link] = {}
+        self._redials: dict[zmq.Socket[bytes], Redial] = {}
+        self._redial_at = FOREVER
+        self._pollset: list[tuple[Any, int]] = [(self._wakeup.fileno(), _POLLIN)]
+        self._ticker_rests_until = 0.0
+        self._sleeping = False
+
+    # From any thread
+
+    def enqueue(self, action: Action, size: int = 0) -> None:
+        """Have something done at the sockets. `size`: the bytes of the message that it is about."""
+        with self.gate:
+            self._queue.append(action)
+            self.queued_messages += 1
+            self.queued_bytes += size
+        # Whoever drives looks at the queue once more after it gave back its turn, so one of us two sees it.
+        self.flush_if_free()
+        if self._queue:
+            self.wake()
+
+    def wake(self) -> None:
+        """Have the driver look at everything again, where it sleeps."""
+        if self._sleeping:
+            self._sleeping = False
+            self._wakeup.set()
+
+    def adopt(self, link: Link, sock: zmq.Socket[bytes], redial: Redial | None = None) -> None:
+        """Drive a socket from now on, and connect it anew by `redial` where ZeroMQ does not."""
+
+        def adopt(now: float) -> None:
+            self._sockets[link] = sock
+            self._links[sock] = link
+            self._pollset.append((sock, _POLLIN))
+            if redial is not None:
+                self._redials[redial.sock] = redial
+                self._pollset.append((redial.sock, _POLLIN))
+
+        self.enqueue(adopt)
+
+    def drop(self, link: Link) -> None:
+        """Close a link's socket; what is pending on it is abandoned."""
+
+        def drop(now: float) -> None:
+            sock = self._sockets.pop(link, None)
+            if sock is not None:
+                self._core.closed(link)
+                del self._links[sock]
+                self._pollset.remove((sock, _POLLIN))
+                self._stop_redialing(sock)
+                sock.close(0)
+
+        self.enqueue(drop)
+
+    def stop(self) -> None:
+        """Have everybody leave who drives, or waits to."""
+        self._wakeup.set()
+        self.turn.stop()
+
+    # With the turn
+
+    def run(self) -> None:
+        """Drive as the I/O thread, until it is closed."""
+        while self.turn.thread_takes(lambda: self.closed):
+            try:
+                self.drive(lambda: self.closed or self.turn.callers > 0, FOREVER, yields=True)
+            finally:
+                self.turn.thread_gives()
+            self.flush_if_free()
+
+    def flush_if_free(self) -> None:
+        """What was queued, or asked for by `close`, while this thread was about to leave must not wait."""
+        while (self._queue or self.closed) and not self.cleaned and not self.turn.is_mine():
+            try:
+                if not self.turn.try_take():
+                    return
+                if self.closed:
+                    self.clean()
+                else:
+                    self._flush()
+            finally:
+                self.turn.give_up()
+
+    def drive(self, done: Callable[[], bool], deadline: float, *, yields: bool = False) -> None:
+        """Flush, sleep, drain, tick; until `done()` or the deadline. This thread has the turn.
+
+        `yields`: the sleep ends when a caller wants the turn.
+        """
+        core, clock = self._core, self._clock
+        self.driver = get_ident()
+        try:
+            while True:
+                self._flush()
+                if done():
+                    return
+                begun = clock.monotonic()
+                for source, _ in self._sleep(begun, deadline, yields=yields):
+                    link = self._links.get(source)
+                    if link is not None:
+                        self._drain(link, source)
+                    elif source in self._redials:
+                        self._redials[source].take(clock.monotonic())
+                        self._redial_at = 0.0  # `_redial` finds out when it is.
+                    else:
+                        self._wakeup.clear()
+                now = clock.monotonic()
+                if self._redial_at <= now:
+                    self._redial(now)
+                due = core.deadline()
+                if due is not None and due <= now:
+                    core.tick(now)
+                self._tick(now)
+                if self.turn.callers and not yields:
+                    self.turn.announce()
+                if begun >= deadline:
+                    return
+        except zmq.ZMQError as error:
+            if error.errno not in {zmq.ETERM, zmq.ENOTSOCK}:
+                raise
+            self.closed = True  # The context that we share was ended by its owner.
+        finally:
+            self.driver = 0
+
+    def _sleep(self, now: float, deadline: float, *, yields: bool) -> list[tuple[Any, int]]:
+        """Poll until something comes, something is due or somebody wakes us."""
+        # First asleep, then a look: who queues or calls after the look sees us asleep and wakes us.
+        self._sleeping = True
+        try:
+            pause = 0
+            if not self._queue and not (yields and self.turn.callers):
+                pause = int(min(max(self._until(deadline) - now, 0.0), _SLEEP_SECONDS_MAX) * 1000 + 0.999)
+            return zmq_poll(self._pollset, pause)
+        finally:
+            self._sleeping = False
+
+    def _until(self, deadline: float) -> float:
+        deadline = min(deadline, self._redial_at)
+        due = self._core.deadline()
+        if due is not None and due < deadline:
+            deadline = due
+        due = self._ticker_deadline()
+        if due is not None and due < deadline:
+            deadline = due
+        return deadline
+
+    def _tick(self, now: float) -> None:
+        due = self._ticker_deadline()
+        ticker = self.ticker
+        if ticker is not None and due is not None and due <= now and not self._call(ticker.tick, (now,)):
+            self._ticker_rests_until = now + _TICKER_REST_SECONDS
+
+    def _ticker_deadline(self) -> float | None:
+        due = self.ticker.deadline() if self.ticker is not None else None
+        return due if due is None else max(due, self._ticker_rests_until)
+
+    def _drain(self, link: Link, sock: zmq.Socket[bytes]) -> None:
+        core = self._core
+        now = self._clock.monotonic()
+        opened = link.peer is None
+        for index in range(self._limits.drain_messages):
+            frames = receive_frames(sock, known=not index)
+            if frames is None:
+                return
+            if len(frames) <= opened:
+                core.counters.undecodable += 1
+                continue
+            if opened:
+                call = core.receive(link, bytes(frames[0]), frames[1], frames[2:], now)
+            else:
+                call = core.receive(link, b"", frames[0], frames[1:], now)
+            if call is not None:
+                self._call(*call)
+
+    def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
+        """Call the application; whether it did not raise."""
+        try:
+            function(*arguments)
+        except Exception:  # noqa: BLE001 - what an application's callback raises is logged and counted, and ends there.
+            self._core.counters.callback_errors += 1
+            _LOG.exception("callback %r raised", function)
+            return False
+        return True
+
+    def _flush(self) -> None:
+        """Move the queue through the core into the sockets. No callback is called here."""
+        core = self._core
+        if self._queue:
+            with self.gate:
+                queue, self._queue = self._queue, []
+                self.queued_messages = self.queued_bytes = 0
+            now = self._clock.monotonic()
+            for action in queue:
+                action(now)
+        for peer, head, parts in core.take():
+            sock = self._sockets.get(peer.link)
+            if sock is not None and send_frames(sock, peer.routing, head, parts):
+                core.counters.sent += 1
+            else:
+                core.counters.unsent += 1
+
+    def _stop_redialing(self, sock: zmq.Socket[bytes]) -> None:
+        for watch, redial in tuple(self._redials.items()):
+            if redial.watches(sock):
+                del self._redials[watch]
+                self._pollset.remove((watch, _POLLIN))
+                redial.close()
+
+    def _redial(self, now: float) -> None:
+        """Connect anew what ZeroMQ gave up, where that is due, and note when it is due next."""
+        for redial in self._redials.values():
+            if redial.due <= now:
+                redial.redial()
+                self._core.counters.redialed += 1
+        self._redial_at = min([redial.due for redial in self._redials.values()], default=FOREVER)
+
+    def clean(self) -> None:
+        """Send what is queued as far as that goes without waiting, and close the sockets. This thread has the turn."""
+        if self.cleaned:
+            return
+        self._flush()
+        for redial in self._redials.values():
+            redial.close()
+        self._redials.clear()
+        for sock in self._links:
+            sock.close(0)
+        self._links.clear()
+        self._sockets.clear()
+        self.cleaned = True
+        self._wakeup.close()
+        if self._context is not None:
+            self._context.destroy(0)

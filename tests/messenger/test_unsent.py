@@ -1,0 +1,64 @@
+"""Large frames that sockets hold for peers that read nothing are bounded."""
+
+import pytest
+import zmq
+
+from pubsub.messenger.sockets import open_dealer, open_router, send
+from pubsub.messenger.unsent import Unsent
+from tests.faults.hostile import raw
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def context():
+    with zmq.Context() as context:
+        yield context
+        context.destroy(0)
+
+
+def test_who_takes_nothing_of_what_is_large_gets_no_more_than_his_share(context, until):
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    with raw(endpoint, ready=True) as stranger:
+        stranger.sendall(b"\0\1x")
+        assert router.poll(10_000)
+        routing, _ = router.recv_multipart()
+        unsent = Unsent(3 * MIB, 8 * MIB)
+        taken = []
+        while unsent.has_room(routing):
+            taken.append(send(router, [routing, unsent.frame(routing, bytes(MIB))]))
+            assert len(taken) < 100  # The machine takes some of it.
+        assert all(taken)
+        assert unsent.size >= 3 * MIB
+        stranger.settimeout(10)
+        left = len(taken) * MIB
+        while left > 0:
+            left -= len(stranger.recv(MIB))
+
+        def all_sent():
+            unsent.sweep()
+            return unsent.size == 0
+
+        until(all_sent)
+        assert unsent.has_room(routing)
+
+
+def test_where_much_waits_those_come_first_who_have_nothing_waiting(context, until):
+    unsent = Unsent(3 * MIB, 8 * MIB)
+    slow = [open_dealer(context, "inproc://nobody") for _ in range(30)]
+    kept = 0
+    for number, sock in enumerate(slow):
+        while unsent.has_room(number):
+            assert send(sock, [unsent.frame(number, bytes(MIB))])
+            kept += 1
+            assert kept < 100
+    assert unsent.size == kept * MIB == 2 * 8 * MIB  # Three each while there was room for that, then one each.
+    for sock in slow:
+        sock.close(0)
+    context.destroy(0)
+
+    def all_dropped():
+        unsent.sweep()
+        return unsent.size == 0
+
+    until(all_dropped)
