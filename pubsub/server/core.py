@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pubsub.base.clock import Stamps
@@ -45,11 +44,11 @@ from pubsub.protocol.messages import (
 from pubsub.protocol.names import format_holder, parse_holder
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Disputes
-from pubsub.server.ownership.proxies import LISTENER, Links, Origin, Outgoing
+from pubsub.server.ownership.proxies import Links
 from pubsub.server.ownership.sole_owner import Wholeness
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.recovery.abandoned import GivenUp
-from pubsub.server.recovery.quarantine import Aside, Quarantine, Request
+from pubsub.server.recovery.quarantine import Quarantine, Request
 from pubsub.server.requests.gets import Gets
 from pubsub.server.requests.operations import Operations
 from pubsub.server.requests.puts import Puts
@@ -58,9 +57,12 @@ from pubsub.server.requests.report import TOPICS_MAX, TOPICS_PER_SECOND, report
 from pubsub.server.requests.sinks import Sinks
 from pubsub.server.state.long_polls import Polls
 from pubsub.server.state.publishers import Publishers
+from pubsub.server.state.replies import LISTENER, Origin, Outgoing
 from pubsub.server.state.uncommitted import Marks
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.loaded import Loaded
+from pubsub.server.topic.notes import GIVEN
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.retention import Retention
@@ -68,45 +70,8 @@ from pubsub.server.upkeep.retention import Retention
 if TYPE_CHECKING:
     from random import Random
 
-GIVEN: Final = "given "
-"""What the note begins with that says to whom a topic was given."""
-
 RESTORED_MAX: Final = 8
 """Logs ended by a restoration with which a topic is announced."""
-
-
-@dataclass(slots=True)
-class Loaded:
-    """What a store held when it was opened.
-
-    Attributes:
-        incarnation, change: of this start; the last change number.
-        topics: by name.
-        publishers: names by number; 0 is not used.
-        next_topic, next_log, next_skip: the first free numbers.
-        discarded: numbers of logs that are nobody's and have batches yet.
-        notes: what the server remembers of itself, by name.
-        aside: topics that were set aside.
-        next_stage, next_piece: the first free numbers of what sinks stage.
-        dropped: number and pieces of stages that are nobody's.
-        unused_skips: numbers of copies of `last` that no leg refers to.
-    """
-
-    store_id: str
-    incarnation: int
-    change: int
-    topics: dict[str, Topic]
-    publishers: list[str]
-    next_topic: int
-    next_log: int
-    next_skip: int = 1
-    discarded: tuple[int, ...] = ()
-    notes: dict[str, object] = field(default_factory=dict)
-    aside: list[Aside] = field(default_factory=list)
-    next_stage: int = 1
-    next_piece: int = 1
-    dropped: tuple[tuple[int, int], ...] = ()
-    unused_skips: tuple[int, ...] = ()
 
 
 class ServerCore:

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 import apsw
 
@@ -28,80 +26,17 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Outcome
-from pubsub.server.core import Loaded, ServerCore
-from pubsub.server.ownership.proxies import Origin, Outgoing
+from pubsub.server.core import ServerCore
+from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.storage.database import Turns, translate
-from pubsub.server.storage.store import Store
+from pubsub.server.storage.reserve import Reserve
+from pubsub.server.storage.store import Store, load
 from pubsub.server.topic.topic import Topic
 
 FULL_RETRY_SECONDS: Final = 0.5
 """How often a server whose disk was full looks whether it still is."""
 
 _log: Final = logging.getLogger(__name__)
-
-
-class Reserve(Protocol):
-    """Space that is kept so that acknowledgements can be written when the disk is full."""
-
-    size: int
-
-    def make(self) -> bool:
-        """Take the space; False where there is none."""
-
-    def release(self) -> None:
-        """Give it to the store."""
-
-
-class ReserveFile:
-    """A reserve that is a file beside the store.
-
-    Args:
-        path: where.
-        size: in bytes.
-    """
-
-    def __init__(self, path: Path, size: int) -> None:
-        self.path, self.size = path, size
-
-    def make(self) -> bool:
-        """Take the space; False where there is none."""
-        try:
-            with self.path.open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, max(1, self.size))
-        except OSError:
-            self.path.unlink(missing_ok=True)
-            return False
-        return True
-
-    def release(self) -> None:
-        """Give it to the store."""
-        self.path.unlink(missing_ok=True)
-
-
-def load(store: Store, incarnation: int, change: int) -> Loaded:
-    """All that a server reads of its store before it serves; `pubsub server check` reads the same.
-
-    Raises:
-        apsw.Error, StoreDamaged: it cannot start on this store.
-    """
-    next_topic, next_log, next_skip = store.next_numbers()
-    topics = {topic.name: topic for topic in store.topics(unreadable=True)}
-    return Loaded(
-        store.store_id,
-        incarnation,
-        change,
-        topics,
-        store.publishers(),
-        next_topic,
-        next_log,
-        next_skip,
-        tuple(store.discarded()),
-        store.notes(),
-        store.aside(),
-        *store.next_staged(),
-        tuple(store.dropped_stages()),
-        tuple(store.unused_skips(topics.values())),
-    )
 
 
 class Serving:

@@ -17,7 +17,7 @@ from pubsub.messenger.sockets import Frames
 from pubsub.messenger.unsent import LARGE_BYTES, Unsent
 from pubsub.server.core import ServerCore
 from pubsub.server.group_commit import Serving
-from pubsub.server.ownership.proxies import LISTENER
+from pubsub.server.state.replies import LISTENER
 
 DRAIN_MAX: Final = 256
 """Messages taken from one proxy before the loop commits."""

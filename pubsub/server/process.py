@@ -31,18 +31,17 @@ from pubsub.messenger.sockets import (
     send,
 )
 from pubsub.messenger.wakeup import Wakeup
-from pubsub.server.group_commit import ReserveFile, Serving
+from pubsub.server.group_commit import Serving
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.database import translate
+from pubsub.server.storage.reserve import ReserveFile
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import NoteKept
+from pubsub.server.topic.notes import PORT
 
 TRANSFERS_RECEIVED_MAX: Final = 32
 """Messages of one other server that wait to be taken: more than one sends before it is answered."""
-
-PORT: Final = "port"
-"""The name of the note that says which port it had."""
 
 CONNECTION_COUNTERS: Final = ("connections accepted", "connections established", "connections ended")
 

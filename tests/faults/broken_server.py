@@ -18,7 +18,7 @@ import pubsub.server.storage.store
 from pubsub.cli import main
 from pubsub.protocol import Outcome, Status
 from pubsub.server.core import ServerCore
-from pubsub.server.ownership.proxies import Outgoing
+from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import BatchAppended, EntryChanged

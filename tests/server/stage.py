@@ -14,7 +14,7 @@ from pubsub.protocol import Get, Message, Outcome, Position, Put, Records, Statu
 from pubsub.protocol.codec import join_topics
 from pubsub.protocol.messages import Periodic, Whole
 from pubsub.server.group_commit import Serving
-from pubsub.server.ownership.proxies import Origin, Outgoing
+from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.storage.store import Store
 
 WALL = 1_700_000_000.0

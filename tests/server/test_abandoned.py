@@ -11,7 +11,7 @@ import pytest
 
 from pubsub.protocol import Get, Operate, Outcome, Report, Status, Subscribe, Transfer
 from pubsub.protocol.codec import join_topics
-from pubsub.server.ownership.proxies import LISTENER, Origin
+from pubsub.server.state.replies import LISTENER, Origin
 from tests.server.stage import Stage, bodies, put
 from tests.server.test_moves import ADDRESS, Pair, message, take
 from tests.server.test_reads import everything

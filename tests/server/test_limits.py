@@ -13,10 +13,10 @@ from pubsub.errors import ConfigurationError
 from pubsub.protocol import Get, Heartbeat, Outcome, Read, Status, Transfer, encode_batch
 from pubsub.server import loop, process
 from pubsub.server.moves import receiving
-from pubsub.server.ownership.proxies import LISTENER, Origin
 from pubsub.server.process import ServerProcess
 from pubsub.server.requests import reads as named
 from pubsub.server.state import publishers
+from pubsub.server.state.replies import LISTENER, Origin
 from tests.server.stage import STORE, Stage
 
 LOG = "f" * 16

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pubsub.protocol import Get
-from pubsub.server.ownership.proxies import Origin
 from pubsub.server.state.long_polls import Poll, Polls
+from pubsub.server.state.replies import Origin
 
 
 def poll(topic: str, who: str, expires: float, wait_ms: int = 1000) -> Poll:

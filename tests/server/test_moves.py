@@ -23,8 +23,8 @@ from pubsub.protocol import (
 )
 from pubsub.protocol.codec import join_topics
 from pubsub.protocol.messages import Read, Whole
-from pubsub.server.core import GIVEN
-from pubsub.server.ownership.proxies import LISTENER, Origin, Outgoing
+from pubsub.server.state.replies import LISTENER, Origin, Outgoing
+from pubsub.server.topic.notes import GIVEN
 from pubsub.server.upkeep import retention
 from tests.server.stage import STORE, Stage
 

@@ -9,7 +9,8 @@ import pytest
 
 from pubsub.base.clock import Stamps
 from pubsub.protocol import Heartbeat, Outcome, Periodic, Status
-from pubsub.server.ownership.proxies import LISTENER, RECONNECT_SECONDS_MAX, Links
+from pubsub.server.ownership.proxies import RECONNECT_SECONDS_MAX, Links
+from pubsub.server.state.replies import LISTENER
 from tests.server.stage import Stage, put, settings
 
 HELD = {"t": "a" * 16}

@@ -20,7 +20,7 @@ from pubsub.proxy.process import UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX, ProxyProces
 from pubsub.proxy.routes_file import RoutesStore
 from pubsub.server.group_commit import Serving
 from pubsub.server.loop import Loop, check_stale
-from pubsub.server.ownership.proxies import Outgoing
+from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.storage.store import Store
 from tests.simulation import memory

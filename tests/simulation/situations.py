@@ -12,7 +12,7 @@ import pubsub.server.recovery.abandoned
 import pubsub.server.requests.sinks
 import pubsub.server.topic.delivery
 from pubsub.protocol.messages import Outcome, Status
-from pubsub.server.ownership.proxies import LISTENER, Outgoing
+from pubsub.server.state.replies import LISTENER, Outgoing
 from pubsub.server.topic.stages import Stage
 from pubsub.server.topic.topic import Topic
 

@@ -17,12 +17,11 @@ from pubsub.protocol.names import is_endpoint
 from pubsub.server.moves.chunks import Piece, Staged, chunks
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
-from pubsub.server.ownership.proxies import LISTENER, Origin, Outgoing
-from pubsub.server.recovery.abandoned import DEAD
+from pubsub.server.state.replies import LISTENER, Origin, Outgoing
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.merge import absorb, outdated
 from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import Entry, Topic
+from pubsub.server.topic.topic import DEAD, Entry, Topic
 
 if TYPE_CHECKING:
     from random import Random

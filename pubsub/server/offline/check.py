@@ -33,13 +33,12 @@ import apsw
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.protocol.batch import Buffer, check_batch
-from pubsub.server.group_commit import load
-from pubsub.server.recovery.quarantine import HELD, STALE
 from pubsub.server.storage.database import find_damage
 from pubsub.server.storage.reader import BATCH, Reader, is_batch
 from pubsub.server.storage.staged import body_of
-from pubsub.server.storage.store import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, Store
+from pubsub.server.storage.store import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, Store, load
 from pubsub.server.storage.wal import begins_damaged, first_page, frames
+from pubsub.server.topic.notes import HELD, STALE
 from pubsub.server.topic.topic import Log, Topic
 
 PROBLEMS_MAX: Final = 20

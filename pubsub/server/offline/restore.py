@@ -23,10 +23,10 @@ import apsw
 
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.errors import ConfigurationError
-from pubsub.server.recovery.quarantine import ACCEPTED, HELD, STALE, STALE_CHANGE
 from pubsub.server.storage.database import translate
 from pubsub.server.storage.store import FILE, Store
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.notes import ACCEPTED, HELD, STALE, STALE_CHANGE
 from pubsub.server.topic.topic import Log, Topic
 
 CHANGE_STEP: Final = 1 << 32

@@ -15,6 +15,7 @@ from pubsub.base.clock import Stamps
 from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ServerSettings
 from pubsub.protocol.messages import Heartbeat, Message, Outcome, Periodic, Status, Whole
+from pubsub.server.state.replies import Outgoing
 
 RECONNECT_SECONDS_MAX: Final = 30.0
 GIVEN_MAX: Final = 10_000
@@ -26,42 +27,6 @@ TAKEN_PATIENCES: Final = 3
 
 READY_SECONDS: Final = 1.0
 """A server that no proxy has answered for so long says that it is ready all the same: proxies may be started later."""
-
-LISTENER: Final = -1
-"""The link that other servers use to reach this one."""
-
-
-@dataclass(slots=True)
-class Origin:
-    """Where an answer goes.
-
-    Attributes:
-        link: index of the proxy, LISTENER for our own address, or the address of another server.
-        origin: whom it is to be passed on to there; b"" for nobody else.
-        callback: the one that the request named; 0 for none.
-    """
-
-    link: int | str
-    origin: bytes
-    callback: int
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """A message for the shell to send.
-
-    Attributes:
-        link: index of the proxy, LISTENER for our own address, or the address of another server.
-        origin: whom it is to be passed on to there; b"" for nobody else.
-        destination: the callback it answers; 0 for none.
-        source: our callback that is to get the answer; 0 for none.
-    """
-
-    link: int | str
-    origin: bytes
-    destination: int
-    source: int
-    message: Message
 
 
 @dataclass(slots=True)

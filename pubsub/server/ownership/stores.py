@@ -8,20 +8,15 @@ two of them know is merged). Only what is committed is announced.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pubsub.protocol.messages import Status
 from pubsub.protocol.stores import GONE_MAX, STORES_MAX, Known, format_stores, parse_stores
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.notes import GONE, STORE
 
 if TYPE_CHECKING:
     from pubsub.server.core import ServerCore
-
-STORE: Final = "store "
-"""What the note of a store begins with; its ID follows. The value: incarnation and server."""
-
-GONE: Final = "gone "
-"""The same of a store that is gone. The value: up to which incarnation."""
 
 
 class Stores:

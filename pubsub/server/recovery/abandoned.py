@@ -18,20 +18,16 @@ exist that means nothing. While the topic is whole it means that the log is gone
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Get, Operate, Outcome, Put
-from pubsub.protocol.names import Position
-from pubsub.server.ownership.proxies import Origin
+from pubsub.server.state.replies import Origin
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.topic import Entry, Log, Topic
+from pubsub.server.topic.topic import DEAD, Entry, Log, Topic, knows
 
 if TYPE_CHECKING:
     from pubsub.server.core import ServerCore
-
-DEAD: Final = "dead"
-"""State of a log that was given up elsewhere."""
 
 
 class GivenUp:
@@ -108,7 +104,7 @@ class GivenUp:
             core.quarantine.hold_back(topic, reason)
             core.quarantine.turns_away(origin, put)
             return True
-        if not put.log or _knows(topic, put.log):
+        if not put.log or knows(topic, put.log):
             return False
         if whole:
             core.counters["puts gone"] += 1
@@ -128,7 +124,7 @@ class GivenUp:
             known = get.last[0] in topic.logs or get.last[0] in topic.absorbed
             if known or get.last == mine.acknowledged or not mine.on:
                 return False
-        elif _knows(topic, get.last[0]):
+        elif knows(topic, get.last[0]):
             return False
         if whole:
             self._gone(origin, topic, mine)
@@ -170,13 +166,3 @@ class GivenUp:
                 core.answer(origin, otherwise, reason="subscription", log=topic.open.id if topic else "")
 
         return core.wholeness.ask(get.topic, then)
-
-
-def ends_unknown(topic: Topic, position: Position) -> bool:
-    """Whether a position is one that a restored copy lacks: it is lost only if no other server has it."""
-    return position[0] in topic.ended and position[1] == OFFSET_MAX - 1
-
-
-def _knows(topic: Topic | None, log: str) -> bool:
-    """Whether a log is held or absorbed, and all of it was: not one that a restored copy ended."""
-    return topic is not None and (log in topic.logs or log in topic.absorbed) and log not in topic.ended

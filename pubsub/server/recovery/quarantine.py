@@ -14,46 +14,19 @@ Two kinds, both durable, both shown in the report, neither ever joined into anyt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pubsub.protocol.messages import Get, Outcome, Publish, Put, Read, Stage, Subscribe, Unsubscribe
-from pubsub.server.ownership.proxies import Origin
+from pubsub.server.state.replies import Origin
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.loaded import Aside
+from pubsub.server.topic.notes import ACCEPTED, HELD, STALE, STALE_CHANGE
 from pubsub.server.topic.topic import Topic
 
 if TYPE_CHECKING:
     from pubsub.server.core import ServerCore
 
-STALE: Final = "stale"
-"""The note that the whole store is held back; its value says why."""
-
-STALE_CHANGE: Final = "stale change"
-"""The note of the change number that a proxy knew of then."""
-
-ACCEPTED: Final = "restored"
-"""The note that this store is a copy which was said to be all there is."""
-
-HELD: Final = "held "
-"""What the note of a topic that is held back begins with; the topic's name follows."""
-
 Request = Subscribe | Unsubscribe | Get | Read | Put | Stage | Publish
-
-
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """A topic that was set aside.
-
-    Attributes:
-        log: its open log.
-        reason: why, for a person.
-        stamp: when, microseconds since 1970.
-    """
-
-    topic: str
-    log: str
-    reason: str
-    stamp: int
 
 
 class Quarantine:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Final
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Get, Outcome, Subscribe, Unsubscribe
-from pubsub.server.ownership.proxies import Origin
-from pubsub.server.recovery.abandoned import ends_unknown
 from pubsub.server.state.long_polls import Poll
+from pubsub.server.state.replies import Origin
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import Entry, Topic
+from pubsub.server.topic.topic import Entry, Topic, ends_unknown
 
 if TYPE_CHECKING:
     from pubsub.server.core import ServerCore

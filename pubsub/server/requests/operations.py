@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.protocol.messages import Operate, Outcome
 from pubsub.protocol.names import is_endpoint
-from pubsub.server.ownership.proxies import Origin
+from pubsub.server.state.replies import Origin
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.notes import DRAINING
 from pubsub.server.topic.topic import Entry
 
 if TYPE_CHECKING:
     from pubsub.server.core import ServerCore
-
-DRAINING: Final = "draining"
 
 _COUNT: Final = (1 << 22) - 1
 """The part of a client's number that counts, below the milliseconds (docs/architecture.md, *Numbers*)."""

@@ -8,7 +8,7 @@ from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol.batch import check_batch
 from pubsub.protocol.messages import Outcome, Put, Status
-from pubsub.server.ownership.proxies import Origin
+from pubsub.server.state.replies import Origin
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.topic import Topic, Verdict, judge
 

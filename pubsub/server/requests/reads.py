@@ -23,13 +23,12 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Get, Outcome, Read, Subscribe, Unsubscribe
 from pubsub.protocol.names import Position
-from pubsub.server.ownership.proxies import Origin
-from pubsub.server.recovery.abandoned import ends_unknown
+from pubsub.server.state.replies import Origin
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.ranges import KEY, behind, plan, start_of, up_to
 from pubsub.server.topic.spans import ALWAYS, Leg
-from pubsub.server.topic.topic import Entry, Topic
+from pubsub.server.topic.topic import Entry, Topic, ends_unknown
 
 if TYPE_CHECKING:
     from pubsub.server.core import ServerCore

@@ -30,7 +30,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.batch import check_batch
 from pubsub.protocol.messages import Outcome, Publish
 from pubsub.protocol.messages import Stage as StageRows
-from pubsub.server.ownership.proxies import Origin
+from pubsub.server.state.replies import Origin
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.stages import Piece, Stage, StageKey
 from pubsub.server.topic.topic import Topic

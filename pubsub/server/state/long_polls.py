@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pubsub.protocol.messages import Get
-from pubsub.server.ownership.proxies import Origin
+from pubsub.server.state.replies import Origin
 from pubsub.server.topic.spans import Leg
 
 

@@ -21,13 +21,13 @@ import apsw
 
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
-from pubsub.server.recovery.quarantine import Aside
 from pubsub.server.storage import staged
 from pubsub.server.storage.database import find_damage, lock_directory, open_database, translate
 from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.wal import begins_damaged, commits_behind
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
+from pubsub.server.topic.loaded import Aside, Loaded
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.topic import Entry, Log, Topic
 
@@ -725,3 +725,29 @@ class Store:
     def _unlock(self) -> None:
         if self._lock_file is not None:
             self._lock_file.close()
+
+
+def load(store: Store, incarnation: int, change: int) -> Loaded:
+    """All that a server reads of its store before it serves; `pubsub server check` reads the same.
+
+    Raises:
+        apsw.Error, StoreDamaged: it cannot start on this store.
+    """
+    next_topic, next_log, next_skip = store.next_numbers()
+    topics = {topic.name: topic for topic in store.topics(unreadable=True)}
+    return Loaded(
+        store.store_id,
+        incarnation,
+        change,
+        topics,
+        store.publishers(),
+        next_topic,
+        next_log,
+        next_skip,
+        tuple(store.discarded()),
+        store.notes(),
+        store.aside(),
+        *store.next_staged(),
+        tuple(store.dropped_stages()),
+        tuple(store.unused_skips(topics.values())),
+    )

@@ -15,12 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
+from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.server.topic import spans as legs_of
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.stages import Stage, StageKey
+
+DEAD: Final = "dead"
+"""State of a log that was given up elsewhere."""
 
 
 @dataclass(slots=True)
@@ -250,3 +255,13 @@ class Topic:
         del self.logs[log.id]
         self.absorbed.add(log.id)
         return True
+
+
+def ends_unknown(topic: Topic, position: Position) -> bool:
+    """Whether a position is one that a restored copy lacks: it is lost only if no other server has it."""
+    return position[0] in topic.ended and position[1] == OFFSET_MAX - 1
+
+
+def knows(topic: Topic | None, log: str) -> bool:
+    """Whether a log is held or absorbed, and all of it was: not one that a restored copy ended."""
+    return topic is not None and (log in topic.logs or log in topic.absorbed) and log not in topic.ended
