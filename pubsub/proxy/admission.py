@@ -23,7 +23,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from pubsub.protocol import Periodic
-from pubsub.proxy.routing_table import RoutingTable, Server
+from pubsub.proxy.routing_table import RoutingTable
+from pubsub.proxy.server import Server
 
 
 class Verdict(Enum):

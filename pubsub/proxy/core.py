@@ -7,7 +7,7 @@ announcements count (`admission`), who is still alive (`servers`), and what to s
 request.
 
 The shell asks `route` for the link of nearly every request. Everything else goes through `client_message` and
-`server_message`, which put what is to be sent into `outbox` and what is to be remembered into `table.changes`. The
+`server_message`, which put what is to be sent into `replies` and what is to be remembered into `table.changes`. The
 rule between the two is the shell's to keep: what stands in `table.changes` is on the disk before anything is sent.
 """
 
@@ -22,9 +22,12 @@ from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.notices import Notices, Routine
-from pubsub.proxy.replies import Outbox, Send
+from pubsub.proxy.operations import Operations
+from pubsub.proxy.replies import Replies, Send
 from pubsub.proxy.report import Facts, build_report
-from pubsub.proxy.routing_table import DeadLog, Remembered, RoutingTable, Server
+from pubsub.proxy.routes import Remembered
+from pubsub.proxy.routing_table import RoutingTable
+from pubsub.proxy.server import Server
 from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers
 
 REQUESTS: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "GET", "READ", "PUT", "STAGE", "PUBLISH"})
@@ -49,7 +52,7 @@ class ProxyCore:
 
     Attributes:
         table: who holds what, and the changes that are not written yet.
-        outbox: what is to be sent, in this order, after the changes are written.
+        replies: what is to be sent, in this order, after the changes are written.
         notices: lines for the log.
         counters: how often what happened.
         servers: the conversation with the servers.
@@ -61,21 +64,22 @@ class ProxyCore:
         self.table.restore(remembered or Remembered(), settings.heartbeat_seconds, settings.liveness, now)
         self.notices = Notices()
         stamps = Stamps(wall, now)
-        self.outbox = Outbox(settings.id, stamps)
-        self.counters = self.outbox.counters
-        self.servers = Servers(settings, self.table, self.outbox, self.notices, stamps, now)
+        self.replies = Replies(settings.id, stamps)
+        self.counters = self.replies.counters
+        self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, now)
+        self._operations = Operations(self.table, self.servers, self.replies, self.notices)
         self._started = now
         self._report: tuple[float, bytes] = (float("-inf"), b"")
 
     @property
     def suspended(self) -> str:
         """Why nothing can be remembered at present, "" while it can; see `suspend`."""
-        return self.outbox.suspended
+        return self.replies.suspended
 
     @property
     def deadline(self) -> float:
         """When `tick` is to be called next."""
-        return self.servers.deadline
+        return self.servers.presence.deadline
 
     def tick(self, now: float) -> None:
         """Do what is due; before what arrived meanwhile is handled."""
@@ -83,7 +87,7 @@ class ProxyCore:
 
     def leave(self, now: float) -> None:
         """Say good-bye to the servers; the process ends."""
-        self.servers.leave(now)
+        self.servers.presence.leave(now)
 
     def route(self, head: bytes, now: float) -> bytes | None:
         """The link of the server that this request is for, in the usual case; None: ask `client_message`.
@@ -93,7 +97,7 @@ class ProxyCore:
             now: the monotonic clock, in seconds.
         """
         parts = head.split(b"-", 3)
-        if len(parts) == 4 and len(head) <= HEAD_BYTES_MAX and not self.outbox.suspended:
+        if len(parts) == 4 and len(head) <= HEAD_BYTES_MAX and not self.replies.suspended:
             route = request_route(parts[3])
             if route is not None and route[0] in REQUESTS:
                 server = self.table.single.get(route[2])
@@ -105,16 +109,16 @@ class ProxyCore:
     def room_for(self, link: bytes, client: bytes, frames: tuple[Buffer, ...]) -> bool:
         """Whether a request with a large body, for which `route` gave `link`, may go there; if not, it is answered."""
         server = self.table.links[link]
-        if server.flight.has_room(client, len(frames[1])):
+        if server.in_flight.has_room(client, len(frames[1])):
             return True
-        self.outbox.crowded(server, client, frames[0])
+        self.replies.crowded(server, client, frames[0])
         return False
 
     def went(self, link: bytes, client: bytes, size: int, now: float) -> None:
         """A large body has gone there."""
         server = self.table.links[link]
-        if server.flight.add(client, size):
-            self.outbox.beat(server, now)
+        if server.in_flight.add(client, size):
+            self.replies.beat(server, now)
 
     def client_message(self, client: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from a client.
@@ -131,7 +135,7 @@ class ProxyCore:
             self.counters["malformed"] += 1
             return
         if len(frames) > 2 or len(head) > HEAD_BYTES_MAX:
-            self.outbox.refuse(client, prefix, "too_many_frames_or_too_long_a_header")
+            self.replies.refuse(client, prefix, "too_many_frames_or_too_long_a_header")
             return
         route = request_route(head[prefix.length :])
         name = route[0] if route is not None else ""
@@ -143,62 +147,62 @@ class ProxyCore:
         elif name == "STATUS":
             self.counters["answers_of_clients_dropped"] += 1  # To answer an answer would never end.
         else:
-            self.outbox.refuse(client, prefix, "not_a_request_of_a_client")
+            self.replies.refuse(client, prefix, "not_a_request_of_a_client")
 
     def _request(
         self, client: bytes, prefix: Prefix, name: str, topic: str, frames: tuple[Buffer, ...], now: float
     ) -> None:
         """Send a request on to whom it belongs, or say at once why that cannot be."""
-        if self.outbox.suspended:
-            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, self.outbox.suspended)
+        if self.replies.suspended:
+            self.replies.answer(client, prefix, Outcome.UNAVAILABLE, self.replies.suspended)
             return
         holders = self.table.holders(topic)
         if holders:
             log, avoid = _history(frames[0]) if len(holders) > 1 else ("", "")
             server = self.table.choose(topic, log, avoid, now)
             if server is None:
-                self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, self._not_heard(holders[0]), holders[0].id)
+                self.replies.answer(client, prefix, Outcome.UNAVAILABLE, self._not_heard(holders[0]), holders[0].id)
             else:
-                self.outbox.forward(server, client, frames, now)
+                self.replies.forward(server, client, frames, now)
             return
         try:
             decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
         except DecodeError as error:
-            self.outbox.refuse(client, prefix, error.reason)
+            self.replies.refuse(client, prefix, error.reason)
             return
         if awaits := self.servers.roster.awaits():
             # Who is awaited may hold it.
-            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, awaits)
+            self.replies.answer(client, prefix, Outcome.UNAVAILABLE, awaits)
             return
-        server = self.table.assigned(topic, now)
+        server = self.table.assignments.assigned(topic, now)
         if server is None or name not in READS:
             if now < self.servers.starts_at:
-                self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, STARTING)
+                self.replies.answer(client, prefix, Outcome.UNAVAILABLE, STARTING)
                 return
             # Who has read of a topic that is gone is told so by a server; who has not makes none by asking.
             if name in READS and not _history(frames[0])[0]:
-                self.outbox.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
+                self.replies.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
             if not self.table.may_assign(topic):
                 self.notices.say("full", f"no room for another topic: topics_max = {self.settings.topics_max}", now)
-                self.outbox.answer(client, prefix, Outcome.FULL, "topics_max_is_reached")
+                self.replies.answer(client, prefix, Outcome.FULL, "topics_max_is_reached")
                 return
             server = self.table.assign(topic, now)
         if server is None:
-            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, DRAINING if self.table.alive(now) else NOBODY)
+            self.replies.answer(client, prefix, Outcome.UNAVAILABLE, DRAINING if self.table.alive(now) else NOBODY)
             return
-        self.outbox.forward(server, client, frames, now)
+        self.replies.forward(server, client, frames, now)
 
     def _asked_by_operator(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:
         """REPORT or OPERATE: answered here, or passed on to the server that is its target."""
         try:
             asked = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
         except DecodeError as error:
-            self.outbox.refuse(client, prefix, error.reason)
+            self.replies.refuse(client, prefix, error.reason)
             return
         assert isinstance(asked, Report | Operate)
         if asked.target == "-" and isinstance(asked, Operate):
-            self._operate(client, prefix, asked, now)
+            self._operations.handle(client, prefix, asked, now)
             return
         if asked.target == "-":
             made, body = self._report
@@ -207,71 +211,24 @@ class ProxyCore:
             elif not made <= now < made + REPORT_SECONDS:
                 body = build_report(self.table, self._facts(now), now)
                 self._report = now, body
-            self.outbox.answer(client, prefix, Outcome.SUCCESS, body=body)
+            self.replies.answer(client, prefix, Outcome.SUCCESS, body=body)
             return
         server = self.table.named(asked.target)
         if server is not None and server.alive(now):
-            self.outbox.forward(server, client, frames, now)
+            self.replies.forward(server, client, frames, now)
         elif server is not None or any(known.id == asked.target for known in self.table.servers.values()):
-            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, f"server_{asked.target}_is_not_heard", asked.target)
+            self.replies.answer(
+                client, prefix, Outcome.UNAVAILABLE, f"server_{asked.target}_is_not_heard", asked.target
+            )
         else:
-            self.outbox.answer(client, prefix, Outcome.UNKNOWN, f"server_{asked.target}_is_not_known")
-
-    def _operate(self, client: bytes, prefix: Prefix, asked: Operate, now: float) -> None:
-        """OPERATE for this proxy itself."""
-        if asked.action == "forget":
-            self._forget(client, prefix, asked, now)
-        elif asked.action != "abandon":
-            self.outbox.refuse(client, prefix, f"{asked.action}_is_no_action_of_a_proxy")
-        elif not (asked.topic and asked.server):
-            self.outbox.refuse(client, prefix, "abandon_needs_topic_and_server")
-        elif self.outbox.suspended or now < self.servers.starts_at:
-            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, self.outbox.suspended or STARTING)
-        elif any(
-            self._may_hold(server, asked.topic)
-            if asked.server == server.id or asked.store == server.store
-            else server.topics.get(asked.topic) == asked.log
-            for server in self.table.alive(now)
-        ):
-            self.outbox.answer(client, prefix, Outcome.BUSY, f"server_{asked.server}_is_heard", asked.server)
-        elif self.table.give_up(DeadLog(asked.topic, asked.log, asked.server, asked.store, asked.address)):
-            text = f"topic {asked.topic} of server {asked.server} was given up, with log {asked.log or 'unknown'}"
-            self.notices.say(f"dead {asked.log}", text, now)
-            self.outbox.answer(client, prefix, Outcome.SUCCESS)
-        else:
-            self.outbox.answer(client, prefix, Outcome.FULL, "too_many_logs_were_given_up")
-
-    def _forget(self, client: bytes, prefix: Prefix, asked: Operate, now: float) -> None:
-        """A store will not come back: nobody is to wait for it."""
-        server = self.table.servers.get(asked.store)
-        if not asked.store:
-            self.outbox.refuse(client, prefix, "forget_needs_a_store")
-        elif self.outbox.suspended:
-            self.outbox.answer(client, prefix, Outcome.UNAVAILABLE, self.outbox.suspended)
-        elif server is None:
-            outcome = Outcome.SUCCESS if asked.store in self.table.gone else Outcome.UNKNOWN
-            self.outbox.answer(client, prefix, outcome, "" if asked.store in self.table.gone else "store_is_not_known")
-        elif server.alive(now):
-            self.outbox.answer(client, prefix, Outcome.BUSY, f"server_{server.id}_is_heard", server.id)
-        elif server.topics or server.overflow or server.assigned:
-            self.outbox.answer(client, prefix, Outcome.BUSY, f"it_holds_{len(server.topics)}_topics", server.id)
-        else:
-            self.table.detach(server)
-            self.servers.roster.forget(server)
-            self.notices.say(f"forgot {asked.store}", f"store {asked.store} of server {server.id} was forgotten", now)
-            self.servers.tell_roster()
-            self.outbox.answer(client, prefix, Outcome.SUCCESS)
-
-    def _may_hold(self, server: Server, topic: str) -> bool:
-        """Whether a server that is heard holds a topic, or may be making it: it says so, or has not said all."""
-        return topic in server.topics or not server.complete or self.table.may_be_making(server, topic)
+            self.replies.answer(client, prefix, Outcome.UNKNOWN, f"server_{asked.target}_is_not_known")
 
     def _facts(self, now: float) -> Facts:
         return Facts(
             proxy=self.settings.id,
             uptime_seconds=now - self._started,
             startup_seconds_left=max(0.0, self.servers.starts_at - now),
-            suspended=self.outbox.suspended,
+            suspended=self.replies.suspended,
             counters=dict(self.counters),
             notices=[(now - said, text) for said, text in self.notices.recent],
             left_out=self.notices.left_out,
@@ -294,7 +251,7 @@ class ProxyCore:
             return
         server = self.table.links.get(send.link)
         if gone:
-            self.servers.unreachable(send.link, now)
+            self.servers.presence.unreachable(send.link, now)
         if len(send.frames[0]):
             try:
                 prefix = unpack(bytes(send.frames[1][:PREFIX_LENGTH_MAX]))
@@ -304,7 +261,7 @@ class ProxyCore:
             outcome = Outcome.UNAVAILABLE if gone else Outcome.BUSY
             name = server.id if server is not None else ""
             reason = f"server_{name}_is_not_heard" if gone else f"the_queue_to_server_{name}_is_full"
-            self.outbox.answer(bytes(send.frames[0][1:]), prefix, outcome, reason, name)
+            self.replies.answer(bytes(send.frames[0][1:]), prefix, outcome, reason, name)
 
     def suspend(self, reason: str, now: float) -> None:
         """Nothing can be remembered at present (the disk is full): serve nothing that would have to be.
@@ -312,15 +269,15 @@ class ProxyCore:
         What was about to be sent followed from what could not be written, and is dropped: whoever sent it asks again.
         Requests are answered `unavailable`, so that clients go to another proxy; heartbeats go on.
         """
-        if not self.outbox.suspended:
+        if not self.replies.suspended:
             self.notices.say("suspended", f"the routes file cannot be written, nothing is routed: {reason}", now)
-        self.outbox.take()
-        self.outbox.suspended = reason
+        self.replies.take()
+        self.replies.suspended = reason
 
     def resume(self, now: float) -> None:
         """What was left to be written is on the disk."""
-        if self.outbox.suspended:
-            self.outbox.suspended = ""
+        if self.replies.suspended:
+            self.replies.suspended = ""
             self.notices.say("resumed", Routine("the routes file is written again"), now)
             self.notices.settled("suspended")
 

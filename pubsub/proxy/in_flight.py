@@ -26,7 +26,7 @@ MARK_BYTES: Final = 4 * MIB
 """Bytes after which a mark is sent."""
 
 
-class Flight:
+class InFlight:
     """What is on its way to one server.
 
     Attributes:
@@ -34,14 +34,14 @@ class Flight:
         taken: bytes that the server has taken in, as far as it has said.
     """
 
-    __slots__ = ("_by_client", "_legs", "_now", "sent", "taken")
+    __slots__ = ("_by_client", "_marks", "_now", "sent", "taken")
 
     def __init__(self) -> None:
         self.sent = self.taken = 0
         self._by_client: dict[bytes, int] = {}
         self._now: dict[bytes, int] = {}
         """What was sent since the last mark."""
-        self._legs: deque[tuple[int, dict[bytes, int]]] = deque()
+        self._marks: deque[tuple[int, dict[bytes, int]]] = deque()
         """Marks, and what was sent between each and the one before."""
 
     def __len__(self) -> int:
@@ -57,19 +57,19 @@ class Flight:
         self.sent += size
         self._by_client[client] = self._by_client.get(client, 0) + size
         self._now[client] = self._now.get(client, 0) + size
-        return self.sent - (self._legs[-1][0] if self._legs else self.taken) >= MARK_BYTES
+        return self.sent - (self._marks[-1][0] if self._marks else self.taken) >= MARK_BYTES
 
     def mark(self) -> int:
         """The callback of a mark that is sent now; 0 where none is needed."""
         if self._now:
-            self._legs.append((self.sent, self._now))
+            self._marks.append((self.sent, self._now))
             self._now = {}
         return self.sent if len(self) else 0
 
     def confirm(self, mark: int) -> None:
         """The server has come to a mark."""
-        while self._legs and self._legs[0][0] <= mark:
-            self.taken, sizes = self._legs.popleft()
+        while self._marks and self._marks[0][0] <= mark:
+            self.taken, sizes = self._marks.popleft()
             for client, size in sizes.items():
                 left = self._by_client[client] - size
                 if left:
@@ -81,4 +81,4 @@ class Flight:
         """What was on its way went with the link."""
         self.taken = self.sent
         self._by_client, self._now = {}, {}
-        self._legs.clear()
+        self._marks.clear()

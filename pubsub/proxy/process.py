@@ -34,8 +34,8 @@ from pubsub.messenger.sockets import (
 from pubsub.messenger.unsent import LARGE_BYTES, Unsent
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.batch import Buffer
-from pubsub.proxy import in_flight as flight
 from pubsub.proxy.core import ProxyCore
+from pubsub.proxy.in_flight import LARGE_BYTES as COUNTED_BYTES
 from pubsub.proxy.notices import Routine
 from pubsub.proxy.replies import ORIGIN_MARK, Send
 from pubsub.proxy.routes_file import RoutesStore
@@ -281,7 +281,7 @@ class ProxyProcess:
             core.client_message(client, (head,) if body is None else (head, _buffer(body)), now)
             return False
         size = 0 if body is None else len(body)
-        if size > flight.LARGE_BYTES and not core.room_for(server, client, (head, _buffer(body))):
+        if size > COUNTED_BYTES and not core.room_for(server, client, (head, _buffer(body))):
             return False
         servers = self._servers
         try:
@@ -296,7 +296,7 @@ class ProxyProcess:
         else:
             _send(servers, head, _MORE)
             _send(servers, body, _NOBLOCK)
-        if size > flight.LARGE_BYTES:
+        if size > COUNTED_BYTES:
             core.went(server, client, size, now)
             return False
         return True
@@ -368,8 +368,8 @@ class ProxyProcess:
         core = self.core
         if core.table.changes and not core.suspended:
             self._commit(now)
-        while core.outbox.sends:
-            for send in core.outbox.take():
+        while core.replies.sends:
+            for send in core.replies.take():
                 self._deliver(send, now)
 
     def _commit(self, now: float) -> None:

@@ -14,7 +14,8 @@ from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, pack, unpack
 from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Status, encode
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.in_flight import LARGE_BYTES
-from pubsub.proxy.routing_table import DeadLog, Server
+from pubsub.proxy.routes import AbandonedLog
+from pubsub.proxy.server import Server
 
 ORIGIN_MARK: Final = b"c"
 """First byte of an origin frame that names a client; the proxy's own conversation has an empty one."""
@@ -34,7 +35,7 @@ class Send(NamedTuple):
     frames: tuple[Buffer, ...]
 
 
-class Outbox:
+class Replies:
     """Messages to send.
 
     Args:
@@ -63,12 +64,12 @@ class Outbox:
         assert server.link is not None
         size = len(frames[1]) if len(frames) > 1 else 0
         large = size > LARGE_BYTES
-        if large and not server.flight.has_room(client, size):
+        if large and not server.in_flight.has_room(client, size):
             self.crowded(server, client, frames[0])
             return
         server.liveness.sent(now)
         self.sends.append(Send(True, server.link, (ORIGIN_MARK + client, *frames)))
-        if large and server.flight.add(client, size):
+        if large and server.in_flight.add(client, size):
             self.beat(server, now)
 
     def crowded(self, server: Server, client: bytes, head: Buffer) -> None:
@@ -119,7 +120,7 @@ class Outbox:
         assert server.link is not None
         server.liveness.sent(now)
         heartbeat = Heartbeat(self._proxy, self._stamps.last, leaving)
-        self._to_server(server.link, 0, heartbeat, source=server.flight.mark())
+        self._to_server(server.link, 0, heartbeat, source=server.in_flight.mark())
 
     def merge(self, giver: Server, topic: str, receiver: Server, now: float) -> None:
         """Have one of two holders give the topic to the other."""
@@ -129,11 +130,11 @@ class Outbox:
         message = Merge(self._proxy, topic, receiver.address, receiver.topics[topic])
         self._to_server(giver.link, 0, message)
 
-    def given_up(self, server: Server, dead: DeadLog) -> None:
-        """Tell a holder of a topic that another one was given up."""
+    def abandoned(self, server: Server, lost: AbandonedLog) -> None:
+        """Tell a holder of a topic that another one was abandoned."""
         assert server.link is not None
         message = Operate(
-            self._proxy, server.id, "abandoned", dead.topic, dead.server, dead.address, log=dead.log, store=dead.store
+            self._proxy, server.id, "abandoned", lost.topic, lost.server, lost.address, log=lost.log, store=lost.store
         )
         self._to_server(server.link, 0, message)
 

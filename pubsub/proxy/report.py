@@ -21,7 +21,8 @@ from itertools import islice
 from math import isfinite
 from typing import Any, Final
 
-from pubsub.proxy.routing_table import RoutingTable, Server
+from pubsub.proxy.routing_table import RoutingTable
+from pubsub.proxy.server import Server
 
 TOPICS_MAX: Final = 10_000
 """Topics that a report lists."""
@@ -57,7 +58,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
         "abandoned": list(islice(_abandoned(table, topic), ABANDONED_MAX)),
         "doubts": [
             {"topic": name, "servers": sorted(server.id for server in servers)}
-            for name, servers in islice(table.doubts.items(), ABANDONED_MAX)
+            for name, servers in islice(table.assignments.doubts.items(), ABANDONED_MAX)
             if topic in {"", name}
         ],
         "topics_total": len(table),
@@ -99,16 +100,16 @@ def _topics(table: RoutingTable, only: str, now: float) -> Iterator[dict[str, An
             ],
             "contested": len(holders) > 1,
         }
-    for topic in table.tentative:
-        server = table.assigned(topic, now)
+    for topic in table.assignments.tentative:
+        server = table.assignments.assigned(topic, now)
         if server is not None and not table.holders(topic):
             yield {"topic": topic, "holders": [], "contested": False, "assigned": server.id}
 
 
 def _abandoned(table: RoutingTable, only: str) -> Iterator[dict[str, str]]:
-    for logs in (table.dead.get(only, {}),) if only else table.dead.values():
-        for dead in logs.values():
-            yield {"topic": dead.topic, "log": dead.log, "server": dead.server, "store": dead.store}
+    for logs in (table.abandoned.get(only, {}),) if only else table.abandoned.values():
+        for lost in logs.values():
+            yield {"topic": lost.topic, "log": lost.log, "server": lost.server, "store": lost.store}
 
 
 def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
@@ -130,10 +131,10 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
             yield f"server {server.id} (store {server.store}) is not heard; topics unavailable: {count}"
         if server.overflow:
             yield f"server {server.id} holds topics beyond topics_max; they are not routed"
-        for topic in server.dead if server.alive(now) else ():
+        for topic in server.abandoned if server.alive(now) else ():
             yield f"server {server.id} came back with topic {topic}, which was given up there: it is set aside"
     yield from table.stale.values()
-    for topic, servers in table.doubts.items():
+    for topic, servers in table.assignments.doubts.items():
         names = ", ".join(sorted(server.id for server in servers))
         yield (
             f"topic {topic} may be held by {names} too, not heard: it is not whole until then, or pubsub topic abandon"

@@ -25,7 +25,9 @@ from typing import Final
 
 from pubsub.base.liveness import Liveness
 from pubsub.protocol.stores import GONE_MAX, Known, format_stores, parse_stores
-from pubsub.proxy.routing_table import GoneStore, RoutingTable, Server, StoreRow
+from pubsub.proxy.routes import GoneStore, StoreRow
+from pubsub.proxy.routing_table import RoutingTable
+from pubsub.proxy.server import Server
 
 AWAITED_MAX: Final = 1_000
 """Stores in a table beyond which no further one is taken from a server's roster; it is awaited all the same."""
@@ -118,7 +120,7 @@ class Roster:
 
     def left(self, server: Server) -> None:
         """A drained server that holds nothing has left for good, it says."""
-        doubted = any(server in servers for servers in self._table.doubts.values())
+        doubted = any(server in servers for servers in self._table.assignments.doubts.values())
         if self.is_idle(server) and not doubted:
             self._table.forget_store(GoneStore(server.store, server.incarnation))
 

@@ -20,7 +20,7 @@ import apsw
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol.names import is_hex, is_id, is_topic
-from pubsub.proxy.routing_table import DeadLog, GoneStore, Remembered, RouteChanges, StoreRow
+from pubsub.proxy.routes import AbandonedLog, GoneStore, Remembered, RouteChanges, StoreRow
 
 FILE_NAME: Final = "routes.db"
 FORMAT: Final = 3
@@ -120,7 +120,7 @@ class RoutesStore:
             gone = tuple(GoneStore(a, b, bool(c)) for a, b, c in rows)
             holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
             rows = self._db.execute("select topic, log, server, store, address from dead order by topic, log")
-            dead = tuple(DeadLog(*row) for row in rows)
+            abandoned = tuple(AbandonedLog(*row) for row in rows)
         known = {row.store for row in stores}
         sound = all(_sound(row) for row in stores) and all(
             isinstance(topic, str) and is_topic(topic) and store in known and isinstance(log, str) and is_hex(log)
@@ -129,14 +129,14 @@ class RoutesStore:
         sound = sound and all(
             all(isinstance(word, str) for word in astuple(row))
             and (is_topic(row.topic) and is_hex(row.log) and is_id(row.server) and (not row.store or is_hex(row.store)))
-            for row in dead
+            for row in abandoned
         )
         sound = sound and all(
             isinstance(row.store, str) and is_hex(row.store) and isinstance(row.incarnation, int) for row in gone
         )
         if not sound:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
-        return Remembered(stores, holders, dead, gone)
+        return Remembered(stores, holders, abandoned, gone)
 
     def write(self, changes: RouteChanges) -> None:
         """Put the changes on the disk: when this returns, they survive a power cut.
@@ -184,8 +184,8 @@ class RoutesStore:
             db.executemany("delete from holders where topic = ? and store = ?", gone)
         if held:
             db.executemany("insert or replace into holders values (?, ?, ?)", held)
-        if changes.dead:
-            rows = [astuple(dead) for dead in changes.dead.values()]
+        if changes.abandoned:
+            rows = [astuple(lost) for lost in changes.abandoned.values()]
             db.executemany("insert or replace into dead (topic, log, server, store, address) values (?,?,?,?,?)", rows)
 
     def close(self) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ProxySettings
 from pubsub.messenger.framing import pack, unpack
 from pubsub.protocol import Get, Heartbeat, Message, Periodic, Put, Status, Subscribe, Whole, decode, encode
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.core import ProxyCore
-from pubsub.proxy.routing_table import Remembered
+from pubsub.proxy.routes import Remembered, StoreRow
+from pubsub.proxy.routing_table import RoutingTable
+from pubsub.proxy.server import Server
 
 PROXIES = "tcp://p1,tcp://p2"
 
@@ -135,7 +138,7 @@ class Stage:
     def said(self) -> list[Said]:
         """What it sends now."""
         out = []
-        for to_server, link, frames in self.core.outbox.take():
+        for to_server, link, frames in self.core.replies.take():
             origin = bytes(frames[0]) if to_server else b""
             head, *body = frames[1:] if to_server else frames
             prefix = unpack(bytes(head))
@@ -157,3 +160,10 @@ class Stage:
 
     def log(self) -> str:
         return "\n".join(self.core.notices.take())
+
+
+def server(table: RoutingTable, name: str, now: float = 0.0, store: str = "") -> Server:
+    """A server that is connected to a table at `now`, under a link of its own name."""
+    one = Server(StoreRow(log_id(store or name), name, 1, 1, f"tcp://{name}"), Liveness(1.0, 3, now))
+    table.attach(one, name.encode())
+    return one

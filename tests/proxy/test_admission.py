@@ -83,7 +83,7 @@ def test_a_server_started_again_is_taken_in_as_soon_as_its_old_link_is_found_clo
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     assert outcome(stage.announce("s1", {"t": "x"}, incarnation=2, link=b"new")) == "taken"
-    stage.core.servers.unreachable(b"s1", stage.now)
+    stage.core.servers.presence.unreachable(b"s1", stage.now)
     (asked,) = stage.said()
     assert (asked.link, getattr(asked.message, "outcome", None)) == (b"new", Outcome.ANNOUNCE)
     assert outcome(stage.announce("s1", {"t": "x"}, incarnation=2, link=b"new")) == "success"
@@ -129,7 +129,7 @@ def test_stale_is_known_after_a_restart_of_the_proxy() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"}, incarnation=1, change=9)
     changes = stage.core.table.changes
-    from pubsub.proxy.routing_table import Remembered
+    from pubsub.proxy.routes import Remembered
 
     rows = [row for row in changes.stores.values() if row is not None]
     again = Stage(remembered=Remembered(rows, [(t, s, log) for (t, s), log in changes.holders.items() if log]))

@@ -21,8 +21,9 @@ from pubsub.protocol import (
     encode,
     split_topics,
 )
+from pubsub.proxy.assignments import TENTATIVE_SECONDS
 from pubsub.proxy.replies import Send
-from pubsub.proxy.routing_table import TENTATIVE_SECONDS, Remembered, StoreRow
+from pubsub.proxy.routes import Remembered, StoreRow
 from tests.proxy.stage import PROXIES, Stage, log_id
 
 REMEMBERED = Remembered([StoreRow(log_id("s1"), "s1", 1, 1, "tcp://s1")], [("t", log_id("s1"), log_id("x"))])
@@ -44,7 +45,7 @@ def test_a_known_topic_goes_to_its_holder_untouched() -> None:
     header, _ = encode(Put("ann", "t", 1, "0" * 16, 1, 0, 0, body=b"!"))
     frames = (b"7-40-0-" + header, b"body")
     stage.core.client_message(b"C", frames, stage.now)
-    assert stage.core.outbox.take() == [Send(True, b"s1", (b"cC", *frames))]
+    assert stage.core.replies.take() == [Send(True, b"s1", (b"cC", *frames))]
 
 
 @pytest.mark.parametrize("ask", [Stage.subscribe, Stage.put])
@@ -77,7 +78,7 @@ def test_an_assignment_that_nobody_uses_is_forgotten() -> None:
     stage.announce("s1")
     stage.put("t")
     stage.sleep(TENTATIVE_SECONDS + 2, "s1")
-    assert stage.core.table.tentative == {}
+    assert stage.core.table.assignments.tentative == {}
 
 
 def test_nobody_to_give_a_topic_to_is_said_at_once() -> None:
@@ -462,7 +463,7 @@ def test_an_answer_goes_to_the_client_that_its_origin_names() -> None:
     stage = Stage()
     stage.announce("s1")
     stage.core.server_message(b"s1", (b"cC", b"head", b"body"), stage.now)
-    assert stage.core.outbox.take() == [Send(False, b"C", (b"head", b"body"))]
+    assert stage.core.replies.take() == [Send(False, b"C", (b"head", b"body"))]
 
 
 def test_answers_of_strangers_are_dropped() -> None:
@@ -514,7 +515,7 @@ def test_a_name_that_is_not_allowed_is_never_given_to_a_server(topic: str) -> No
     (said,) = stage.said()
     assert isinstance(said.message, Status)
     assert said.message.outcome is Outcome.REFUSED
-    assert not stage.core.table.tentative
+    assert not stage.core.table.assignments.tentative
 
 
 def test_a_request_without_a_callback_gets_no_answer() -> None:

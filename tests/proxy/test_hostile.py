@@ -68,9 +68,9 @@ def test_no_bytes_stop_a_proxy_and_well_behaved_clients_keep_their_service(
             stage.core.route(frames[0], stage.now)
             stage.core.client_message(link, frames, stage.now)
         stage.core.tick(stage.now)
-        stage.core.outbox.take()
+        stage.core.replies.take()
     table = stage.core.table
-    assert len(table) + len(table.tentative) <= 20 + len(table.tentative)
+    assert len(table) + len(table.assignments.tentative) <= 20 + len(table.assignments.tentative)
     assert len(table.servers) <= 4
     assert len(stage.core.notices.lines) <= 60
     leaving = any(b"leaving" in frame for _, _, frames in messages for frame in frames)

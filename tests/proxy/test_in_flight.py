@@ -5,13 +5,13 @@ from __future__ import annotations
 from pubsub.messenger.framing import unpack
 from pubsub.protocol import Heartbeat, Outcome, Status, decode
 from pubsub.protocol import messages as m
-from pubsub.proxy.in_flight import CLIENT_BYTES_MAX, FLIGHT_BYTES_MAX, MARK_BYTES, Flight
+from pubsub.proxy.in_flight import CLIENT_BYTES_MAX, FLIGHT_BYTES_MAX, MARK_BYTES, InFlight
 from tests.proxy.stage import Stage
 
 MIB = 1024 * 1024
 
 
-def fill(flight: Flight, client: bytes, size: int = MIB) -> int:
+def fill(flight: InFlight, client: bytes, size: int = MIB) -> int:
     sent = 0
     while flight.has_room(client, size):
         flight.add(client, size)
@@ -20,14 +20,14 @@ def fill(flight: Flight, client: bytes, size: int = MIB) -> int:
 
 
 def test_a_client_gets_its_share_and_all_together_no_more_than_there_is() -> None:
-    flight = Flight()
+    flight = InFlight()
     shares = [fill(flight, b"%d" % number) for number in range(6)]
     assert shares[:4] == [CLIENT_BYTES_MAX] * 4
     assert sum(shares) == len(flight) == FLIGHT_BYTES_MAX
 
 
 def test_what_the_server_has_taken_in_makes_room_for_who_sent_it() -> None:
-    flight = Flight()
+    flight = InFlight()
     fill(flight, b"a")
     mark = flight.mark()
     fill(flight, b"b")
@@ -42,7 +42,7 @@ def test_what_the_server_has_taken_in_makes_room_for_who_sent_it() -> None:
 
 
 def test_a_mark_is_due_after_some_bytes_and_none_is_needed_where_nothing_is_under_way() -> None:
-    flight = Flight()
+    flight = InFlight()
     assert flight.mark() == 0
     assert not flight.add(b"a", MARK_BYTES - 1)
     assert flight.add(b"a", 1)
@@ -53,7 +53,7 @@ def test_a_mark_is_due_after_some_bytes_and_none_is_needed_where_nothing_is_unde
 
 
 def test_a_mark_that_is_lost_is_made_good_by_the_next_one() -> None:
-    flight = Flight()
+    flight = InFlight()
     flight.add(b"a", 5)
     lost = flight.mark()
     flight.add(b"b", 5)
@@ -64,7 +64,7 @@ def test_a_mark_that_is_lost_is_made_good_by_the_next_one() -> None:
 
 
 def test_a_forged_mark_frees_no_more_than_there_is_and_a_new_link_begins_with_nothing() -> None:
-    flight = Flight()
+    flight = InFlight()
     flight.add(b"a", 5)
     flight.confirm(2**63 - 1)
     assert len(flight) == 5  # It was not marked yet.
@@ -75,7 +75,7 @@ def test_a_forged_mark_frees_no_more_than_there_is_and_a_new_link_begins_with_no
 
 
 def test_one_body_fits_however_large_it_is() -> None:
-    assert Flight().has_room(b"a", CLIENT_BYTES_MAX + 1)
+    assert InFlight().has_room(b"a", CLIENT_BYTES_MAX + 1)
 
 
 def large(counter: int) -> m.Put:
@@ -87,14 +87,14 @@ def test_a_proxy_marks_what_it_forwards_and_answers_busy_until_the_server_has_it
     stage.announce("s1", {"kept": "x"})
     server = stage.core.table.single["kept"]
     for number in range(1, CLIENT_BYTES_MAX // MIB + 1):
-        stage.core.outbox.forward(server, b"C", (b"1-40-0-PUT", large(number).body), stage.now)
-    sends = stage.core.outbox.take()
+        stage.core.replies.forward(server, b"C", (b"1-40-0-PUT", large(number).body), stage.now)
+    sends = stage.core.replies.take()
     marks = [unpack(bytes(send.frames[1])).source for send in sends if not send.frames[0]]
     assert marks == list(range(MARK_BYTES, CLIENT_BYTES_MAX + 1, MARK_BYTES))
     head = bytes(sends[MARK_BYTES // MIB].frames[1])
     assert isinstance(decode(head[unpack(head).length :]), Heartbeat)
-    stage.core.outbox.forward(server, b"C", (b"1-40-0-PUT", large(99).body), stage.now)
-    (send,) = stage.core.outbox.take()
+    stage.core.replies.forward(server, b"C", (b"1-40-0-PUT", large(99).body), stage.now)
+    (send,) = stage.core.replies.take()
     head = bytes(send.frames[0])
     said = decode(head[unpack(head).length :])
     assert isinstance(said, Status)
@@ -103,18 +103,18 @@ def test_a_proxy_marks_what_it_forwards_and_answers_busy_until_the_server_has_it
     header = b"1-0-%d-STATUS s1 success !v=1\r\n\r\n" % marks[0]
     assert server.link is not None
     stage.core.server_message(server.link, (b"", header), stage.now)
-    assert len(server.flight) == CLIENT_BYTES_MAX - MARK_BYTES
-    stage.core.outbox.forward(server, b"C", (b"1-40-0-PUT", large(99).body), stage.now)
-    assert stage.core.outbox.take()[0].to_server
+    assert len(server.in_flight) == CLIENT_BYTES_MAX - MARK_BYTES
+    stage.core.replies.forward(server, b"C", (b"1-40-0-PUT", large(99).body), stage.now)
+    assert stage.core.replies.take()[0].to_server
 
 
 def test_a_mark_goes_out_again_while_something_is_under_way() -> None:
     stage = Stage()
     stage.announce("s1", {"kept": "x"})
     server = stage.core.table.single["kept"]
-    stage.core.outbox.forward(server, b"C", (b"1-40-0-PUT", bytes(MIB)), stage.now)
-    stage.core.outbox.take()
+    stage.core.replies.forward(server, b"C", (b"1-40-0-PUT", bytes(MIB)), stage.now)
+    stage.core.replies.take()
     stage.now = stage.core.deadline
     stage.core.tick(stage.now)
-    marks = [unpack(bytes(send.frames[1])).source for send in stage.core.outbox.take()]
+    marks = [unpack(bytes(send.frames[1])).source for send in stage.core.replies.take()]
     assert marks == [MIB]

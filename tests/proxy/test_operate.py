@@ -152,7 +152,7 @@ def test_a_proxy_that_never_heard_of_the_holder_remembers_its_log_too() -> None:
 
 
 def told(stage: Stage, topics: dict[str, str], change: int = 1) -> Status:
-    return Status("p1", Outcome.SUCCESS, change=change, stamp=stage.core.outbox._stamps.last, body=join_topics(topics))
+    return Status("p1", Outcome.SUCCESS, change=change, stamp=stage.core.replies._stamps.last, body=join_topics(topics))
 
 
 def test_a_copy_that_comes_back_is_told_and_is_no_holder() -> None:
@@ -211,7 +211,7 @@ def test_who_has_read_of_a_topic_that_has_no_holder_left_is_sent_to_a_server_whi
     stage = Stage()
     stage.announce("s1")
     assert stage.get("t") == "unknown no_server_holds_this_topic"
-    assert not stage.core.table.tentative, "who has not makes no topic by asking"
+    assert not stage.core.table.assignments.tentative, "who has not makes no topic by asking"
     assert stage.get("t", log=log_id("two")) == "-> s1"
 
 

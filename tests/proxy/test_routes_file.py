@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.proxy.routes import Remembered, RouteChanges, StoreRow
 from pubsub.proxy.routes_file import FILE_NAME, FORMAT, RoutesStore
-from pubsub.proxy.routing_table import Remembered, RouteChanges, StoreRow
 from tests.proxy.stage import log_id
 
 ROW = StoreRow(log_id("s1"), "s1", 3, 9, "tcp://s1", overflow=True)

@@ -7,22 +7,10 @@ import random
 import pytest
 
 from pubsub.base.liveness import Liveness
-from pubsub.proxy.routing_table import (
-    TENTATIVE_MAX,
-    TENTATIVE_SECONDS,
-    DeadLog,
-    Remembered,
-    RoutingTable,
-    Server,
-    StoreRow,
-)
-from tests.proxy.stage import log_id
-
-
-def server(table: RoutingTable, name: str, now: float = 0.0, store: str = "") -> Server:
-    one = Server(StoreRow(log_id(store or name), name, 1, 1, f"tcp://{name}"), Liveness(1.0, 3, now))
-    table.attach(one, name.encode())
-    return one
+from pubsub.proxy.routes import AbandonedLog, Remembered, StoreRow
+from pubsub.proxy.routing_table import RoutingTable
+from pubsub.proxy.server import Server
+from tests.proxy.stage import log_id, server
 
 
 @pytest.fixture
@@ -30,96 +18,11 @@ def table() -> RoutingTable:
     return RoutingTable(topics_max=1000)
 
 
-def test_a_new_topic_goes_to_the_server_with_the_fewest_topics(table: RoutingTable) -> None:
-    s1, s2 = server(table, "s1"), server(table, "s2")
-    table.update(s1, {"a": log_id("a"), "b": log_id("b")})
-    table.update(s2, {"c": log_id("c")})
-    assert table.assign("new", 0.0) is s2
-
-
 def test_topics_just_assigned_count_and_ties_go_to_the_smallest_id(table: RoutingTable) -> None:
     for name in ("s2", "s10", "s1"):
         server(table, name)
     given = [table.assign(f"t{k}", 0.0) for k in range(6)]
     assert [one.id for one in given if one] == ["s1", "s10", "s2", "s1", "s10", "s2"]
-
-
-def test_an_assigned_topic_stays_with_its_server_while_that_is_alive(table: RoutingTable) -> None:
-    s1, s2 = server(table, "s1"), server(table, "s2")
-    assert table.assign("t", 0.0) is s1
-    s2.liveness.heard(2.9)
-    assert table.assign("t", 2.9) is s1
-    assert s1.assigned == 1
-    assert table.assign("t", 3.1) is s2, "s1 died before it announced the topic"
-    assert (s1.assigned, s2.assigned) == (0, 1)
-
-
-def test_nobody_alive_means_no_assignment(table: RoutingTable) -> None:
-    server(table, "s1")
-    assert table.assign("t", 10.0) is None
-    assert not table.tentative
-
-
-def test_an_announced_topic_is_not_tentative_any_more(table: RoutingTable) -> None:
-    s1 = server(table, "s1")
-    table.assign("t", 0.0)
-    table.update(s1, {"t": log_id("t")})
-    assert (s1.assigned, table.tentative) == (0, {})
-    assert table.holders("t") == (s1,)
-
-
-def test_a_full_announcement_does_not_take_back_what_was_just_assigned(table: RoutingTable) -> None:
-    s1, _ = server(table, "s1"), server(table, "s2")
-    table.assign("t", 0.0)
-    table.replace(s1, {"other": log_id("o")})
-    assert table.assign("t", 0.0) is s1
-
-
-def test_an_unused_assignment_is_forgotten(table: RoutingTable) -> None:
-    s1 = server(table, "s1")
-    table.assign("t", 0.0)
-    s1.liveness.heard(TENTATIVE_SECONDS)
-    table.expire(TENTATIVE_SECONDS - 1)
-    assert "t" in table.tentative
-    table.expire(TENTATIVE_SECONDS)
-    assert (table.tentative, s1.assigned, table.doubts) == ({}, 0, {})
-
-
-def test_who_died_with_an_assignment_may_have_made_the_topic_until_it_says_all_it_holds(table: RoutingTable) -> None:
-    s1, s2 = server(table, "s1"), server(table, "s2")
-    table.assign("t", 0.0)
-    s2.liveness.heard(TENTATIVE_SECONDS)
-    table.expire(TENTATIVE_SECONDS)
-    assert table.doubts == {"t": {s1}}
-    assert table.undecided(s2, ["t"])
-    assert not table.undecided(s2, ["u"])
-    table.settle_doubts(s1)
-    assert not table.undecided(s2, ["t"])
-
-
-def test_of_two_that_died_with_the_same_assignment_each_stays_in_doubt_until_it_says_all_it_holds(
-    table: RoutingTable,
-) -> None:
-    s1, s2, s3 = (server(table, name) for name in ("s1", "s2", "s3"))
-    for dead in (s1, s2):
-        assert table.assign("t", 0.0) is dead
-        dead.liveness.forget()
-    table.expire(TENTATIVE_SECONDS)
-    assert table.undecided(s1, ["t"]), "s2 may have made it too"
-    table.settle_doubts(s1)
-    assert table.undecided(s3, ["t"])
-    table.settle_doubts(s2)
-    assert not table.undecided(s3, ["t"])
-
-
-def test_assignments_are_bounded() -> None:
-    table = RoutingTable(topics_max=TENTATIVE_MAX * 2)
-    server(table, "s1")
-    for k in range(TENTATIVE_MAX):
-        assert table.may_assign(f"t{k}")
-        table.assign(f"t{k}", 0.0)
-    assert not table.may_assign("one more")
-    assert table.may_assign("t0"), "a topic that has its assignment keeps it"
 
 
 def test_topics_are_bounded_and_those_there_may_still_change() -> None:
@@ -222,9 +125,9 @@ def test_the_changes_always_add_up_to_the_table() -> None:
             held = {topic for s in servers for topic in s.topics}
             assert set(table.single) | set(table.contested) == held
             assert all(len(table.contested[topic]) > 1 for topic in table.contested)
-            assert len(table) + len(table.tentative) <= 6 + len(table.tentative.keys() & held)
+            assert len(table) + len(table.assignments.tentative) <= 6 + len(table.assignments.tentative.keys() & held)
             for s in servers:
-                assert s.assigned == sum(a.server is s for a in table.tentative.values())
+                assert s.assigned == sum(a.server is s for a in table.assignments.tentative.values())
 
 
 def given(receiver: str, log: str, after: int) -> str:
@@ -264,7 +167,7 @@ def test_nobody_is_given_what_was_given_up_there(table: RoutingTable) -> None:
     server(table, "s1")
     s2 = server(table, "s2")
     table.update(s2, {"t": log_id("t")}, 5)
-    table.give_up(DeadLog("t", log_id("later"), "s1", log_id("s1")))
+    table.abandon(AbandonedLog("t", log_id("later"), "s1", log_id("s1")))
     table.update(s2, {"t": given("s1", "t", 9)}, 6)
     assert table.holders("t") == ()
 

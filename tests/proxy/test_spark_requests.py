@@ -38,7 +38,7 @@ def test_a_read_makes_no_topic() -> None:
     proxy = Proxy()
     proxy.announce("s1")
     assert proxy.outcome(READ) == "unknown no_server_holds_this_topic"
-    assert not proxy.core.table.tentative
+    assert not proxy.core.table.assignments.tentative
 
 
 def test_while_two_hold_a_topic_it_goes_to_the_one_whose_log_it_names() -> None:

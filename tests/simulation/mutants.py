@@ -21,6 +21,7 @@ import pubsub.client.storage.store
 import pubsub.messenger.core
 import pubsub.messenger.pending
 import pubsub.messenger.seen
+import pubsub.proxy.announcements
 import pubsub.proxy.roster
 import pubsub.proxy.servers
 import pubsub.server.core
@@ -424,13 +425,13 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("stale announcement accepted")
 def _(stack: contextlib.ExitStack) -> None:
-    original = pubsub.proxy.servers.judge
+    original = pubsub.proxy.announcements.judge
 
     def judge(*arguments: Any) -> Judgement:
         judgement = original(*arguments)
         return Judgement(Verdict.ACCEPT) if judgement.verdict in {Verdict.LATE, Verdict.STALE} else judgement
 
-    _replace(stack, pubsub.proxy.servers, "judge", judge)
+    _replace(stack, pubsub.proxy.announcements, "judge", judge)
 
 
 @mutant("heartbeat never expires")

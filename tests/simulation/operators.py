@@ -91,7 +91,7 @@ class Operators:
     def gave_up(self) -> bool:
         """Whether something was given up, which proxies have to remember."""
         cores = [getattr(proxy, "core", None) for proxy in self.simulation.proxies]
-        return self._abandoning or any(core is not None and core.table.dead for core in cores)
+        return self._abandoning or any(core is not None and core.table.abandoned for core in cores)
 
     def finish(self) -> None:
         """All is to be well in the end: servers take topics again, nobody waits for what is gone."""
@@ -161,8 +161,8 @@ class Operators:
                 lost |= {
                     (known.store, known.topics[topic]) for known in table.holders(topic) if known.id == server.name
                 }
-                lost |= {(d.store, d.log) for d in table.dead.get(topic, {}).values() if d.server == server.name}
-                if any(known.id == server.name for known in table.doubts.get(topic, ())):
+                lost |= {(d.store, d.log) for d in table.abandoned.get(topic, {}).values() if d.server == server.name}
+                if any(known.id == server.name for known in table.assignments.doubts.get(topic, ())):
                     lost.add(("", ""))
         known_logs = {log for _, log in lost}
         for other in self._others(server):
@@ -193,10 +193,10 @@ class Operators:
         def known() -> bool:
             return all(
                 proxy.alive
-                and not proxy.core.outbox.suspended
-                and {log for _, log in lost if log} <= proxy.core.table.dead.get(topic, {}).keys()
+                and not proxy.core.replies.suspended
+                and {log for _, log in lost if log} <= proxy.core.table.abandoned.get(topic, {}).keys()
                 and not any(holder.id == server.name for holder in proxy.core.table.holders(topic))
-                and not any(holder.id == server.name for holder in proxy.core.table.doubts.get(topic, ()))
+                and not any(holder.id == server.name for holder in proxy.core.table.assignments.doubts.get(topic, ()))
                 for proxy in self.simulation.proxies
             )
 

@@ -15,8 +15,8 @@ from unittest import mock
 
 import pubsub.client.flows.calls
 import pubsub.client.storage.store
+import pubsub.proxy.assignments
 import pubsub.proxy.process
-import pubsub.proxy.routing_table
 import pubsub.proxy.servers
 import pubsub.server.moves.chunks
 import pubsub.server.moves.moves
@@ -83,7 +83,7 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
     """Limits so small that a run reaches them, and store IDs from the seed; situations are counted."""
     with contextlib.ExitStack() as stack:
         for target, name, value in (
-            (pubsub.proxy.routing_table, "TENTATIVE_SECONDS", 12.0),
+            (pubsub.proxy.assignments, "TENTATIVE_SECONDS", 12.0),
             (pubsub.proxy.servers, "EXPIRE_SECONDS", 1.0),
             (pubsub.proxy.process, "_recv", Router.recv),
             (pubsub.proxy.process, "_send", Router.send),

@@ -1,0 +1,216 @@
+"""What servers announce: judged, taken into the routing table, and answered (docs/architecture.md, *Ownership*).
+
+A server announces all it holds, or what has changed. The answer names what this proxy knows better: the topics that
+others hold too, what was given up, and the stores that the server has not heard of.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import islice
+from typing import Final
+
+from pubsub.base.clock import Stamps
+from pubsub.base.liveness import Liveness
+from pubsub.config.settings import ProxySettings
+from pubsub.messenger.framing import Prefix
+from pubsub.protocol import Outcome, Periodic, join_topics, split_topics
+from pubsub.protocol.batch import Buffer
+from pubsub.proxy.admission import Judgement, Verdict, follows, judge
+from pubsub.proxy.notices import Notices
+from pubsub.proxy.presence import Presence
+from pubsub.proxy.replies import Replies
+from pubsub.proxy.roster import Roster
+from pubsub.proxy.routes import StoreRow
+from pubsub.proxy.routing_table import RoutingTable
+from pubsub.proxy.server import Server
+
+CONTESTED_MAX: Final = 10_000
+"""Contested topics that one answer to an announcement names; the others follow as these are settled."""
+
+ABANDONED_MAX: Final = 100
+"""Logs given up of one topic that a server is told of."""
+
+STALE_MAX: Final = 256
+"""Stores that came back as an older copy, and of which the report says so."""
+
+
+class Announcements:
+    """Takes what servers announce into the routing table.
+
+    Args:
+        settings: the proxy's.
+        table: where what they announce is kept.
+        replies: where answers go.
+        notices: where what an operator must know goes.
+        stamps: hears the servers' stamps.
+        roster: hears of the stores that servers name.
+        presence: hears who is there.
+    """
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        table: RoutingTable,
+        replies: Replies,
+        notices: Notices,
+        stamps: Stamps,
+        roster: Roster,
+        presence: Presence,
+    ) -> None:
+        self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
+        self._stamps, self._roster, self._presence = stamps, roster, presence
+        self._counters = replies.counters
+
+    def take(self, link: bytes, prefix: Prefix, said: Periodic, body: Buffer, now: float) -> None:
+        """PERIODIC: judge it, take it over, answer it."""
+        if not self._stamps.hear(said.stamp, now):
+            self._notices.say(f"clock {said.sender}", f"server {said.sender} has a clock more than an hour ahead", now)
+        judgement = judge(self._table, link, said, now)
+        if judgement.verdict is not Verdict.ACCEPT:
+            self._turn_down(link, prefix, said, judgement, now)
+            return
+        known = self._table.servers.get(said.store)
+        if known is None and len(self._table.servers) >= self._settings.servers_max and not self._table.evict():
+            self._counters["announcements_refused"] += 1
+            self._notices.say("servers_max", f"no room for server {said.sender}: servers_max is reached", now)
+            self._replies.tell(link, prefix, Outcome.FULL, "servers_max_is_reached")
+            return
+        over = bytes(body).count(b" ") >= self._settings.topics_max
+        digest = blake2b(body, digest_size=16).digest()
+        same = known is not None and not said.partial and digest == known.digest and not known.hearsay
+        topics = {} if over or same else split_topics(body)
+        server = known or Server(
+            StoreRow(said.store, said.sender, -1, -1, said.address, heard=False),
+            Liveness(self._settings.heartbeat_seconds, self._settings.liveness, now),
+        )
+        complete = not said.partial or (server.complete and follows(server, said))
+        self._admit(server, link, said, now)
+        if not said.partial and self._table.assignments.doubts:
+            self._table.assignments.settle(server)
+        self._counters["announcements"] += 1
+        if not (same or over):
+            left_out = (self._table.update if said.partial else self._table.replace)(server, topics, said.change)
+            # A part that says nothing of what was left out before does not make the table complete.
+            over = bool(left_out) or (server.overflow and bool(said.partial))
+            server.digest = b"" if said.partial or over else digest
+        if over and not same:
+            self._notices.say("full", f"server {server.id} holds topics beyond topics_max; they are not routed", now)
+        overflow = server.overflow if same else over
+        if (overflow, said.incarnation, said.change) != (server.overflow, server.incarnation, server.change):
+            server.overflow, server.incarnation, server.change = overflow, said.incarnation, said.change
+            self._table.note(server)
+        server.complete = complete
+        if not said.partial:
+            self._take_roster(server, said, now)
+        self._say_contested(server, topics, now)
+        self._answer_announcement(server, prefix, full=not said.partial)
+
+    def _take_roster(self, server: Server, said: Periodic, now: float) -> None:
+        """A server has said all it holds, and whom it knows."""
+        server.said_all, server.back = said.made, True
+        waited = self._roster.awaits()
+        fresh = self._roster.heard(server)
+        self._roster.told(server, said.stores, said.gone)
+        awaits = self._roster.awaits()
+        if awaits and awaits != waited:
+            text = f"{awaits.replace('_', ' ')}: topics unknown to this proxy wait for it, or for pubsub server forget"
+            self._notices.say("roster", text, now)
+        if fresh and not self._replies.suspended:
+            self.tell_roster(server)
+
+    def tell_roster(self, of: Server | None = None) -> None:
+        """Have every server that does not know of a store announce itself, or all: the answer tells what it lacks."""
+        for other in self._table.links.values():
+            if other is not of and (of is None or not self._roster.is_known_to(other, of.store)):
+                assert other.link is not None
+                self._replies.tell(other.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "the_roster_changed")
+
+    def _admit(self, server: Server, link: bytes, said: Periodic, now: float) -> None:
+        """The sender of an announcement is this store's server from now on."""
+        server.liveness.heard(now)
+        if server.link != link:
+            server.newcomer = None
+            for other in self._table.attach(server, link):
+                other.newcomer = None
+                self._presence.died(other, now)
+                text = f"server {other.id} came with another store; what store {other.store} holds is not available"
+                self._notices.say(f"store {other.store}", text, now)
+        if server.id != said.sender:
+            text = f"store {server.store}, which was server {server.id}, is server {said.sender} now"
+            self._notices.say(f"moved {server.store}", text, now)
+        if (server.id, server.address) != (said.sender, said.address):
+            server.id, server.address = said.sender, said.address
+            self._table.note(server)
+        self._presence.heard(server, now)
+        server.proxies = tuple(sorted(set(said.proxies.split(","))))
+        server.draining = bool(said.draining)
+        self._table.stale.pop(server.store, None)
+        if not self._presence.agree(now):
+            self._notices.say("proxies", "servers name different sets of proxies; see: pubsub status", now)
+        self._presence.deadline = min(self._presence.deadline, server.liveness.deadline())
+
+    def _answer_announcement(self, server: Server, prefix: Prefix, full: bool) -> None:
+        """SUCCESS with the topics of this server that others hold too; or the wish to hear all."""
+        assert server.link is not None
+        if not server.complete:
+            self._counters["announcements_asked"] += 1
+            self._replies.tell(
+                server.link, prefix, Outcome.ANNOUNCE, "an_announcement_is_missing", change=server.change
+            )
+            return
+        contested: dict[str, str] = {}
+        for topic, holders in self._table.contested.items():
+            if server in holders and len(contested) < CONTESTED_MAX:
+                contested[topic] = self._table.named_holders(topic)
+        self._say_abandoned(server, contested, full)
+        outcome = Outcome.FULL if server.overflow else Outcome.SUCCESS  # A topic is named once: no holder is contested.
+        reason = "topics_max_is_reached" if server.overflow else ""
+        self._replies.tell(
+            server.link,
+            prefix,
+            outcome,
+            reason,
+            change=server.change,
+            body=join_topics(contested),
+            lacked=self._roster.lacked_by(server) if full else ("", ""),
+        )
+
+    def _say_abandoned(self, server: Server, told: dict[str, str], full: bool) -> None:
+        """Name to a server what it holds of what was given up, and what was given up of what it holds."""
+        for topic, log in islice(server.abandoned.items(), CONTESTED_MAX):
+            told[topic] = log
+        for topic, logs in self._table.abandoned.items() if full else ():
+            if topic in server.topics:
+                for lost in islice(logs.values(), ABANDONED_MAX):
+                    self._replies.abandoned(server, lost)
+
+    def _turn_down(self, link: bytes, prefix: Prefix, said: Periodic, judgement: Judgement, now: float) -> None:
+        """An announcement that is not believed."""
+        verdict, reason = judgement.verdict, judgement.reason
+        self._counters[f"announcements_{verdict.value}"] += 1
+        if verdict is Verdict.LATE:
+            return
+        if verdict is Verdict.ASK:
+            self._replies.tell(link, prefix, Outcome.ANNOUNCE, "say_all_first")
+            return
+        if verdict is Verdict.TAKEN:
+            for rival in judgement.rivals:
+                # If its link is closed, the shell finds out by this very message, and the newcomer need not wait.
+                rival.newcomer = link
+                self._replies.beat(rival, now)
+        text = f"announcement of server {said.sender} (store {said.store}) is {verdict.value}: {reason}"
+        if verdict is Verdict.STALE and (said.store in self._table.stale or len(self._table.stale) < STALE_MAX):
+            self._table.stale[said.store] = f"server {said.sender} runs on an older copy of its store {said.store}"
+        self._notices.say(f"{verdict.value} {said.store}", text, now)
+        known = self._table.servers.get(said.store)
+        self._replies.tell(
+            link, prefix, Outcome(verdict.value), reason, change=known.change if known is not None else 0
+        )
+
+    def _say_contested(self, server: Server, topics: dict[str, str], now: float) -> None:
+        contested = self._table.contested
+        for topic in topics if len(topics) < len(contested) else contested:
+            if topic in contested and server in contested[topic]:
+                names = ", ".join(f"{one.id} (log {one.topics[topic]})" for one in contested[topic])
+                self._notices.say(f"contested {topic}", f"topic {topic} has more than one holder: {names}", now)

@@ -1,0 +1,94 @@
+"""Which servers are there: heartbeats both ways, and what is said when one falls silent, leaves or comes back."""
+
+from __future__ import annotations
+
+from pubsub.config.settings import ProxySettings
+from pubsub.messenger.framing import Prefix
+from pubsub.protocol import Outcome
+from pubsub.proxy.notices import Notices, Routine
+from pubsub.proxy.replies import Replies
+from pubsub.proxy.routing_table import RoutingTable
+from pubsub.proxy.server import Server
+
+
+class Presence:
+    """The servers that are connected, as they are heard.
+
+    Args:
+        settings: the proxy's.
+        table: whose servers are looked after.
+        replies: where heartbeats go.
+        notices: where what an operator must know goes.
+        now: the monotonic clock, in seconds.
+
+    Attributes:
+        deadline: when `tick` is to be called next.
+    """
+
+    def __init__(
+        self, settings: ProxySettings, table: RoutingTable, replies: Replies, notices: Notices, now: float
+    ) -> None:
+        self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
+        self.deadline = self._ticked = now
+
+    def agree(self, now: float) -> bool:
+        """Whether all live servers name the same proxies."""
+        return len({server.proxies for server in self._table.alive(now)}) <= 1
+
+    def heard(self, server: Server, now: float, again: str = "") -> None:
+        """The server counts as alive from now on. `again`: what is added to the line that says so."""
+        if not server.was_alive:
+            server.was_alive = True
+            self._notices.say(f"heard {server.store}", Routine(f"server {server.id} is heard{again}"), now)
+            self._notices.settled(f"silent {server.store}")
+
+    def unreachable(self, link: bytes, now: float) -> None:
+        """A server's link was found closed: it counts as dead until it is heard again."""
+        server = self._table.links.get(link)
+        if server is not None:
+            server.liveness.forget()
+            self.died(server, now)
+
+    def died(self, server: Server, now: float, *, left: bool = False) -> None:
+        """The server counts as dead from now on. `left`: it said so itself."""
+        if server.was_alive:
+            server.was_alive = False
+            tail = f"topics that it alone holds are unavailable: {len(server.topics)}"
+            text = (
+                Routine(f"server {server.id} has left; {tail}") if left else f"server {server.id} is not heard; {tail}"
+            )
+            self._notices.say(f"silent {server.store}", text, now)
+            self._notices.settled(f"heard {server.store}")
+        if server.newcomer is not None:
+            self._replies.tell(server.newcomer, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "the_other_one_is_gone")
+            server.newcomer = None
+
+    def tick(self, now: float) -> None:
+        """Do what is due: heartbeats, and deaths.
+
+        To be called before what arrived meanwhile is handled: after a pause of this process itself its servers only
+        seem to have been silent, and nobody may take the place of one of them for that.
+        """
+        if now - self._ticked > 2 * self._settings.heartbeat_seconds:
+            for server in self._table.links.values():
+                if server.was_alive:
+                    server.liveness.heard(now)
+        self._ticked = now
+        deadline = now + self._settings.heartbeat_seconds
+        for server in list(self._table.links.values()):
+            if server.liveness.due(now) or len(server.in_flight):
+                self._replies.beat(server, now)
+            alive = server.liveness.alive(now)
+            if alive:
+                self.heard(server, now, " again")
+            else:
+                self.died(server, now)
+            deadline = min(deadline, server.liveness.deadline())
+            if alive:
+                deadline = min(deadline, server.liveness.expiry())
+        self.deadline = deadline
+
+    def leave(self, now: float) -> None:
+        """Say good-bye to the servers; the process ends."""
+        for server in self._table.links.values():
+            self._replies.beat(server, now, leaving=1)

@@ -1,0 +1,86 @@
+"""A server as a proxy knows it: what it announced last, and what is on its way to it."""
+
+from __future__ import annotations
+
+from pubsub.base.liveness import Liveness
+from pubsub.proxy.in_flight import InFlight
+from pubsub.proxy.routes import StoreRow
+
+
+class Server:
+    """A store, and the server that brought it last.
+
+    Attributes:
+        id, store, incarnation, change, address: as announced last.
+        proxies: the proxies it names; None while it was not heard since this proxy started.
+        topics: topic to log.
+        hearsay: topics that others gave it, and its change number after the join: what it announced before says nothing
+            of these.
+        abandoned: topics that it announced with a log that was given up, and that log: it is not their holder.
+        assigned: topics given to it that it has not announced.
+        link: the routing ID under which it is reached; None: not connected since this proxy started, or it left.
+        liveness: signs of life, both ways.
+        complete: whether `topics` is all it holds, as far as it can tell; False after a gap in its announcements.
+        overflow: whether it holds topics beyond topics_max, which are not in the table.
+        draining: whether it is to be given no new topic.
+        digest: of the body of the last full announcement, while nothing has changed since.
+        in_flight: what is on its way to it.
+        newcomer: the link of a server that waits for this one to be silent.
+        was_alive: whether it was alive when that was looked at last.
+        heard: whether it has ever said all it holds.
+        back: whether it has said all it holds since this proxy started, and since anything of it was given up.
+        said_all: when its last full announcement since this proxy started was made, by its clock; 0: there was none.
+    """
+
+    __slots__ = (
+        "abandoned",
+        "address",
+        "alone",
+        "assigned",
+        "back",
+        "change",
+        "complete",
+        "digest",
+        "draining",
+        "heard",
+        "hearsay",
+        "id",
+        "in_flight",
+        "incarnation",
+        "link",
+        "liveness",
+        "newcomer",
+        "overflow",
+        "proxies",
+        "said_all",
+        "store",
+        "topics",
+        "was_alive",
+    )
+
+    def __init__(self, row: StoreRow, liveness: Liveness) -> None:
+        self.id, self.store, self.incarnation, self.change = row.server, row.store, row.incarnation, row.change
+        self.address, self.overflow, self.heard = row.address, row.overflow, row.heard
+        self.said_all, self.back = 0, False
+        self.proxies: tuple[str, ...] | None = None
+        self.topics: dict[str, str] = {}
+        self.hearsay: dict[str, int] = {}
+        self.abandoned: dict[str, str] = {}
+        self.assigned = 0
+        self.link: bytes | None = None
+        self.liveness = liveness
+        self.in_flight = InFlight()
+        self.complete = True
+        self.draining = False
+        self.digest = b""
+        self.newcomer: bytes | None = None
+        self.was_alive = False
+        self.alone = (self,)
+
+    def alive(self, now: float) -> bool:
+        """Whether it is connected and was heard within its patience."""
+        return self.link is not None and self.liveness.alive(now)
+
+    def row(self) -> StoreRow:
+        """What the routes file keeps of it."""
+        return StoreRow(self.store, self.id, self.incarnation, self.change, self.address, self.overflow, self.heard)
