@@ -38,7 +38,12 @@ class SystemClock:
 
 
 class Stamps:
-    """Gives out stamps: microseconds since 1970, strictly rising.
+    """Gives out stamps, microseconds since 1970 and strictly rising: a hybrid logical clock (Kulkarni et al., 2014).
+
+    It follows physical time as long as that rises, and goes on above the highest stamp that it gave out or heard of
+    where it does not. Time and count are one number here: a stamp that the clock has not reached is counted up by one
+    microsecond. So stamps order what happened one after the other, as a logical clock's do, and stay within the skew of
+    the clocks (docs/architecture.md, *Topics and logs* and *Sources*).
 
     Args:
         wall: seconds since 1970, read once.

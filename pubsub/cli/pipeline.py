@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from contextlib import closing
+from typing import Annotated
 
 import typer
 
 from pubsub import console
-from pubsub.config.settings import ClientSettings
-from pubsub.console.options import read
-from pubsub.errors import CallerError, ConfigurationError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from pubsub.spark.pipelines import Place, Totals
-
-TELL_SECONDS: Final = 10.0
-"""Between two lines of progress where nobody watches a terminal."""
+from pubsub.cli.running import check_installed, figures, progress, sentence, session, spark_settings, stopping, where
 
 app = typer.Typer(name="pipeline", rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -164,59 +148,10 @@ def rollup(
     seconds since 1970, milliseconds from 1e11 on, microseconds from 1e14 on; a text is a date.
     """
     place, settings = where(proxies, proxies_file, config, timeout), spark_settings(master, conf)
-    from pubsub.spark import pipelines
-    from pubsub.spark import rollup as rolling
-    from pubsub.spark.storage import is_local
+    from pubsub.cli.counting import Counting
 
-    what = rolling.Rollup(window=window, by=tuple(by or ()), time=at, late=watermark)
-    in_files = "/" in to
-    target = pipelines.whole_path(to) if in_files else to
-    default = pipelines.default_name("rollup", topic, window, *what.by, at, target)
-    pipelines.check_names([topic, *([] if in_files else [to])], name or default)
-    if plot:
-        _can_plot(plot)
-    checkpoint = _checkpoint(checkpoint, target if in_files else "", name or default, master)
-    whose = {"pipeline": "rollup", "topic": topic, "window": window, "by": list(what.by), "time": at}
-    directory = target if in_files else ""
-    local = is_local(checkpoint) and is_local(directory)
-    if local:
-        name = pipelines.identify(None, checkpoint, name, default, whose, directory)
-        pipelines.hold(place, [topic], name)
-    with session(master, settings) as spark, progress("rollup") as tell, stopping() as stop:
-        if not local:
-            name = pipelines.identify(spark, checkpoint, name, default, whose, directory)
-        picture = f"{name}.plot"[-64:]
-        if plot and not in_files:
-            pipelines.hold(place, [to], picture)
-        start = rolling.to_directory if in_files else rolling.to_topic
-        query = start(
-            spark, place, topic, target, what, name=name, checkpoint=checkpoint, once=once, seconds=every, records=batch
-        )
-        totals = pipelines.follow(query, tell, stop)
-        still_open = what.open_windows(spark, checkpoint)
-        facts = {
-            "pipeline": "rollup", "topic": topic, "to": to, "name": name, "checkpoint": checkpoint,
-            **figures(totals), "untimed": totals.observed.get("untimed", 0), "late": totals.late,
-            "open": 0 if still_open is None else still_open.count(),
-        }  # fmt: skip
-        if still_open is not None:
-            if in_files:
-                rolling.write_open(still_open, target)
-            elif with_open:
-                rolling.put_open(still_open, place, to, query.id, checkpoint)
-            if plot:
-                closed = (
-                    spark.read.schema(what.schema()).parquet(f"{target}/closed")
-                    if in_files
-                    else rolling.closed_in_topic(spark, place, to, what, picture)
-                )
-                from pubsub.spark.picture import draw
-
-                title = f"{topic}: messages by {' and '.join(what.by) or 'time'}, windows of {window}"
-                draw(rolling.series(closed.unionByName(still_open), what.by), title, plot)
-    said = f"{sentence(totals)} counted to {to}; {facts['open']:,} counts are of windows that are not over"
-    for number, why in ((facts["untimed"], "have no time"), (facts["late"], "counts were too late")):
-        said += f"; {number:,} {why} and are left out" if number else ""
+    counting = Counting(topic, to, window, tuple(by or ()), at, watermark, plot, with_open, once, every, batch)
+    facts, said = counting.run(place, settings, master, name, checkpoint)
     console.report(as_json, facts, said)
 
 
@@ -241,7 +176,7 @@ def audit(
     Each flaw is a line: kind, subscriber, topic, publisher, counter, message ID, why. Counts follow. With --json each
     is a line of JSON, and so are the counts. Exit code 1 if there is any flaw.
     """
-    _check_installed()
+    check_installed()
     from dataclasses import asdict
 
     with session(master, spark_settings(master, conf)) as spark, progress("audit"):
@@ -265,126 +200,3 @@ def audit(
         typer.echo(f"{flaws:,} flaws" if flaws > 1 else "1 flaw" if flaws else "no flaw")
     if flaws:
         raise typer.Exit(1)
-
-
-def _can_plot(file: str) -> None:
-    if find_spec("matplotlib") is None:
-        raise ConfigurationError("--plot needs matplotlib: pip install 'pirate-pubsub[plot]'")
-    folder = Path(file).absolute().parent
-    if not folder.is_dir() or Path(file).suffix not in {".png", ".svg", ".pdf"}:
-        raise CallerError(f"--plot {file}: a .png, .svg or .pdf file in a directory that is there")
-
-
-def _checkpoint(given: str, directory: str, name: str, master: str) -> str:
-    """Where Spark keeps how far a rollup is."""
-    from pubsub.spark.pipelines import whole_path
-
-    if given:
-        return whole_path(given)
-    if directory:
-        return f"{directory}/_checkpoint"
-    if not master.startswith("local"):
-        raise ConfigurationError(f"with master {master} name --checkpoint: a directory that all of its machines reach")
-    from pubsub.config.locations import state_directory
-
-    return str(state_directory("pipeline", name))
-
-
-def where(proxies: list[str] | None, proxies_file: str | None, config: str | None, timeout: float) -> Place:
-    """The cluster that the command line, the environment or the file names.
-
-    Raises:
-        ConfigurationError: Spark is not installed, or a setting is not allowed.
-    """
-    _check_installed()
-    loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
-    from pubsub.spark.pipelines import Place
-
-    return Place(proxies=loaded.settings.proxies, timeout=timeout)
-
-
-def _check_installed() -> None:
-    for module in ("pyspark", "pyarrow"):
-        if find_spec(module) is None:
-            raise ConfigurationError(
-                f"pipelines need {module}, which is not installed: pip install 'pirate-pubsub[spark]'"
-            )
-
-
-def spark_settings(master: str, conf: list[str] | None) -> dict[str, str]:
-    """Settings of Spark by their names.
-
-    Raises:
-        ConfigurationError: one is none, or Spark cannot be started.
-    """
-    settings = {}
-    for text in conf or []:
-        key, sign, value = text.partition("=")
-        if not sign or not key.startswith("spark."):
-            raise ConfigurationError(f"--conf {text}: it is spark.NAME=VALUE")
-        settings[key] = value
-    from pubsub.spark.session import check
-
-    check(master)
-    return settings
-
-
-@contextmanager
-def session(master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-    """Spark, for the time of a `with` block; what it complains of in there is one sentence.
-
-    Raises:
-        ConfigurationError: a setting is none.
-        PubsubError: the query failed.
-    """
-    from pubsub.spark.pipelines import running
-
-    with running(master, settings) as spark:
-        yield spark
-
-
-@contextmanager
-def stopping() -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM came, which ends a query after the request that it is at."""
-    came: list[int] = []
-    try:
-        before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
-    except ValueError:  # Not the main thread: signals are somebody else's.
-        yield lambda: False
-        return
-    try:
-        yield lambda: bool(came)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def progress(word: str) -> Iterator[Callable[[Totals], None]]:
-    """A function that shows on stderr how far a query is: a line that is redrawn, or now and then a new one."""
-    from rich.console import Console
-
-    screen = Console(file=sys.stderr, highlight=False)
-    if screen.is_terminal:
-        with screen.status(f"{word}: starting Spark") as status:
-            yield lambda totals: status.update(f"{word}: {sentence(totals)}")
-        return
-    told = time.monotonic()
-
-    def tell(totals: Totals) -> None:
-        nonlocal told
-        if time.monotonic() - told >= TELL_SECONDS:
-            told = time.monotonic()
-            typer.echo(f"{word}: {sentence(totals)}", err=True)
-
-    yield tell
-
-
-def sentence(totals: Totals) -> str:
-    """What a run did, for a person."""
-    rate = totals.messages / totals.seconds if totals.seconds else 0.0
-    return f"{totals.messages:,} messages in {totals.batches:,} batches, {totals.seconds:.1f} s, {rate:,.0f}/s,"
-
-
-def figures(totals: Totals) -> dict[str, Any]:
-    """What a run did, for JSON."""
-    return {"messages": totals.messages, "batches": totals.batches, "seconds": round(totals.seconds, 3)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -183,15 +184,7 @@ def abandon(
             yes,
             word=name,
         )
-        for holder in lost:
-            address = view.address_of_store(holder.store)
-            _give_up(found, name, holder, address)
-            for one in view.live():
-                facts = {"server": server, "address": address, "log": holder.log, "store": holder.store}
-                found.operate(one, view, "abandoned", topic=name, **facts)
-        for one in waiting:
-            for address in view.addresses(server):
-                found.operate(one, view, "abandoned", topic=name, server=server, address=address)
+        _tell_servers(found, view, name, server, lost, waiting)
         found.wait(lambda: _is_given_up(found.look(name), name, server, lost), "abandon", name)
     logs = sorted(holder.log for holder in lost if holder.log)
     console.report(
@@ -199,6 +192,21 @@ def abandon(
         {"topic": name, "server": server, "logs": logs, "taken_back": sorted(waiting)},
         f"{name} is given up at {server}" + (f"; {', '.join(sorted(waiting))} took it back" if waiting else ""),
     )
+
+
+def _tell_servers(
+    found: Cluster, view: View, name: str, server: str, lost: Iterable[Holder], waiting: Iterable[str]
+) -> None:
+    """Have every live server drop what a holder that is given up was to send it, or to be sent."""
+    for holder in lost:
+        address = view.address_of_store(holder.store)
+        _give_up(found, name, holder, address)
+        for one in view.live():
+            facts = {"server": server, "address": address, "log": holder.log, "store": holder.store}
+            found.operate(one, view, "abandoned", topic=name, **facts)
+    for one in waiting:
+        for address in view.addresses(server):
+            found.operate(one, view, "abandoned", topic=name, server=server, address=address)
 
 
 def _may_give_up(view: View, name: str, server: str, held: dict[str, Any], patience: float) -> None:

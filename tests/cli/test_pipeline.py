@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.cli import main
-from pubsub.cli import pipeline as module
+from pubsub.cli import running as module
 
 
 @pytest.mark.parametrize(

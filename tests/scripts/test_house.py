@@ -1,0 +1,122 @@
+"""How large a file, a class and a function may be, and that rooms import in one direction, within each folder too."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+import pytest
+
+from tests.scripts.test_imports import ROOT, circles, imports, modules
+
+FILE_LINES_MAX = 450
+CLASS_LINES_MAX = 350
+FUNCTION_LINES_MAX = 50
+
+LARGER: dict[str, int] = {
+    "client/commands.py:get": 55,
+    "client/core/core.py:ClientCore": 370,
+    "client/core/outbox.py": 464,
+    "client/core/subscription.py": 462,
+    "client/core/subscription.py:Subscription": 391,
+    "client/flows/calls.py": 601,
+    "client/flows/calls.py:Calls": 533,
+    "client/session.py": 564,
+    "client/session.py:Session": 466,
+    "client/session.py:Session.__init__": 61,
+    "client/storage/store.py": 562,
+    "client/storage/store.py:Store": 358,
+    "server/core.py": 462,
+    "server/core.py:ServerCore": 376,
+    "server/offline/check.py": 527,
+    "server/requests/gets.py:Gets._serve": 53,
+    "server/requests/report.py:report": 54,
+    "server/storage/store.py": 753,
+    "server/storage/store.py:Store": 603,
+    "server/topic/merge.py:absorb": 51,
+}
+"""What is larger than its limit, and how many lines at most: a file by its path, a class or function behind its colon.
+
+Each may only shrink, and what has come within its limit leaves the list.
+"""
+
+ROOMS_THAT_GO_ROUND: dict[str, set[str]] = {
+    "pubsub.client": {"pubsub.client.session", "pubsub.client.storage"},
+    "pubsub.server": {
+        "pubsub.server.core",
+        "pubsub.server.moves",
+        "pubsub.server.ownership",
+        "pubsub.server.recovery",
+        "pubsub.server.requests",
+        "pubsub.server.upkeep",
+    },
+}
+"""Folders whose rooms import each other in a circle, with those rooms; a folder leaves the list when none does."""
+
+
+@cache
+def sizes() -> dict[str, tuple[int, int]]:
+    """How many lines each file, class and function has, and how many it may have."""
+    found = {}
+    for path in modules().values():
+        name = path.relative_to(ROOT / "pubsub").as_posix()
+        text = path.read_text()
+        found[name] = (text.count("\n"), FILE_LINES_MAX)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                found[f"{name}:{node.name}"] = (lines(node), CLASS_LINES_MAX)
+        for function, length in functions(ast.parse(text), ""):
+            found[f"{name}:{function}"] = (length, FUNCTION_LINES_MAX)
+    return found
+
+
+def functions(node: ast.AST, within: str) -> list[tuple[str, int]]:
+    """Every function under a node by its qualified name, and its lines."""
+    found = []
+    for child in ast.iter_child_nodes(node):
+        name = within
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{within}.{child.name}" if within else child.name
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append((name, lines(child)))
+        found += functions(child, name)
+    return found
+
+
+def lines(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+def test_no_file_class_or_function_is_larger_than_its_limit() -> None:
+    larger = {name: length for name, (length, limit) in sizes().items() if length > limit}
+    beyond = {name: length for name, length in larger.items() if length > LARGER.get(name, 0)}
+    assert beyond == {}, (
+        f"split them: {FILE_LINES_MAX} lines a file, {CLASS_LINES_MAX} a class, {FUNCTION_LINES_MAX} a function"
+    )
+    assert LARGER.keys() - larger.keys() == set(), "these have come within their limits; take them out of LARGER"
+
+
+def folders() -> list[str]:
+    """Every package, by its dotted name."""
+    return sorted(name for name, path in modules().items() if path.name == "__init__.py")
+
+
+@pytest.mark.parametrize("folder", folders())
+def test_the_rooms_of_a_folder_import_in_one_direction(folder: str) -> None:
+    """A room is a module or a folder right in this one; imports for the type checker count."""
+
+    def room(module: str) -> str:
+        return ".".join(module.split(".")[: folder.count(".") + 2])
+
+    arrows: dict[str, set[str]] = {}
+    for module in modules():
+        if module.startswith(f"{folder}."):
+            names = {name for name in imports(module) if name in modules() and name.startswith(f"{folder}.")}
+            arrows.setdefault(room(module), set()).update({room(name) for name in names} - {room(module)})
+    assert set().union(*circles(arrows)) == ROOMS_THAT_GO_ROUND.get(folder, set())
+
+
+def test_a_function_within_another_is_measured_too() -> None:
+    text = "class Thing:\n    def outer(self):\n        def inner():\n            return 1\n        return inner\n"
+    assert functions(ast.parse(text), "") == [("Thing.outer", 4), ("Thing.outer.inner", 2)]
