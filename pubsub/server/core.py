@@ -8,21 +8,21 @@ together shares one fsync:
 
     handle(…) for each message  →  changes()  →  deliver()  →  changes()  →  commit  →  outgoing()
 
-A put, a subscription and an acknowledgement are done in memory at once and marked. Where the commit finds the disk
-full, `reverted` puts back what the store holds and turns the loop's answers into retries. GETs are parked and served
-by `deliver`, which sees what the same loop has put. What needs the topic to be whole waits until every proxy has
-answered.
+Here the rooms are built on one `State`, messages are dispatched to them, and the loop's steps run. A put, a
+subscription and an acknowledgement are done in memory at once and marked. Where the commit finds the disk full,
+`reverted` puts back what the store holds and turns the loop's answers into retries. GETs are parked and served by
+`deliver`, which sees what the same loop has put. What needs this server to be the topic's sole owner waits until every
+proxy has answered, and is then dispatched again.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import DecodeError, StoreDamaged
+from pubsub.errors import DecodeError
 from pubsub.protocol.codec import split_topics
 from pubsub.protocol.messages import (
     Get,
@@ -31,7 +31,6 @@ from pubsub.protocol.messages import (
     Message,
     Operate,
     Outcome,
-    Publish,
     Put,
     Read,
     Report,
@@ -41,37 +40,33 @@ from pubsub.protocol.messages import (
     Transfer,
     Unsubscribe,
 )
-from pubsub.protocol.names import format_holder, parse_holder
+from pubsub.protocol.names import is_hex
 from pubsub.server.moves.moves import Moves
-from pubsub.server.ownership.contested import Disputes
-from pubsub.server.ownership.proxies import Links
-from pubsub.server.ownership.sole_owner import Wholeness
+from pubsub.server.ownership.contested import Contested
+from pubsub.server.ownership.proxies import Proxies
+from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
-from pubsub.server.recovery.abandoned import GivenUp
-from pubsub.server.recovery.quarantine import Quarantine, Request
+from pubsub.server.recovery.abandoned import Abandoned
+from pubsub.server.recovery.quarantine import Quarantine
+from pubsub.server.requests.admission import Admission
 from pubsub.server.requests.gets import Gets
 from pubsub.server.requests.operations import Operations
 from pubsub.server.requests.puts import Puts
-from pubsub.server.requests.reads import Named
-from pubsub.server.requests.report import TOPICS_MAX, TOPICS_PER_SECOND, report
+from pubsub.server.requests.reads import Reads
+from pubsub.server.requests.report import Reports
 from pubsub.server.requests.sinks import Sinks
-from pubsub.server.state.long_polls import Polls
-from pubsub.server.state.publishers import Publishers
+from pubsub.server.requests.subscriptions import Subscriptions
 from pubsub.server.state.replies import LISTENER, Origin, Outgoing
-from pubsub.server.state.uncommitted import Marks
+from pubsub.server.state.state import Request, State, announced
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
-from pubsub.server.topic.notes import GIVEN
-from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import Log, Topic
+from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.retention import Retention
+from pubsub.server.upkeep.staging import Staging
 
 if TYPE_CHECKING:
     from random import Random
-
-RESTORED_MAX: Final = 8
-"""Logs ended by a restoration with which a topic is announced."""
 
 
 class ServerCore:
@@ -89,49 +84,33 @@ class ServerCore:
     def __init__(
         self, settings: ServerSettings, loaded: Loaded, reader: BatchReader, stamps: Stamps, random: Random, now: float
     ) -> None:
-        self.settings, self.stamps, self.reader = settings, stamps, reader
-        self.store_id, self.incarnation, self.change = loaded.store_id, loaded.incarnation, loaded.change
-        self.topics = loaded.topics
-        self._next_topic, self._next_log, self.next_skip = loaded.next_topic, loaded.next_log, loaded.next_skip
-        self._random, self.started = random, now
-        self.links = Links(settings, loaded.store_id, loaded.incarnation, stamps, now)
-        self.stores = Stores(self, loaded.notes)
-        self.given_up = GivenUp(self)
-        self.quarantine = Quarantine(self, loaded.aside, loaded.notes)
-        self.wholeness = Wholeness(self.links, self._is_disputed, self._nobody_claims)
-        self.polls = Polls()
-        self.marks = Marks(self.topics)
-        self.disputes = Disputes(self)
-        self.publishers = Publishers(loaded.publishers, self.marks)
-        self.retention = Retention(settings.retention_hold_seconds, settings.history_bytes_max, now, self.topics)
+        self.state = state = State(settings, loaded, reader, stamps, random, now)
+        # Each room is given the rooms below it that it uses.
+        self.proxies = Proxies(settings, loaded.store_id, loaded.incarnation, stamps, now)
+        for topic, value in state.given.items():
+            self.proxies.remember(topic, value, state.change)
+        self.stores = Stores(state, self.proxies, loaded.notes)
+        self.contested = Contested(state, self.stores)
+        self.sole_owner = SoleOwner(state, self.proxies, self.contested)
+        self.retention = Retention(state, self.sole_owner, now)
         self.retention.discard(list(loaded.discarded))
         self.retention.discard_skips(loaded.unused_skips)
-        self.counters: Counter[str] = Counter()
-        self.full = False
-        """Whether the disk is full: puts and subscriptions are answered so."""
-        self.damaged: set[str] = set()
-        """Topics of which some could not be read."""
-        self.disk: Callable[[], dict[str, int]] = dict
-        """Gives sizes in bytes that the shell knows, for reports."""
-        self.answers: list[tuple[Origin, Status | Transfer]] = []
-        self._announce: dict[str, str] = {}
-        self._given: dict[str, str] = {}
-        """Topics of which it is noted to whom they were given, as that is announced."""
-        for note, value in loaded.notes.items():
-            if note.startswith(GIVEN):
-                self._given[note.removeprefix(GIVEN)] = str(value)
-                self.links.remember(note.removeprefix(GIVEN), str(value), self.change)
-        self._given_stored = dict(self._given)
-        self._count_change = True
-        self._change_stored = self.change
-        self.puts, self.gets = Puts(self), Gets(self)
-        self.named = Named(self)
-        self._reported = 0.0, b""
-        self.sinks = Sinks(self, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
-        self.moves = Moves(self, random, now)
-        self.operations = Operations(self, loaded.notes)
-        for topic in [topic for topic in self.topics.values() if topic.unreadable]:
-            self.quarantine.damaged(topic, topic.unreadable)
+        self.staging = Staging(state, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
+        self.moves = Moves(state, self.proxies, self.contested, self.retention, self.staging, random)
+        self.quarantine = Quarantine(state, self.retention, self.moves)
+        self.abandoned = Abandoned(
+            state, self.proxies, self.contested, self.sole_owner, self.retention, self.moves, self.quarantine
+        )
+        self.admission = Admission(state)
+        self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.abandoned)
+        self.gets = Gets(state, self.sole_owner, self.abandoned)
+        self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
+        self.reads = Reads(state, self.sole_owner, self.admission)
+        self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention)
+        self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
+        self.reports = Reports(state, self.proxies, self.stores)
+        for held in [topic for topic in state.topics.values() if topic.unreadable]:
+            self.quarantine.damaged(held, held.unreadable)
 
     # What comes in
 
@@ -143,37 +122,62 @@ class ServerCore:
             message: as decoded.
             now: monotonic seconds.
         """
-        self.links.heard(origin.link, now)
+        self.proxies.heard(origin.link, now)
         if isinstance(origin.link, str) or origin.link == LISTENER:
             self._from_server(origin, message, now)
-        elif isinstance(message, Request) and self.quarantine.turns_away(origin, message):
-            return
-        elif isinstance(message, Put):
-            self.puts.put(origin, message, now)
-        elif isinstance(message, Get):
-            (self.named.acknowledge if message.name else self.gets.get)(origin, message, now)
-        elif isinstance(message, Subscribe | Unsubscribe):
-            (self.named.subscribe if message.name else self.gets.subscribe)(origin, message, now)
-        elif isinstance(message, Read):
-            self.named.read(origin, message)
+        elif isinstance(message, Request):
+            self._dispatch(origin, message, now)
         elif isinstance(message, Operate):
             self.operations.handle(origin, message, now)
-        elif isinstance(message, Stage):
-            self.sinks.stage(origin, message, now)
-        elif isinstance(message, Publish):
-            self.sinks.publish(origin, message, now)
         elif isinstance(message, Report):
-            self.answer(origin, Outcome.SUCCESS, body=self._report(now))
+            self.state.replies.answer(origin, Outcome.SUCCESS, body=self.reports.report(now))
         elif isinstance(message, Merge) and not origin.origin:
             self.moves.merge(message, now)
         elif origin.origin or not isinstance(message, Status | Heartbeat):
-            self.refuse(origin, f"{type(message).__name__} is not served here", now)
+            self.state.replies.refuse(origin, f"{type(message).__name__} is not served here")
         elif isinstance(message, Status):
             self._status(origin, message, now)
         else:
             self._hear(message.stamp, now)
             if origin.callback:  # A mark: all that the proxy sent before it has been taken in.
-                self.answer(origin, Outcome.SUCCESS)
+                self.state.replies.answer(origin, Outcome.SUCCESS)
+
+    def _dispatch(self, origin: Origin, request: Request, now: float, whole: bool = False) -> None:
+        """What a client asks of a topic.
+
+        Args:
+            whole: every proxy has answered, for this very request, that no other server holds the topic.
+        """
+        if self.admission.turns_away(origin, request.topic):
+            return
+        if isinstance(request, Put):
+            self.puts.put(origin, request, now, whole)
+        elif isinstance(request, Get):
+            if request.name:
+                self.subscriptions.acknowledge(origin, request, now)
+            else:
+                self.gets.get(origin, request, now, whole)
+        elif isinstance(request, Subscribe | Unsubscribe):
+            if request.name:
+                self.subscriptions.subscribe_named(origin, request, now, whole)
+            else:
+                self.subscriptions.subscribe(origin, request, now)
+        elif isinstance(request, Read):
+            self.reads.read(origin, request, now, whole)
+        elif isinstance(request, Stage):
+            self.sinks.stage(origin, request, now)
+        else:
+            self.sinks.publish(origin, request, now, whole)
+
+    def _go_on(self, now: float) -> None:
+        """Go on with what waited to know whether this server is the sole owner of a topic."""
+        for operation, sole in self.sole_owner.decided():
+            if isinstance(operation, Trimming):
+                self.retention.decided(operation, sole, now)
+            elif sole:
+                self._dispatch(operation.origin, operation.request, now, whole=True)
+            else:
+                self.sole_owner.turn_away(operation)
 
     def _from_server(self, origin: Origin, message: Message, now: float) -> None:
         """What came to our own address, or from another server's."""
@@ -182,41 +186,33 @@ class ServerCore:
         elif isinstance(message, Status) and origin.link != LISTENER:
             self.moves.refused(origin, message, now)
         else:
-            self.refuse(origin, f"{type(message).__name__} is not served here", now)
-
-    def _report(self, now: float) -> bytes:
-        made_at, body = self._reported
-        if not body or (now - made_at) * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self.topics)):
-            body = report(self, now)
-            self._reported = now, body
-        return body
+            self.state.replies.refuse(origin, f"{type(message).__name__} is not served here")
 
     def refuse(self, origin: Origin, reason: str, now: float) -> None:
-        """Answer a request whose bytes cannot be served.
+        """Answer a message that cannot be decoded.
 
         Args:
             reason: a few words for a person.
         """
-        self.links.heard(origin.link, now)
-        self.counters["refused"] += 1
-        if origin.callback:
-            self.answer(origin, Outcome.REFUSED, reason=_words(reason))
+        self.proxies.heard(origin.link, now)
+        self.state.replies.refuse(origin, reason)
 
     def _hear(self, stamp: int, now: float) -> None:
-        if stamp and not self.stamps.hear(stamp, now):
-            self.counters["stamps too far ahead"] += 1
+        if stamp and not self.state.stamps.hear(stamp, now):
+            self.state.counters["stamps too far ahead"] += 1
 
     def _status(self, origin: Origin, status: Status, now: float) -> None:
         """A proxy's answer to an announcement, a heartbeat (no callback) or a question."""
         self._hear(status.stamp, now)
         proxy = int(origin.link)
         if origin.callback:
-            for name, others in self.wholeness.answered(origin.callback, proxy, status, now).items():
-                self.disputes.told(name, ",".join(sorted(others)), now)
+            named = self.sole_owner.answered(origin.callback, proxy, status)
+            self._go_on(now)
+            for name, others in named.items():
+                self._told(name, ",".join(sorted(others)), now)
             return
-        self.links.answered(proxy, status, now)
-        if self._given and not self._announce:
-            self._forget_given()
+        self.proxies.answered(proxy, status, now)
+        self.moves.forget_given()
         if status.outcome is Outcome.STALE:
             self.quarantine.hold_all_back(status.reason, status.change)
         elif status.outcome in {Outcome.SUCCESS, Outcome.FULL}:
@@ -228,182 +224,91 @@ class ServerCore:
         try:
             topics = split_topics(status.body)
         except DecodeError:
-            self.counters["answers not understood"] += 1
+            self.state.counters["answers not understood"] += 1
             return
         for name, value in topics.items():
-            self.disputes.told(name, value, now)
+            self._told(name, value, now)
 
-    def _is_disputed(self, topic: str) -> bool:
-        # What we gave away ourselves is not whole because a proxy has not heard to whom.
-        return self.disputes.is_open(topic) or self.quarantine.holds(topic) or topic in self._given
-
-    def _nobody_claims(self, topic: str, since: int) -> None:
-        self.disputes.unclaimed(topic, since)
+    def _told(self, name: str, value: str, now: float) -> None:
+        """What a proxy says of a topic: its holders, or a log of ours that was given up."""
+        if is_hex(value):
+            self.abandoned.announced(name, value, now)
+        else:
+            self.contested.told(name, value)
 
     def leave(self, now: float) -> None:
         """Say goodbye to every proxy: the process ends."""
-        nothing = not (self.topics or self.quarantine.aside or self._given)
-        self.links.leave(now, empty=self.links.draining and nothing)
-
-    # Topics
-
-    def measure(self, topic: Topic) -> None:
-        """Find out how many bytes some subscriber has not acknowledged."""
-        topic.waiting_bytes, topic.measured_total = 0, topic.open.total
-        for log_id, floor in topic.floors().items():
-            log = topic.logs[log_id]
-            try:
-                before = None if floor >= log.end else self.reader.total_before(log.number, floor)
-            except StoreDamaged:
-                self.found_damaged(topic)
-                before = 0
-            topic.waiting_bytes += 0 if before is None else log.total - before
-
-    def found_damaged(self, topic: Topic) -> None:
-        """Some of a topic cannot be read: it is not served beyond that, and said so; other topics are."""
-        self.damaged.add(topic.name)
-        self.counters["damaged reads"] += 1
-
-    def changed(self, change: c.Change) -> Topic | None:
-        """The topic that a change is of; None where it is of none that is held here."""
-        number, log = getattr(change, "topic", None), getattr(change, "log", None)
-        stage = getattr(change, "stage", None)
-        for topic in self.topics.values():
-            if topic.number == number or any(one.number == log for one in topic.logs.values()):
-                return topic
-            if any(one.number == stage for one in topic.stages.values()):
-                return topic
-        return None
-
-    def new_log_id(self) -> str:
-        """A log ID that nobody has."""
-        return f"{self._random.getrandbits(64):016x}"
-
-    def new_log_number(self) -> int:
-        """A log number that was never used."""
-        self._next_log += 1
-        return self._next_log - 1
-
-    def announce(self, topic: str, log: str) -> None:
-        """Have every proxy told that a topic is held, with its open log, or no longer ("")."""
-        self._announce[topic] = _announced(self.topics[topic]) if log else ""
-        self._count_change = True
-
-    def announce_given(self, topic: Topic, done: Transfer) -> None:
-        """Have every proxy told that a topic is held no longer, and by whom it is: durably, until each has heard."""
-        value = f"{format_holder(done.sender, topic.open.id)},{done.store},{done.change}" if done.store else ""
-        self._announce[topic.name] = value
-        self._count_change = True
-        if value:
-            self.marks.rows.append(c.NoteKept(GIVEN + topic.name, value))
-            self._given[topic.name] = value
-
-    def drop_given(self, topic: str, server: str, store: str, log: str) -> None:
-        """Whom a topic was given to was given up there: there is nobody to be told of any more.
-
-        Args:
-            server, store, log: of the holder that was given up; store is "" where it is not known.
-        """
-        value = self._given.get(topic)
-        if value is None:
-            return
-        receiver, given = parse_holder(value.partition(",")[0])
-        if log == given or (store == value.split(",")[1] if store else server == receiver):
-            del self._given[topic]
-            self.links.remember(topic, "", self.change)
-            self.marks.rows.append(c.NoteKept(GIVEN + topic, None))
-
-    def _forget_given(self) -> None:
-        """What every proxy has heard needs no memory."""
-        for name in [name for name in self._given if self.links.is_known_as_given(name)]:
-            del self._given[name]
-            self.marks.rows.append(c.NoteKept(GIVEN + name, None))
-
-    def create(self, name: str) -> Topic:
-        """A new topic."""
-        log = Log(self.new_log_number(), self.new_log_id())
-        topic = Topic(self._next_topic, name, log, {log.id: log}, spine=(Leg(log.id, 1),))
-        self._next_topic += 1
-        self.topics[name] = topic
-        self.marks.rows.append(c.LogOpened(log.number, log.id, topic.number))
-        self.marks.topic(name)
-        if name in self._given:
-            # A proxy that has not heard to whom it went sends on what it believes is here: that server holds it too.
-            receiver, given = parse_holder(self._given[name].partition(",")[0])
-            self.disputes.note(topic, given, receiver)
-        self.announce(name, log.id)
-        return topic
+        nothing = not (self.state.topics or self.state.aside or self.state.given)
+        self.proxies.leave(now, empty=self.proxies.draining and nothing)
 
     # Time
 
     def tick(self, now: float) -> None:
         """What is due by now: waits that are over, heartbeats, announcements, retention."""
-        self.polls.tick(now)
-        self.wholeness.tick(now)
+        state = self.state
+        state.long_polls.tick(now)
+        self.sole_owner.tick(now)
+        self._go_on(now)
         self.moves.tick(now)
-        if now >= self.links.deadline():
+        if now >= self.proxies.deadline():
             # Who gets a new socket is told everything too.
-            announcing = any(now >= min(link.announce_at, link.reconnect_at) for link in self.links.links)
-            holdings = {name: _announced(topic) for name, topic in self.topics.items()} if announcing else {}
-            self.links.tick(holdings, self.change, now)
-            self._count_change = self._count_change or announcing
-        self.marks.rows += self.retention.tick(self, now)
-        self.marks.rows += self.sinks.tick(now)
+            announcing = any(now >= min(link.announce_at, link.reconnect_at) for link in self.proxies.links)
+            holdings = {name: announced(topic) for name, topic in state.topics.items()} if announcing else {}
+            self.proxies.tick(holdings, state.change, now)
+            state.count_change = state.count_change or announcing
+        state.uncommitted.rows += self.retention.tick(now)
+        state.uncommitted.rows += self.staging.tick(now)
 
     def deadline(self) -> float:
         """When `tick` has something to do (monotonic seconds)."""
         return min(
-            self.links.deadline(),
-            self.polls.deadline(),
-            self.wholeness.deadline(),
+            self.proxies.deadline(),
+            self.state.long_polls.deadline(),
+            self.sole_owner.deadline(),
             self.retention.deadline(),
-            self.marks.deadline(),
+            self.state.uncommitted.deadline(),
             self.moves.deadline(),
-            self.named.deadline(),
-            self.sinks.deadline(),
+            self.reads.deadline(),
+            self.staging.deadline(),
         )
 
     # What goes out
 
     def changes(self, now: float) -> list[c.Change]:
         """What is to be committed: all that was marked since the last call."""
-        self.wholeness.send(now)
-        out = self.marks.take(now)
-        if out and self._count_change:
-            # The first commit after an announcement moves the change number, so that a copy of the store from
-            # before it can be told by that number.
-            self.change += 1
-            self._count_change = False
-            out.append(c.ChangeCounted(self.change, self.stamps.last))
-        return out
+        self.sole_owner.send(now)
+        return self.state.changes(now)
 
     def has_ready(self) -> bool:
         """Whether `deliver` has something to look at."""
-        return self.polls.has_ready() or self.named.has_ready()
+        return self.state.long_polls.has_ready() or self.reads.has_ready()
+
+    def deliver(self, now: float) -> None:
+        """Hand out what is asked for and there, after this loop's changes are in the store."""
+        self.reads.deliver()
+        self.gets.deliver(now)
 
     def outgoing(self, now: float) -> list[Outgoing]:
         """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
-        self.marks.touched.clear()
+        state = self.state
         self.operations.committed()
         self.stores.committed(now)
-        self.disputes.committed(now)
+        self.contested.committed(now)
         self.quarantine.committed()
         self.retention.committed()
-        self.sinks.committed()
-        self._change_stored = self.change
-        if self._given != self._given_stored:
-            self._given_stored = dict(self._given)
-        self.publishers.committed()
-        if self._announce:
-            self.links.announce(self._announce, self.change, now)
-            self._announce = {}
-        out, self.links.out = self.links.out, []
-        for origin, status in self.answers:
-            self.links.sent(origin.link, now)
-            out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, status))
-        self.answers = []
-        self.puts.sent()
+        self.staging.committed()
+        state.committed()
+        if state.announcements:
+            self.proxies.announce(state.announcements, state.change, now)
+            state.announcements = {}
+        out, self.proxies.out = self.proxies.out, []
+        for origin, answer in state.replies.take():
+            self.proxies.sent(origin.link, now)
+            out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, answer))
         out += self.moves.outgoing(now)
+        for topic, reason in self.moves.unreadable:
+            self.quarantine.damaged(topic, reason)
+        self.moves.unreadable.clear()
         return out
 
     def reverted(
@@ -419,44 +324,12 @@ class ServerCore:
             reload: gives a topic as the store has it, or None where it holds none of that name.
             outcome, reason: of the answers; by default, that it was for want of space.
         """
-        self._announce = {}
-        # A number that is announced is on the disk, or an honest server would look stale after a power cut.
-        self.change, self._count_change = self._change_stored, True
-        self.links.withdraw_announcements()
-        for name in self.marks.drop():
-            self.topics.pop(name, None)
-            topic = reload(name)
-            if topic is not None:
-                self.topics[name] = topic
-        self._given = dict(self._given_stored)
-        self.publishers.reverted()
-        self.moves.reverted(now)
+        self.proxies.withdraw_announcements()
+        self.state.reverted(reload)
         self.operations.reverted()
         self.stores.reverted()
         self.quarantine.reverted()
+        self.moves.reverted(now)
         self.retention.reverted(now)
-        self.sinks.reverted()
-        retry = Status(self.settings.id, outcome, reason=reason)
-        # What else was answered speaks of logs, counters and positions that are not there any more.
-        self.answers = [
-            (origin, answer if isinstance(answer, Status) and answer.outcome is Outcome.REFUSED else retry)
-            for origin, answer in self.answers
-        ]
-
-    def reply(self, origin: Origin, message: Status | Transfer) -> None:
-        """Answer another server."""
-        self.answers.append((origin, message))
-
-    def answer(self, origin: Origin, outcome: Outcome, **facts: object) -> None:
-        """Answer a request."""
-        self.answers.append((origin, Status(self.settings.id, outcome, **facts)))  # type: ignore[arg-type]
-
-
-def _announced(topic: Topic) -> str:
-    """A topic as it is announced: by its open log, and by those of which this store's copy was restored."""
-    return ",".join((topic.open.id, *topic.restored[-RESTORED_MAX:]))
-
-
-def _words(text: str) -> str:
-    """A text as one word of a header."""
-    return "".join(ch if "!" <= ch <= "~" else "_" for ch in text)[:200]
+        self.staging.reverted()
+        self.state.replies.retry(outcome, reason)

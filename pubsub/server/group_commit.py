@@ -65,7 +65,7 @@ class Serving:
             loaded = load(store, incarnation, change)
         stamps = Stamps(wall, now, store.stamp())
         self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)
-        self.core.disk = store.sizes
+        self.core.state.disk = store.sizes
         reserve.make()
 
     @contextlib.contextmanager
@@ -85,13 +85,13 @@ class Serving:
         """
         core = self.core
         if not 2 <= len(frames) <= 3:
-            core.counters["malformed"] += 1
+            core.state.counters["malformed"] += 1
             return
         head = bytes(frames[1])
         try:
             prefix = unpack(head)
         except DecodeError:
-            core.counters["malformed"] += 1
+            core.state.counters["malformed"] += 1
             return
         origin = Origin(link, bytes(frames[0]), prefix.source)
         try:
@@ -100,7 +100,7 @@ class Serving:
             if prefix.source:
                 core.refuse(origin, error.reason, now)
             else:
-                core.counters["malformed"] += 1
+                core.state.counters["malformed"] += 1
             return
         if prefix.destination:
             origin.callback = prefix.destination
@@ -120,7 +120,7 @@ class Serving:
             try:
                 if not changes:
                     with self._translated():
-                        core.gets.deliver(now)
+                        core.deliver(now)
                     changes = core.changes(now)
                     if not changes:
                         return
@@ -129,7 +129,7 @@ class Serving:
                     return
                 with store.guarded():
                     store.apply(changes)
-                    core.gets.deliver(now)
+                    core.deliver(now)
                     store.apply(core.changes(now))
             except StoreFull:
                 self._became_full(now)
@@ -137,9 +137,9 @@ class Serving:
                 self._met_damage(error, now)
 
     def _became_full(self, now: float) -> None:
-        if not self.core.full:
+        if not self.core.state.full:
             _log.error("the disk under %s is full: puts are refused until there is space", self.store.path)
-        self.core.full = True
+        self.core.state.full = True
         self._full_check_at = now + FULL_RETRY_SECONDS
         self.reserve.release()
         with self._translated():
@@ -152,16 +152,16 @@ class Serving:
             StoreDamaged: it is no single topic's, or one that is held back already.
         """
         core, change, self.store.failed = self.core, self.store.failed, None
-        topic = None if change is None else core.changed(change)
+        topic = None if change is None else core.state.topic_of(change)
         if topic is None and core.moves.receiving.brings(getattr(change, "log", 0)):
             _log.error("what arrives from another server is not taken: %s", error)
-        elif topic is None or core.quarantine.holds(topic.name):
+        elif topic is None or core.state.is_held_back(topic.name):
             raise error
         else:
             _log.error("topic %s is held back, others are served: %s", topic.name, error)
         with self._translated():
             core.reverted(self._reload, now, Outcome.BUSY, "taken_back")
-        found = core.topics.get(topic.name) if topic else None
+        found = core.state.topics.get(topic.name) if topic else None
         if found is not None:
             core.quarantine.damaged(found, str(error))
 
@@ -170,13 +170,13 @@ class Serving:
 
     def check_full(self, now: float) -> None:
         """Where the disk was full, see now and then whether it still is."""
-        if not self.core.full or now < self._full_check_at:
+        if not self.core.state.full or now < self._full_check_at:
             return
         self._full_check_at = now + FULL_RETRY_SECONDS
         if self.store.room_bytes() >= self.reserve.size and (
             self.reserve.make() or self.store.free_bytes() >= 2 * self.reserve.size
         ):
-            self.core.full = False
+            self.core.state.full = False
             _log.info("there is space again under %s", self.store.path)
 
     def outgoing(self, now: float) -> list[tuple[Outgoing, list[bytes | memoryview]]]:

@@ -112,7 +112,7 @@ class Loop:
                 self.servers[address] = (peer, now)
                 self._drain(address, peer, now)
         self._core.tick(now)
-        taken = self._core.links.taken(now)
+        taken = self._core.proxies.taken(now)
         if taken:
             raise ConfigurationError(f"server {self._settings.id} cannot join: {taken.replace('_', ' ')}")
         self._finish(now)
@@ -144,18 +144,18 @@ class Loop:
             try:
                 sock = self._socket(out.link, now)
             except ConfigurationError:  # An address that another process gave us, and that is none.
-                core.counters["bad addresses"] += 1
+                core.state.counters["bad addresses"] += 1
                 continue
             if len(frames[-1]) > LARGE_BYTES:
                 whom = out.link, out.origin
                 if not self._unsent.has_room(whom):
-                    core.counters["not sent"] += 1
+                    core.state.counters["not sent"] += 1
                     continue
                 last: Any = self._unsent.frame(whom, frames[-1])
             else:
                 last = frames[-1]
             if not sockets.send(sock, [*frames[isinstance(out.link, str) : -1], last]):
-                core.counters["not sent"] += 1
+                core.state.counters["not sent"] += 1
 
     def _socket(self, link: int | str, now: float) -> Any:
         if isinstance(link, str):
@@ -173,7 +173,7 @@ class Loop:
             return known[0]
         self._close_server(address)
         if len(self.servers) >= PEERS_MAX:
-            self._core.counters["servers forgotten"] += 1
+            self._core.state.counters["servers forgotten"] += 1
             self._close_server(min(self.servers, key=lambda one: self.servers[one][1]))
         peer = self._sockets.dealer(address)
         self.servers[address] = (peer, now)
@@ -190,15 +190,15 @@ class Loop:
 
     def reconnect(self) -> None:
         """Give those proxies a new socket that the core says need one."""
-        for proxy in self._core.links.reconnect:
+        for proxy in self._core.proxies.reconnect:
             old = self.dealers[proxy]
             try:
                 self.dealers[proxy] = self._sockets.dealer(self._settings.proxies[proxy])
             except ConfigurationError:  # No file is left for it: the old one may still do, or will be tried again.
-                self._core.counters["sockets not opened"] += 1
+                self._core.state.counters["sockets not opened"] += 1
                 continue
             self._sockets.close(old)
-        self._core.links.reconnect.clear()
+        self._core.proxies.reconnect.clear()
 
     def connect_anew(self, listener: Any, now: float) -> None:
         """Close every connection, with what waits in it, and open it again.
@@ -210,7 +210,7 @@ class Loop:
             self._close_server(address)
         self.listener = listener
         self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
-        self._core.links.connect_anew(now)
+        self._core.proxies.connect_anew(now)
         self.reconnect()
 
 
@@ -220,8 +220,8 @@ def check_stale(settings: ServerSettings, core: ServerCore) -> None:
     Raises:
         ConfigurationError: it was.
     """
-    if core.quarantine.stale:
-        why = core.quarantine.stale.replace("_", " ")
+    if core.state.stale:
+        why = core.state.stale.replace("_", " ")
         raise ConfigurationError(
             f"server {settings.id} runs on an older copy of its store ({why}); where there is no newer one:"
             f" pubsub server restored --data {settings.directory}"

@@ -108,7 +108,7 @@ class ServerProcess:
         )
         self.core = self._serving.core
         check_stale(settings, self.core)
-        self.core.links.address = settings.advertise or self.address
+        self.core.proxies.address = settings.advertise or self.address
         with self._translated():
             grow_log(self._store)
         self._checkpointer = Checkpointer(self._store, self._serving.lock, self._wakeup.set)
@@ -122,7 +122,7 @@ class ServerProcess:
         self._loop = Loop(settings, self._serving, self._sockets, self._listener, self._checkpointer.check)
 
     def _watch_listener(self) -> None:
-        self._connections = Connections(self._context, self._listener, self.core.counters, CONNECTION_COUNTERS)
+        self._connections = Connections(self._context, self._listener, self.core.state.counters, CONNECTION_COUNTERS)
         for sock in (self._listener, self._connections.sock):
             self._poller.register(sock, zmq.POLLIN)
 
@@ -133,7 +133,7 @@ class ServerProcess:
 
     def _connect_anew(self) -> None:
         """Close all connections, with what waits in them, and open them again."""
-        self.core.counters["memory limit reached"] += 1
+        self.core.state.counters["memory limit reached"] += 1
         _log.warning("memory_bytes_max is reached: all connections are closed")
         for sock in (self._listener, self._connections.sock):
             self._poller.unregister(sock)
@@ -189,10 +189,10 @@ class ServerProcess:
         try:
             while not self._stopping:
                 self._turn()
-                if not told and self.core.links.is_ready(self._clock.monotonic()):
+                if not told and self.core.proxies.is_ready(self._clock.monotonic()):
                     told = True
                     ready()
-                elif not (told or refused) and (refusal := self.core.links.refusal()):
+                elif not (told or refused) and (refusal := self.core.proxies.refusal()):
                     refused = True
                     _log.warning("server %s is not ready, it waits: %s", self.settings.id, refusal.replace("_", " "))
         except StorageError:

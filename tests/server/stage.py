@@ -164,7 +164,7 @@ class Stage:
 
     def stamp(self) -> int:
         """The server's clock, microseconds since 1970."""
-        return self.core.stamps.reading(self.now)
+        return self.core.state.stamps.reading(self.now)
 
     # Requests
 

@@ -48,7 +48,7 @@ def test_a_put_with_a_gap_that_names_a_log_nobody_has_is_gone(stage: Stage) -> N
 
 def test_a_put_to_a_topic_that_is_nowhere_is_gone_and_makes_none(stage: Stage) -> None:
     assert stage.put("t", 50, previous=40, log=DEAD).outcome is Outcome.GONE
-    assert stage.core.topics == {}
+    assert stage.core.state.topics == {}
 
 
 def test_without_a_gap_the_put_is_taken_whatever_log_it_names(stage: Stage) -> None:
@@ -134,10 +134,10 @@ def test_topics_set_aside_together_stand_in_one_order_after_a_restart_too(stage:
     logs = {name: stage.put(name, 1).log for name in ("a", "b", "c")}
     for name in ("c", "a", "b"):
         tell_dead(stage, name, logs[name])
-    before = list(stage.core.quarantine.aside)
+    before = list(stage.core.state.aside)
     assert len(before) == 3
     stage.restart()
-    assert stage.core.quarantine.aside == before
+    assert stage.core.state.aside == before
 
 
 def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
@@ -148,8 +148,8 @@ def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
     assert again.log != log
     tell_dead(stage, "t", log)
     stage.restart()
-    assert stage.core.topics["t"].open.id == again.log
-    assert stage.core.topics["t"].last == {1: 1}
+    assert stage.core.state.topics["t"].open.id == again.log
+    assert stage.core.state.topics["t"].last == {1: 1}
 
 
 def test_who_waits_on_it_is_answered(stage: Stage) -> None:
@@ -178,7 +178,7 @@ def test_a_log_that_was_joined_before_it_was_given_up_stays(pair: Pair) -> None:
     tell_dead(pair["s1"], "t", log)
     abandoned(pair["s1"], "t", log, server="s2")
     assert pair.holders() == ["s1"]
-    assert log in pair["s1"].core.topics["t"].logs
+    assert log in pair["s1"].core.state.topics["t"].logs
 
 
 # Givers and receivers
@@ -199,7 +199,7 @@ def frozen(pair: Pair) -> str:
     pair.lose = {"chunk"}
     pair.merge("s2", "s1")
     pair.turns(5)
-    assert pair["s2"].core.topics["t"].frozen == ADDRESS["s1"]
+    assert pair["s2"].core.state.topics["t"].frozen == ADDRESS["s1"]
     assert pair["s2"].put("t", 3, previous=2).outcome is Outcome.MOVED
     return log
 
@@ -216,14 +216,14 @@ def test_a_giver_whose_receiver_was_given_up_goes_on_in_a_new_log(pair: Pair, re
     assert answer.log != log
     giver.restart()
     assert bodies(giver.get("bob", "t", None, 5)) == [b"b", b"c"]
-    assert giver.core.topics["t"].frozen == ""
+    assert giver.core.state.topics["t"].frozen == ""
 
 
 def test_it_is_taken_back_once_however_often_proxies_say_it(pair: Pair) -> None:
     frozen(pair)
     for _ in range(3):
         abandoned(pair["s2"], "t", DEAD, server="s1", address=ADDRESS["s1"])
-    assert len(pair["s2"].core.topics["t"].logs) == 2
+    assert len(pair["s2"].core.state.topics["t"].logs) == 2
     pair.lose = set()
     pair.merge("s2", "s1")
     pair.turns(8)
@@ -266,7 +266,7 @@ def test_who_reads_from_the_beginning_gets_all_once_though_both_sides_hold_what_
 def test_another_holder_that_is_given_up_does_not_end_the_freeze(pair: Pair) -> None:
     frozen(pair)
     abandoned(pair["s2"], "t", DEAD, server="s7", address="tcp://127.0.0.1:77")
-    assert pair["s2"].core.topics["t"].frozen
+    assert pair["s2"].core.state.topics["t"].frozen
 
 
 def test_after_a_restart_nothing_is_given_before_a_proxy_has_answered(pair: Pair) -> None:
@@ -276,9 +276,9 @@ def test_after_a_restart_nothing_is_given_before_a_proxy_has_answered(pair: Pair
     pair["s2"].confirms = False
     pair.turns(10)
     assert pair.holders() == ["s1", "s2"] or pair.holders() == ["s2"]
-    assert "t" not in pair["s1"].core.topics
+    assert "t" not in pair["s1"].core.state.topics
     pair["s2"].confirms = True
-    pair["s2"].core.links.announce_all(pair["s2"].now)
+    pair["s2"].core.proxies.announce_all(pair["s2"].now)
     pair.turns()
     assert pair.holders() == ["s1"]
 
@@ -293,7 +293,7 @@ def test_a_log_that_was_given_up_is_never_joined(pair: Pair) -> None:
     pair.lose = set()
     pair.turns()
     assert pair.holders() == ["s1", "s2"]
-    assert list(pair["s1"].core.topics["t"].logs) == [pair["s1"].core.topics["t"].open.id]
+    assert list(pair["s1"].core.state.topics["t"].logs) == [pair["s1"].core.state.topics["t"].open.id]
     pair["s1"].restart()
     offer = Transfer("s2", "t", "offer", "1" * 16, 0, log)
     pair["s1"].core.handle(Origin(LISTENER, b"s2", 99), offer, pair["s1"].now)
@@ -316,7 +316,7 @@ def test_nothing_is_given_to_a_holder_that_has_not_heard_that_it_was_given_up(pa
         abandoned(s2, "t", log, server="s1")
     pair.merge("s2", "s1")
     pair.turns(4)
-    assert s2.core.topics["t"].frozen == ""
+    assert s2.core.state.topics["t"].frozen == ""
     s1.confirms = True
     tell_dead(s1, "t", log)
     pair.merge("s2", "s1")

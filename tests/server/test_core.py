@@ -83,7 +83,7 @@ def test_cumulative_puts_on_a_full_disk_are_all_told_so_by_one_answer(stage: Sta
 def test_a_put_whose_previous_is_missing_changes_nothing(stage: Stage) -> None:
     answer = stage.put("t", 100, previous=50)
     assert (answer.outcome, answer.last, answer.log) == (Outcome.GAP, 0, "")
-    assert stage.core.topics == {}
+    assert stage.core.state.topics == {}
     stage.put("t", 50)
     assert stage.put("t", 200, previous=100).outcome is Outcome.GAP
     assert stage.put("t", 100, previous=50).outcome is Outcome.SUCCESS
@@ -126,8 +126,8 @@ def test_a_put_that_cannot_be_right_is_refused(
     for whole in (0, 1):
         request.whole = whole
         assert stage.ask(request).outcome is Outcome.REFUSED
-    assert stage.core.topics == {}
-    assert stage.core.counters["refused"] == 2
+    assert stage.core.state.topics == {}
+    assert stage.core.state.counters["refused"] == 2
 
 
 def test_the_highest_counters_there_are_come_through(stage: Stage) -> None:
@@ -140,7 +140,7 @@ def test_the_highest_counters_there_are_come_through(stage: Stage) -> None:
 
 def test_at_the_last_offset_of_a_log_puts_are_answered_full(stage: Stage) -> None:
     stage.put("t", 1)
-    stage.core.topics["t"].open.end = OFFSET_MAX - 1
+    stage.core.state.topics["t"].open.end = OFFSET_MAX - 1
     answer = stage.put("t", 2, [b"a", b"b"])
     assert (answer.outcome, answer.reason) == (Outcome.FULL, "OFFSET_BITS")
     assert stage.put("t", 2, [b"a"]).outcome is Outcome.SUCCESS
@@ -176,14 +176,14 @@ def test_a_marked_put_is_a_retry_while_the_topic_is_not_known_to_be_whole(stage:
     stage.sleep(1.1)
     answer = stage.answered(callback)
     assert answer.outcome is Outcome.BUSY
-    assert stage.core.topics == {}
+    assert stage.core.state.topics == {}
 
 
 def test_other_holders_that_a_proxy_names_are_remembered(stage: Stage) -> None:
     stage.put("t", 1)
     stage.others = f"s9.{LOG}"
     assert stage.put("t", 5, previous=1, whole=1).outcome is Outcome.BUSY
-    assert stage.core.topics["t"].others == {"s9"}
+    assert stage.core.state.topics["t"].others == {"s9"}
 
 
 def test_marked_puts_that_wait_hold_a_bounded_number_of_bytes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_a_repeated_subscribe_keeps_what_waits_and_tells_where_it_stands(stage: 
 def test_subscribing_anew_forgets_what_waited(stage: Stage) -> None:
     stage.subscribe("bob", "t", 10)
     stage.put("t", 1, [b"old"])
-    assert stage.subscribe("bob", "t", 11).position == (stage.core.topics["t"].open.id, 1)
+    assert stage.subscribe("bob", "t", 11).position == (stage.core.state.topics["t"].open.id, 1)
     stage.put("t", 2, [b"new"])
     assert bodies(stage.get("bob", "t", None, 11)) == [b"new"]
 
@@ -241,7 +241,7 @@ def test_unsubscribing_from_what_nobody_knows_leaves_a_number(stage: Stage) -> N
 @pytest.mark.parametrize("kind", [Subscribe, Unsubscribe])
 def test_number_0_is_refused(stage: Stage, kind: type[Subscribe | Unsubscribe]) -> None:
     assert stage.ask(kind("bob", "t", 0, 0)).outcome is Outcome.REFUSED
-    assert stage.core.topics == {}
+    assert stage.core.state.topics == {}
 
 
 def test_the_highest_number_there_is_can_be_stored(stage: Stage) -> None:
@@ -255,7 +255,7 @@ def test_the_highest_number_there_is_can_be_stored(stage: Stage) -> None:
 
 def test_get_from_where_nobody_subscribed_is_a_retry_and_creates_nothing(stage: Stage) -> None:
     assert stage.get("bob", "t", None, 5).reason == "topic"
-    assert stage.core.topics == {}
+    assert stage.core.state.topics == {}
     stage.put("t", 1)
     assert stage.get("bob", "t", None, 5).reason == "subscription"
     stage.subscribe("bob", "t", 4)
@@ -364,7 +364,7 @@ def test_a_position_from_before_what_was_acknowledged_is_behind(stage: Stage) ->
     stage.get("bob", "t", (log, 2), 5)
     answer = stage.get("bob", "t", (log, 1), 5)
     assert (answer.outcome, answer.position) == (Outcome.BEHIND, (log, 2))
-    assert stage.core.counters["positions behind"] == 1
+    assert stage.core.state.counters["positions behind"] == 1
 
 
 # GET: waiting
@@ -491,10 +491,10 @@ def test_what_servers_say_to_proxies_is_refused(stage: Stage, origin: bytes, mes
 )
 def test_a_client_cannot_speak_as_a_proxy(stage: Stage, message: Message) -> None:
     stage.put("t", 1)
-    stamp = stage.core.stamps.last
+    stamp = stage.core.state.stamps.last
     assert stage.ask(message, origin=b"cX").outcome is Outcome.REFUSED
-    assert stage.core.stamps.last == stamp
-    assert stage.core.topics["t"].others == frozenset()
+    assert stage.core.state.stamps.last == stamp
+    assert stage.core.state.topics["t"].others == frozenset()
 
 
 def test_what_names_no_callback_is_not_answered_with_a_refusal(stage: Stage) -> None:
@@ -504,21 +504,21 @@ def test_what_names_no_callback_is_not_answered_with_a_refusal(stage: Stage) -> 
 
 def test_a_stamp_from_the_far_future_is_counted_and_not_followed(stage: Stage) -> None:
     stage.say(Heartbeat("p1", NUMBER_MAX), origin=b"", callback=0)
-    assert stage.core.counters["stamps too far ahead"] == 1
-    assert stage.core.stamps.last < 10**16
+    assert stage.core.state.counters["stamps too far ahead"] == 1
+    assert stage.core.state.stamps.last < 10**16
     stage.say(Heartbeat("p1", int(1_700_000_100 * 1e6)), origin=b"", callback=0)
-    assert stage.core.stamps.last == int(1_700_000_100 * 1e6)
+    assert stage.core.state.stamps.last == int(1_700_000_100 * 1e6)
 
 
 def test_who_else_holds_a_topic_is_taken_from_every_proxys_answer(stage: Stage) -> None:
     stage.put("t", 1)
-    own = f"s1.{stage.core.topics['t'].open.id}"
+    own = f"s1.{stage.core.state.topics['t'].open.id}"
     for proxy, other in enumerate((f"s2.{'2' * 16}", f"s3.{'3' * 16}")):
         body = f"t={own},{other}".encode()
         stage.say(Status("p", Outcome.SUCCESS, body=body), proxy=proxy, origin=b"", callback=0)
-    assert stage.core.topics["t"].others == {"s2", "s3"}
+    assert stage.core.state.topics["t"].others == {"s2", "s3"}
     stage.say(Status("p1", Outcome.SUCCESS, body=b"\xff"), proxy=0, origin=b"", callback=0)
-    assert stage.core.counters["answers not understood"] == 1
+    assert stage.core.state.counters["answers not understood"] == 1
 
 
 def test_a_report_is_json_for_operators(stage: Stage) -> None:
@@ -554,12 +554,12 @@ def test_everything_is_announced_every_few_seconds(stage: Stage) -> None:
 def test_the_change_number_moves_with_the_first_commit_after_an_announcement(stage: Stage) -> None:
     stage.put("t", 1)
     stage.sleep(5.1)
-    announced = stage.core.change
+    announced = stage.core.state.change
     stage.put("t", 2)
     stage.put("t", 3)
-    assert stage.core.change == announced + 1
+    assert stage.core.state.change == announced + 1
     stage.restart()
-    assert stage.core.change == announced + 1
+    assert stage.core.state.change == announced + 1
 
 
 def test_stamps_rise_over_a_restart_with_the_clock_set_back(stage: Stage) -> None:
@@ -567,11 +567,11 @@ def test_stamps_rise_over_a_restart_with_the_clock_set_back(stage: Stage) -> Non
     stage.sleep(1.0)
     for counter in range(2, 50):
         stage.put("t", counter)
-    before = stage.core.stamps.last
+    before = stage.core.state.stamps.last
     stage.wall -= 600
     stage.restart()
     stage.put("t", 50)
-    assert stage.core.stamps.last > before
+    assert stage.core.state.stamps.last > before
 
 
 # A full disk
@@ -580,7 +580,7 @@ def test_stamps_rise_over_a_restart_with_the_clock_set_back(stage: Stage) -> Non
 def test_a_full_disk_is_answered_with_a_retry_and_changes_nothing(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.put("t", 1, [b"a"])
-    change = stage.core.change
+    change = stage.core.state.change
     stage.sleep(6)
     stage.periodics()
     stage.fail_commit = True
@@ -601,9 +601,9 @@ def test_a_full_disk_is_answered_with_a_retry_and_changes_nothing(stage: Stage) 
     answers = [stage.answer(callback) for callback in callbacks]
     facts = {(a.outcome, a.reason, a.last, a.log, a.position) for a in answers if a}
     assert facts == {(Outcome.FULL, "disk", -1, "", None)}
-    stage.fail_commit = stage.core.full = False
-    assert set(stage.core.topics) == {"t"}
-    assert stage.core.change >= change
+    stage.fail_commit = stage.core.state.full = False
+    assert set(stage.core.state.topics) == {"t"}
+    assert stage.core.state.change >= change
     assert stage.put("t", 2, [b"b"], previous=1).outcome is Outcome.SUCCESS
     assert bodies(stage.get("bob", "t", (log, 0), 5)) == [b"a", b"b"]
     assert stage.put("u", 1, sender="carol").outcome is Outcome.SUCCESS
@@ -622,11 +622,11 @@ def test_a_reverted_loop_announces_nothing_that_did_not_come_to_be(stage: Stage)
     stage.loop()
     announced = stage.periodics()
     assert [(set(message.topics or {}), message.partial) for message in announced] == [({"t"}, 0)] * 2
-    stage.core.full = False
+    stage.core.state.full = False
     stage.put("t", 2, previous=1)
-    stored = stage.core.change
+    stored = stage.core.state.change
     stage.restart()
-    assert stage.core.change == stored
+    assert stage.core.state.change == stored
     assert all(message.change <= stored for message in announced)
 
 
@@ -636,18 +636,18 @@ def test_change_numbers_that_were_announced_survive_a_crash_after_a_full_disk(st
     stage.fail_commit = True
     stage.say(put("t", 2))
     stage.loop()
-    stage.fail_commit = stage.core.full = False
+    stage.fail_commit = stage.core.state.full = False
     stage.sleep(6)
     highest = max(message.change for message in stage.periodics())
     stage.restart()
-    assert stage.core.change >= highest
+    assert stage.core.state.change >= highest
 
 
 def test_a_full_disk_lets_reading_acknowledging_and_leaving_through(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.subscribe("carol", "t", 5)
     stage.put("t", 1, [b"a", b"b"])
-    stage.core.full = True
+    stage.core.state.full = True
     assert (stage.put("t", 9).outcome, stage.put("t", 9).reason) == (Outcome.FULL, "disk")
     assert stage.put("t", 1, [b"a", b"b"]).outcome is Outcome.DUPLICATE
     assert stage.subscribe("dave", "t", 5).outcome is Outcome.FULL
@@ -657,7 +657,7 @@ def test_a_full_disk_lets_reading_acknowledging_and_leaving_through(stage: Stage
     stage.sleep(0.3)
     stage.restart()
     assert bodies(stage.get("bob", "t", None, 5)) == [b"b"]
-    assert not stage.core.topics["t"].entries["carol"].on
+    assert not stage.core.state.topics["t"].entries["carol"].on
 
 
 def test_publishers_of_a_reverted_loop_get_their_numbers_anew(stage: Stage) -> None:
@@ -667,7 +667,7 @@ def test_publishers_of_a_reverted_loop_get_their_numbers_anew(stage: Stage) -> N
     stage.say(put("t", 1, [b"never"], sender="p2"))
     stage.say(put("t", 1, [b"never"], sender="p3"))
     stage.loop()
-    stage.fail_commit = stage.core.full = False
+    stage.fail_commit = stage.core.state.full = False
     stage.put("t", 1, [b"c"], sender="p3")
     stage.put("t", 1, [b"b"], sender="p2")
     stage.restart()
@@ -683,7 +683,7 @@ def test_a_get_that_waits_outlives_a_reverted_loop(stage: Stage) -> None:
     stage.fail_commit = True
     stage.say(put("t", 1, [b"never"]))
     stage.loop()
-    stage.fail_commit = stage.core.full = False
+    stage.fail_commit = stage.core.state.full = False
     answer = stage.answered(waiting)  # it was answered in that loop, so it is told to ask again
     assert answer.outcome is Outcome.FULL
     waiting = stage.say(Get("bob", "t", None, 5, 5, wait_ms=60_000))
@@ -696,7 +696,7 @@ def test_a_get_that_waits_outlives_a_reverted_loop(stage: Stage) -> None:
 
 
 def damage(stage: Stage, offset: int, assignment: str = "body = zeroblob(length(body))") -> None:
-    log = stage.core.topics["t"].open.number
+    log = stage.core.state.topics["t"].open.number
     stage.store.db.execute(f"update batch set {assignment} where key = ?", (log << 40 | offset,))
     stage.restart()  # so that it is not read from memory
 
@@ -729,7 +729,7 @@ def test_batches_that_are_not_there_are_lost_as_one(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     for counter in range(1, 6):
         stage.put("t", counter, [b"%d" % counter])
-    number = stage.core.topics["t"].open.number
+    number = stage.core.state.topics["t"].open.number
     stage.store.db.execute("delete from batch where key in (?, ?)", (number << 40 | 2, number << 40 | 3))
     stage.restart()
     assert bodies(stage.get("bob", "t", None, 5)) == [b"1"]
@@ -769,7 +769,7 @@ def test_a_stretch_longer_than_one_loop_looks_at_is_passed(stage: Stage, monkeyp
     log = stage.subscribe("bob", "t", 5).log
     for counter in range(1, 31):
         stage.put("t", counter, [b"%d" % counter])
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     topic.skips[1] = {1: 28}
     topic.entries["bob"].legs = (replace(topic.entries["bob"].legs[0], skip=1),)
     waiting = stage.say(Get("bob", "t", None, 5, 5, after=None, records_max=10))
@@ -789,7 +789,7 @@ def test_what_is_left_out_behind_the_position_received_is_passed_too(
     stage.put("t", 1, [b"a"], sender="carol")
     for counter in range(1, 31):
         stage.put("t", counter, [b"%d" % counter])
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     topic.skips[1] = {2: 29}
     topic.entries["bob"].legs = (replace(topic.entries["bob"].legs[0], skip=1),)
     waiting = stage.say(Get("bob", "t", None, 5, 5, after=(log, 1), records_max=10))

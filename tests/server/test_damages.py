@@ -98,7 +98,7 @@ def test_a_topic_whose_description_cannot_be_read_is_held_back_and_the_others_ar
     assert stage.put("many", 9_000_000).outcome is Outcome.SUCCESS
     assert "small" in {name for periodic in stage.periodics() for name in (periodic.topics or {})}
     stage.sleep(100)
-    assert stage.core.topics["small"].name in stage.core.damaged
+    assert stage.core.state.topics["small"].name in stage.core.state.damaged
     stage.close()
 
 
@@ -145,7 +145,7 @@ def test_a_topic_that_cannot_be_given_for_a_damaged_page_stays_and_the_server_go
     pair.merge("s2", "s1")
     pair.turns()
     assert pair.holders() == ["s1", "s2"]
-    assert pair["s2"].core.topics["t"].frozen
-    assert pair["s2"].core.quarantine.holds("t")
+    assert pair["s2"].core.state.topics["t"].frozen
+    assert pair["s2"].core.state.is_held_back("t")
     assert pair["s2"].put("u", 1).outcome is Outcome.SUCCESS
     pair.close()

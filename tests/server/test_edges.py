@@ -80,10 +80,10 @@ def test_a_clock_wrong_by_an_hour_while_apart_breaks_what_is_told_by_stamp_and_o
     assert [body for body in bob if body.startswith(b"c")] == ([b"c1", b"c2"] if ahead else [])
     assert [body for body in eve if body.startswith(b"a")] == ([] if ahead else [b"a1", b"a2"])
     # Numbers and counters know no clock: the unsubscription stays one, and repeats stay recognised.
-    assert not stage.core.topics["t"].entries["dan"].on
+    assert not stage.core.state.topics["t"].entries["dan"].on
     assert put(stage, "carl", 11, 10, b"c2") == "duplicate"
     assert put(stage, "carl", 12, 11, b"c3") == "success"
-    assert take(stage, "bob", last=stage.core.topics["t"].entries["bob"].acknowledged) == [b"c3"]
+    assert take(stage, "bob", last=stage.core.state.topics["t"].entries["bob"].acknowledged) == [b"c3"]
 
 
 @pytest.mark.parametrize("clocks", [0.0], indirect=True)
@@ -108,12 +108,12 @@ def test_a_wall_clock_that_jumps_while_servers_run_changes_nothing(clocks: Clock
 def test_a_server_started_again_with_a_wrong_clock_goes_on_above_what_it_heard(clocks: Clocks, jump: float) -> None:
     history(clocks)
     stage = clocks["s2"]
-    highest = stage.core.stamps.last
+    highest = stage.core.state.stamps.last
     stage.wall += jump
     stage.restart()
-    stage.core.stamps.hear(clocks["s1"].core.stamps.last, stage.now)
+    stage.core.state.stamps.hear(clocks["s1"].core.state.stamps.last, stage.now)
     put(stage, "carl", 12, 11, b"c3")
-    assert stage.core.stamps.last > max(highest, clocks["s1"].core.stamps.last)
+    assert stage.core.state.stamps.last > max(highest, clocks["s1"].core.state.stamps.last)
     clocks.merge("s2", "s1")
     clocks.turns()
     for who in ("bob", "eve"):

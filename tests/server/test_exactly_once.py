@@ -72,7 +72,7 @@ class History(RuleBasedStateMachine):
         self.stage.fail_commit = full
         request = self.stage.subscribe if on else self.stage.unsubscribe
         answer = request(who, topic, number, opening=1)
-        self.stage.fail_commit = self.stage.core.full = False
+        self.stage.fail_commit = self.stage.core.state.full = False
         if full:
             assert answer.outcome is Outcome.FULL
             return
@@ -101,7 +101,7 @@ class History(RuleBasedStateMachine):
         previous = history[-1][0] + history[-1][1] - 1 if history else 0
         self.stage.fail_commit = full
         answer = self.stage.ask(put(topic, counter, records, sender=publisher, previous=previous))
-        self.stage.fail_commit = self.stage.core.full = False
+        self.stage.fail_commit = self.stage.core.state.full = False
         if answer.outcome is Outcome.FULL:
             assert full or answer.reason == "backlog_bytes_max"
             return
@@ -143,7 +143,7 @@ class History(RuleBasedStateMachine):
         self.stage.loop()
         if wait:
             self.stage.sleep(0.6)
-        self.stage.fail_commit = self.stage.core.full = False
+        self.stage.fail_commit = self.stage.core.state.full = False
         answer = self.stage.answered(callback)
         if answer.outcome is Outcome.FULL:
             assert full
@@ -186,8 +186,8 @@ class History(RuleBasedStateMachine):
         """But for acknowledgements, which may wait for a commit to ride on."""
         self.stage.sleep(0.25)
         stored = {topic.name: topic for topic in self.stage.store.topics()}
-        assert stored.keys() == self.stage.core.topics.keys()
-        for name, topic in self.stage.core.topics.items():
+        assert stored.keys() == self.stage.core.state.topics.keys()
+        for name, topic in self.stage.core.state.topics.items():
             assert facts(stored[name]) == facts(topic)
 
 

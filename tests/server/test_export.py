@@ -81,7 +81,7 @@ def test_everything_survives_the_way_out_and_in(stage: Stage, tmp_path: Path) ->
     stage.subscribe("bob", "empty", 5)
     stage.sleep(0.3)
     stage = moved(stage, tmp_path)
-    assert stage.core.topics["t"].open.id != log
+    assert stage.core.state.topics["t"].open.id != log
     assert stage.get("bob", "t", (log, 2), 5).outcome is Outcome.SUPERSEDED  # its opening is 8
     assert bodies(stage.get("bob", "t", (log, 2), 5, opening=8)) == [b"c", bytes(range(256)) * 100]
     got = stage.get("carol", "t", None, 6)
@@ -112,10 +112,10 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     stage.put("t", 10, [b"a10", b"a11"])
     for counter, body in ((10, [b"copy10", b"copy11"]), (12, [b"a12", b"a13"]), (14, [b"a14"])):
         stage.put("u", counter, body)
-    topic, other = stage.core.topics["t"], stage.core.topics["u"]
+    topic, other = stage.core.state.topics["t"], stage.core.state.topics["u"]
     two = other.open.id
     # As a join leaves it: bob from the first log, carol from the second, which she had begun.
-    log = stage.core.new_log_number()
+    log = stage.core.state.new_log_number()
     fresh = Log(log, "f" * 16)
     topic.logs |= {two: other.open, fresh.id: fresh}
     topic.skips[1] = {1: 11}
@@ -123,15 +123,15 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     topic.entries["bob"].legs = (Leg(one, 2, 3), Leg(two, 1, 6, skip=1), Leg(fresh.id, 1))
     topic.entries["carol"].legs = (Leg(two, 2, 6), Leg(fresh.id, 1))
     topic.open = fresh
-    del stage.core.topics["u"]
+    del stage.core.state.topics["u"]
     db = stage.store.db
     db.execute("insert into log values (?, ?, ?, 'held', 1, 1, 0, '')", (log, fresh.id, topic.number))
     db.execute("update log set topic = ? where name = ?", (topic.number, two))
     db.execute("delete from topic where name = 'u'")
     db.execute("insert into skip values (1, 1, 11)")
-    stage.core.marks.topic("t")
+    stage.core.state.uncommitted.topic("t")
     for who in ("bob", "carol"):
-        stage.core.marks.entry("t", who)
+        stage.core.state.uncommitted.entry("t", who)
     stage.put("t", 20, [b"a20"])
     expected = {who: bodies(stage.get(who, "t", None, 5)) for who in ("bob", "carol")}
     assert expected["bob"] == [b"a11", b"a12", b"a13", b"a14", b"a20"]
@@ -140,8 +140,10 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     order = (tmp_path / "tree" / "server_s1" / "t" / "order").read_text()
     assert order.count("spare") == 1
     assert {who: bodies(stage.get(who, "t", None, 5)) for who in ("bob", "carol")} == expected
-    topic = stage.core.topics["t"]
-    spine = [stage.core.reader.batches(topic.open.number, leg.low, leg.high or topic.open.end) for leg in topic.spine]
+    topic = stage.core.state.topics["t"]
+    spine = [
+        stage.core.state.reader.batches(topic.open.number, leg.low, leg.high or topic.open.end) for leg in topic.spine
+    ]
     assert sum(batch.count for batches in spine for batch in batches) == 6  # the copies are not on it
     stage.put("t", 21, [b"a21"], previous=20)
     assert bodies(stage.get("bob", "t", None, 5))[-1] == b"a21"
@@ -151,7 +153,7 @@ def test_what_is_lost_stays_lost(stage: Stage, tmp_path: Path) -> None:
     stage.subscribe("bob", "t", 5)
     for counter in range(1, 8):
         stage.put("t", counter, [b"%d" % counter])
-    number = stage.core.topics["t"].open.number << 40
+    number = stage.core.state.topics["t"].open.number << 40
     stage.store.db.execute("update batch set body = zeroblob(20) where key = ?", (number | 2,))
     stage.store.db.execute("update batch set publisher = 99 where key = ?", (number | 3,))
     stage.store.db.execute("delete from batch where key in (?, ?)", (number | 5, number | 6))

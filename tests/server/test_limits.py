@@ -100,7 +100,7 @@ def test_a_client_has_no_more_reads_waiting_than_its_share(stage: Stage, monkeyp
     outcomes = [stage.answered(callback).outcome for callback in asked]
     assert outcomes == [Outcome.SUCCESS] * 3 + [Outcome.BUSY] * 2
     assert stage.answered(other).outcome is Outcome.SUCCESS
-    assert stage.core.counters["reads turned away"] == 2
+    assert stage.core.state.counters["reads turned away"] == 2
     again = stage.say(Read("eve", "t", None, records_max=1), origin=b"ceve")
     stage.loop()
     assert stage.answered(again).outcome is Outcome.SUCCESS
@@ -111,7 +111,7 @@ def test_one_subscriber_of_a_topic_has_one_get_waiting(stage: Stage) -> None:
     for _ in range(100):
         stage.say(Get("bob", "t", None, 5, 5, wait_ms=60_000, records_max=1))
         stage.loop()
-    assert len(stage.core.polls.waiting("t")) == 1
+    assert stage.core.state.long_polls.waits("t", "bob")
 
 
 def test_a_mark_of_a_proxy_is_answered_and_its_heartbeats_are_not(stage: Stage) -> None:
@@ -133,7 +133,7 @@ def test_sockets_to_other_servers_have_a_limit_and_the_one_silent_for_longest_go
     for address in addresses:
         server._loop.server(address, 0.0)
     assert list(server._loop.servers) == addresses[-3:]
-    assert server.core.counters["servers forgotten"] == 2
+    assert server.core.state.counters["servers forgotten"] == 2
     server.close()
 
 
@@ -148,8 +148,8 @@ def test_a_socket_to_a_proxy_that_cannot_be_opened_leaves_the_old_one(
         raise ConfigurationError("no socket: Too many open files")
 
     monkeypatch.setattr(process, "open_dealer", none_left)
-    server.core.links.reconnect.append(0)
+    server.core.proxies.reconnect.append(0)
     server._loop.reconnect()
     assert server._loop.dealers == before
-    assert server.core.counters["sockets not opened"] == 1
+    assert server.core.state.counters["sockets not opened"] == 1
     server.close()

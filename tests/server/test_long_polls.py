@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pubsub.protocol import Get
-from pubsub.server.state.long_polls import Poll, Polls
-from pubsub.server.state.replies import Origin
+from pubsub.server.state.long_polls import LongPolls, Poll
+from pubsub.server.state.replies import Origin, Replies
 
 
 def poll(topic: str, who: str, expires: float, wait_ms: int = 1000) -> Poll:
     return Poll(Origin(0, b"c", 1), Get(who, topic, None, 5, 5, wait_ms=wait_ms), expires)
 
 
-def ready(polls: Polls) -> dict[str, set[str]]:
+def ready(polls: LongPolls) -> dict[str, set[str]]:
     return {topic: {poll.get.sender for poll in waiting} for topic, waiting in polls.ready()}
 
 
 def test_one_that_is_parked_is_looked_at_at_once_and_then_when_something_comes() -> None:
-    polls = Polls()
+    polls = LongPolls(Replies("s1", Counter()))
     polls.park(poll("t", "bob", 10.0))
     assert polls.deadline() == float("-inf")
     assert ready(polls) == {"t": {"bob"}}
@@ -28,7 +30,7 @@ def test_one_that_is_parked_is_looked_at_at_once_and_then_when_something_comes()
 
 
 def test_one_whose_wait_is_over_is_looked_at() -> None:
-    polls = Polls()
+    polls = LongPolls(Replies("s1", Counter()))
     polls.park(poll("t", "bob", 10.0))
     polls.park(poll("t", "carol", 12.0))
     ready(polls)
@@ -41,7 +43,7 @@ def test_one_whose_wait_is_over_is_looked_at() -> None:
 
 
 def test_a_later_one_of_the_same_subscriber_takes_the_place() -> None:
-    polls = Polls()
+    polls = LongPolls(Replies("s1", Counter()))
     polls.park(poll("t", "bob", 10.0))
     later = poll("t", "bob", 20.0)
     polls.park(later)
@@ -54,7 +56,7 @@ def test_a_later_one_of_the_same_subscriber_takes_the_place() -> None:
 
 
 def test_a_topic_that_was_not_served_to_the_end_is_looked_at_again() -> None:
-    polls = Polls()
+    polls = LongPolls(Replies("s1", Counter()))
     polls.park(poll("t", "bob", 10.0))
     for topic, _ in polls.ready():
         polls.look_again(topic)
@@ -62,7 +64,7 @@ def test_a_topic_that_was_not_served_to_the_end_is_looked_at_again() -> None:
 
 
 def test_a_subscriber_that_asks_for_ever_costs_no_memory() -> None:
-    polls = Polls()
+    polls = LongPolls(Replies("s1", Counter()))
     for number in range(10_000):
         polls.park(poll("t", "bob", 1000.0 + number))
         polls.park(poll(f"u{number}", "bob", 1000.0))

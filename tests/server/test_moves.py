@@ -86,7 +86,7 @@ class Pair:
         self[giver].core.handle(Origin(0, b"", 0), Merge("p1", topic, ADDRESS[receiver]), self[giver].now)
 
     def holders(self, topic: str = "t") -> list[str]:
-        return [name for name, stage in self.stages.items() if topic in stage.core.topics]
+        return [name for name, stage in self.stages.items() if topic in stage.core.state.topics]
 
     def close(self) -> None:
         for stage in self.stages.values():
@@ -184,7 +184,7 @@ def test_a_frozen_topic_is_moved_and_a_waiting_subscriber_is_told(pair: Pair) ->
     split(pair)
     take(pair["s2"], "eve")
     waiting = pair["s2"].say(
-        Get("eve", "t", None, 5, 5, after=(pair["s2"].core.topics["t"].open.id, 2), wait_ms=60_000)
+        Get("eve", "t", None, 5, 5, after=(pair["s2"].core.state.topics["t"].open.id, 2), wait_ms=60_000)
     )
     pair.lose = {"chunk", "commit"}
     pair.merge("s2", "s1")
@@ -205,7 +205,7 @@ def test_a_put_that_waited_until_the_topic_was_known_to_be_whole_is_moved_where_
     pair.lose = {"commit"}
     pair.merge("s1", "s2")
     pair.turns(3)
-    assert giver.core.topics["t"].frozen
+    assert giver.core.state.topics["t"].frozen
     (token,) = {out.source for out in giver.sent if isinstance(out.message, Whole)}
     for proxy in (0, 1):
         giver.say(Status("p", Outcome.SUCCESS, body=b"t="), proxy=proxy, origin=b"", callback=token)
@@ -258,7 +258,7 @@ def test_a_late_commit_does_not_join_what_has_only_begun_to_arrive(pair: Pair) -
         late = next(sent for sent in pair.given if (sent.step, sent.chunk) == (step, chunk))
         receiver.core.handle(Origin(LISTENER, b"s2", 0), late, receiver.now)
     receiver.loop()
-    assert receiver.core.counters["topics joined"] == 0
+    assert receiver.core.state.counters["topics joined"] == 0
     pair.lose = set()
     pair.turns(60)
     assert pair.holders() == ["s1"]
@@ -324,7 +324,7 @@ def test_an_offer_of_a_log_that_was_joined_and_given_on_is_answered_done(tmp_pat
     pair.stages["s2"] = away
     pair.turns(60)
     assert pair.holders() == ["s3"]
-    assert pair["s1"].core.counters["topics joined"] == 1
+    assert pair["s1"].core.state.counters["topics joined"] == 1
     assert take(pair["s3"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
     pair.close()
 
@@ -360,7 +360,7 @@ def test_what_was_found_to_be_nobodys_stays_where_the_topic_froze_before_the_ans
     pair.lose = {"chunk"}
     pair.merge("s1", "s2")
     pair.turns(3)
-    assert giver.core.topics["t"].frozen
+    assert giver.core.state.topics["t"].frozen
     for token in {out.source for out in giver.sent if isinstance(out.message, Whole)}:
         for proxy in (0, 1):
             giver.say(Status("p", Outcome.SUCCESS, body=b"t="), proxy=proxy, origin=b"", callback=token)
@@ -384,12 +384,12 @@ def test_a_topic_that_came_back_is_announced_as_held_though_not_every_proxy_know
     stage.restart()
     stage.periodics()
     stage.loop()
-    assert [one.topics for one in stage.periodics()] == [{"t": stage.core.topics["t"].open.id}] * 2
+    assert [one.topics for one in stage.periodics()] == [{"t": stage.core.state.topics["t"].open.id}] * 2
 
 
 def test_a_merge_that_is_out_of_date_does_nothing(pair: Pair) -> None:
     split(pair)
-    log = pair["s2"].core.topics["t"].open.id
+    log = pair["s2"].core.state.topics["t"].open.id
     pair.merge("s2", "s1")
     pair.turns()
     pair["s1"].core.handle(Origin(0, b"", 0), Merge("p1", "t", ADDRESS["s2"], log), pair["s1"].now)
@@ -432,7 +432,7 @@ def test_a_topic_is_not_given_to_another_server_than_the_silent_one_it_was_offer
     pair.lose = {"done"}
     pair.merge("s2", "s1")
     pair.turns(6)
-    assert pair["s1"].core.counters["topics joined"] == 1
+    assert pair["s1"].core.state.counters["topics joined"] == 1
     pair.lose = set()
     away = pair.stages.pop("s1")
     for _ in range(3):
@@ -440,8 +440,8 @@ def test_a_topic_is_not_given_to_another_server_than_the_silent_one_it_was_offer
         pair.merge("s2", "s3")
     pair.turns(10)
     assert pair.holders() == ["s2", "s3"]
-    assert pair["s2"].core.topics["t"].frozen == ADDRESS["s1"]
-    assert pair["s3"].core.counters["topics joined"] == 0
+    assert pair["s2"].core.state.topics["t"].frozen == ADDRESS["s1"]
+    assert pair["s3"].core.state.counters["topics joined"] == 0
     pair.stages["s1"] = away
     pair.turns(30)
     assert pair.holders() == ["s3", "s1"]
@@ -450,7 +450,7 @@ def test_a_topic_is_not_given_to_another_server_than_the_silent_one_it_was_offer
 
 def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair) -> None:
     split(pair)
-    log = pair["s2"].core.topics["t"].open.id
+    log = pair["s2"].core.state.topics["t"].open.id
     pair.merge("s2", "s1")
     pair.turns(60)
     assert pair["s2"].store.db.execute("select count(*) from batch").fetchall() == [(0,)]
@@ -461,7 +461,7 @@ def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair)
 def test_proxies_are_told_to_whom_a_topic_went_until_each_has_confirmed_to_know(pair: Pair) -> None:
     giver, receiver = pair["s2"], pair["s1"]
     split(pair)
-    log = giver.core.topics["t"].open.id
+    log = giver.core.state.topics["t"].open.id
     giver.loop()
     giver.confirms = False
     pair.merge("s2", "s1")
@@ -469,8 +469,8 @@ def test_proxies_are_told_to_whom_a_topic_went_until_each_has_confirmed_to_know(
     told = [one.topics for one in giver.periodics() if one.topics and "." in one.topics.get("t", "")]
     assert told
     to, store, after = told[0]["t"].split(",")
-    assert (to, store) == (f"s1.{log}", receiver.core.store_id)
-    assert 0 < int(after) <= receiver.core.change
+    assert (to, store) == (f"s1.{log}", receiver.core.state.store_id)
+    assert 0 < int(after) <= receiver.core.state.change
     giver.restart()
     giver.loop()
     assert giver.periodics()[0].topics == told[0]
@@ -487,20 +487,20 @@ def test_a_topic_that_is_begun_anew_where_it_was_given_from_is_not_whole_until_t
 ) -> None:
     giver = pair["s2"]
     split(pair)
-    log = giver.core.topics["t"].open.id
+    log = giver.core.state.topics["t"].open.id
     giver.confirms = False
     pair.merge("s2", "s1")
     pair.turns(60)
     assert pair.holders() == ["s1"]
     assert put(giver, "dora", 10, 0, b"new") is Outcome.SUCCESS
-    assert giver.core.topics["t"].rivals == {log: "s1"}
+    assert giver.core.state.topics["t"].rivals == {log: "s1"}
     giver.restart()
-    assert giver.core.topics["t"].rivals == {log: "s1"}
+    assert giver.core.state.topics["t"].rivals == {log: "s1"}
     giver.confirms = True
     pair.merge("s1", "s2")
     pair.turns(60)
     assert pair.holders() == ["s2"]
-    assert giver.core.topics["t"].rivals == {}
+    assert giver.core.state.topics["t"].rivals == {}
 
 
 def test_to_whom_a_topic_was_given_is_forgotten_on_the_disk_too_where_that_was_full_at_first(pair: Pair) -> None:
@@ -512,7 +512,7 @@ def test_to_whom_a_topic_was_given_is_forgotten_on_the_disk_too_where_that_was_f
     assert pair.holders() == ["s1"]
     assert [note for note in giver.store.notes() if note.startswith(GIVEN)]
     giver.confirms, giver.fail_commit = True, True
-    giver.now += giver.core.settings.announce_seconds + 1
+    giver.now += giver.core.state.settings.announce_seconds + 1
     pair.turns(10)
     giver.fail_commit = False
     pair.turns(60)
@@ -548,7 +548,7 @@ def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: P
     pair["s1"].fail_commit = True
     pair.merge("s2", "s1")
     pair.turns(10)
-    assert pair["s1"].core.full
+    assert pair["s1"].core.state.full
     pair["s1"].fail_commit = False
     pair["s1"].now += 1
     pair["s1"].serving.check_full(pair["s1"].now)
@@ -561,7 +561,7 @@ def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: P
 def test_who_asks_a_giver_for_what_it_just_gave_is_not_told_that_it_is_gone(pair: Pair) -> None:
     split(pair)
     giver = pair["s2"]
-    log = giver.core.topics["t"].open.id
+    log = giver.core.state.topics["t"].open.id
     pair.merge("s2", "s1")
     giver.confirms = False  # The proxies have not heard yet, and know of no other holder.
     pair.turns()
@@ -585,7 +585,7 @@ def watermarks(stage: Stage) -> set[int]:
 
 def in_use(stage: Stage) -> set[int]:
     """Numbers of those that some leg refers to."""
-    topics = stage.core.topics.values()
+    topics = stage.core.state.topics.values()
     legs = [leg for topic in topics for one in (topic.spine, *(e.legs for e in topic.entries.values())) for leg in one]
     return {leg.skip for leg in legs} - {0}
 
@@ -618,7 +618,7 @@ def test_copies_that_a_merge_makes_unused_are_not_kept(tmp_path: Path) -> None:
     overlap(trio)
     trio.merge("s2", "s1")
     trio.turns()
-    only_eve = {leg.skip for leg in trio["s1"].core.topics["t"].entries["eve"].legs} - {0}
+    only_eve = {leg.skip for leg in trio["s1"].core.state.topics["t"].entries["eve"].legs} - {0}
     assert only_eve < watermarks(trio["s1"])
     trio["s3"].ask(Subscribe("eve", "t", 9, 9))
     trio.merge("s3", "s1")
@@ -695,7 +695,7 @@ def test_a_log_that_is_used_up_while_another_question_about_it_is_open(pair: Pai
     s1.core.retention.look_at("t")
     second = question(s1)
     answers(s1, first, "")
-    while len(s1.core.topics["t"].logs) > 1:
+    while len(s1.core.state.topics["t"].logs) > 1:
         s1.loop()
     answers(s1, second, "s9.00000000000000ee")
     s1.loop()

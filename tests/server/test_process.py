@@ -213,8 +213,8 @@ def test_hostile_frames_are_counted_and_harm_nobody(run: Callable[..., Running],
     assert proxy.ask(put("t", 1)).outcome is Outcome.SUCCESS
     proxy.send(Merge("p1", "t", "tcp://-:0"), origin=b"")  # an address that no socket takes
     assert proxy.ask(put("t", 2)).outcome is Outcome.SUCCESS
-    assert server.process.core.counters["malformed"] >= 5
-    until(lambda: server.process.core.counters["bad addresses"] >= 1)
+    assert server.process.core.state.counters["malformed"] >= 5
+    until(lambda: server.process.core.state.counters["bad addresses"] >= 1)
     assert server.thread.is_alive()
 
 
@@ -232,7 +232,7 @@ def test_a_listener_that_is_shouted_at_stays_alive(run: Callable[..., Running], 
         stranger.send_multipart([pack(1, 7, 0) + head, bytes(body)])
     stranger.send_multipart([b"x"])
     assert proxy.ask(put("u", 1)).outcome is Outcome.SUCCESS
-    assert set(server.process.core.topics) == {"u"}
+    assert set(server.process.core.state.topics) == {"u"}
     stranger.close(0)
 
 
@@ -317,7 +317,7 @@ def test_a_full_store_refuses_puts_takes_acknowledgements_and_comes_back(
             break
         counter += 1
     assert (answer.outcome, answer.reason) == (Outcome.FULL, "disk")
-    assert server.process.core.full
+    assert server.process.core.state.full
     assert counter >= 10
     assert proxy.ask(put("t", counter, [b""])).outcome is Outcome.DUPLICATE
     last, taken = None, 0

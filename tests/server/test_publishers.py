@@ -6,19 +6,19 @@ import pytest
 
 from pubsub.server.state import publishers as module
 from pubsub.server.state.publishers import Publishers
-from pubsub.server.state.uncommitted import Marks
+from pubsub.server.state.uncommitted import Uncommitted
 from pubsub.server.topic.changes import PublisherSeen
 
 
 @pytest.fixture
 def known() -> Publishers:
-    return Publishers(["", "ann", "", "bob"], Marks({}))
+    return Publishers(["", "ann", "", "bob"], Uncommitted({}))
 
 
 def test_a_name_keeps_its_number_and_a_new_one_gets_the_next(known: Publishers) -> None:
     assert (known.find("ann"), known.find("bob"), known.find("eve"), known.find("")) == (1, 3, None, None)
     assert [known.number(name) for name in ("bob", "eve", "eve")] == [3, 4, 4]
-    assert known._marks.rows == [PublisherSeen(4, "eve")]
+    assert known._uncommitted.rows == [PublisherSeen(4, "eve")]
 
 
 def test_who_came_with_a_loop_that_was_taken_back_is_not_known_and_leaves_no_gap(known: Publishers) -> None:

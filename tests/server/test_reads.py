@@ -106,7 +106,7 @@ def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, whole: bo
     stage.sleep(3)
     answer = stage.answered(callback)
     assert (answer.outcome, answer.reason) == (Outcome.BUSY, "topic_is_not_known_to_be_whole")
-    assert "@archive" not in stage.core.topics["t"].entries
+    assert "@archive" not in stage.core.state.topics["t"].entries
 
 
 def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Stage) -> None:
@@ -114,7 +114,7 @@ def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Sta
     leave(stage, 8)
     stage.whole = False
     assert make(stage, number=9).outcome is Outcome.BUSY
-    assert not stage.core.topics["t"].entries["@archive"].on
+    assert not stage.core.state.topics["t"].entries["@archive"].on
 
 
 def test_what_is_there_is_answered_without_asking_any_proxy(stage: Stage) -> None:
@@ -127,7 +127,7 @@ def test_what_is_there_is_answered_without_asking_any_proxy(stage: Stage) -> Non
 
 def test_it_makes_the_topic_that_it_names(stage: Stage) -> None:
     answer = make(stage, "latest")
-    assert answer.position == (stage.core.topics["t"].open.id, 0)
+    assert answer.position == (stage.core.state.topics["t"].open.id, 0)
     stage.put("t", 1, [b"a"])
     assert everything(stage) == [b"a"]
 
@@ -165,7 +165,7 @@ def test_limits_are_said(tmp_path: Path) -> None:
     assert (answer.outcome, answer.reason) == (Outcome.FULL, "subscribers_max")
     answer = stage.ask(Subscribe("spark", "u", 7, 7, name="archive"))
     assert (answer.outcome, answer.reason) == (Outcome.FULL, "topics_max")
-    stage.core.full = True
+    stage.core.state.full = True
     assert make(stage, number=7).outcome is Outcome.SUCCESS, "it is there already"
     assert leave(stage, 9).outcome is Outcome.SUCCESS, "that frees space"
     assert make(stage, number=10).reason == "disk"
@@ -234,7 +234,7 @@ def test_a_range_of_a_log_that_is_nobodys_is_behind(stage: Stage) -> None:
 def test_without_a_topic_or_a_subscription_it_is_unknown(stage: Stage) -> None:
     assert read(stage, None).reason == "topic"
     assert acknowledge(stage, None).reason == "topic"
-    assert stage.core.topics == {}
+    assert stage.core.state.topics == {}
     stage.put("t", 1)
     assert read(stage, None).reason == "subscription"
     assert acknowledge(stage, None).reason == "subscription"
@@ -252,7 +252,7 @@ def test_without_a_name_a_read_is_of_all_that_is_stored(stage: Stage) -> None:
 def test_lost_records_are_said_and_the_range_goes_on_behind_them(stage: Stage) -> None:
     make(stage)
     log = [stage.put("t", counter, [b"%d" % counter]).log for counter in (1, 2, 3, 4)][-1]
-    number = stage.core.topics["t"].open.number
+    number = stage.core.state.topics["t"].open.number
     stage.restart()
     stage.store.db.execute("delete from batch where key in (?, ?)", (number << 40 | 2, number << 40 | 3))
     assert bodies(read(stage, None)) == [b"1"]
@@ -264,7 +264,7 @@ def test_lost_records_are_said_and_the_range_goes_on_behind_them(stage: Stage) -
 def test_a_batch_that_is_not_what_was_written_is_lost_and_set_aside(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1, [b"a"]).log
-    number = stage.core.topics["t"].open.number
+    number = stage.core.state.topics["t"].open.number
     stage.restart()
     stage.store.db.execute("update batch set body = x'00' where key = ?", (number << 40 | 1,))
     lost = read(stage, None)
@@ -295,7 +295,7 @@ def test_a_plan_says_where_it_stands_what_there_is_and_how_much(stage: Stage) ->
     make(stage)
     log = stage.put("t", 1, [b"a", b"b"]).log
     stage.put("t", 3, [b"c"])
-    size = stage.core.topics["t"].open.total
+    size = stage.core.state.topics["t"].open.total
     facts = plan(stage, None)
     assert facts == {
         "position": (log, 0),
@@ -365,7 +365,7 @@ def test_what_is_not_acknowledged_stays_however_often_it_was_read(stage: Stage) 
     assert everything(stage) == [b"a", b"b"]
     acknowledge(stage, (log, 1))
     stage.sleep(300)
-    assert stage.core.topics["t"].open.low == 2
+    assert stage.core.state.topics["t"].open.low == 2
     assert everything(stage) == [b"b"]
 
 
@@ -373,7 +373,7 @@ def test_a_topic_that_is_on_its_way_is_moved(stage: Stage) -> None:
     make(stage)
     stage.put("t", 1)
     waiting = stage.say(Read("worker", "t", None, name="archive", records_max=9))
-    stage.core.topics["t"].frozen = "tcp://127.0.0.1:9"
+    stage.core.state.topics["t"].frozen = "tcp://127.0.0.1:9"
     stage.loop()
     assert stage.answered(waiting).outcome is Outcome.MOVED
     assert make(stage).outcome is Outcome.MOVED
@@ -384,7 +384,7 @@ def test_a_topic_that_is_held_back_while_a_read_waits_is_not_read(stage: Stage) 
     make(stage)
     stage.put("t", 1)
     waiting = stage.say(Read("worker", "t", None, name="archive", records_max=9))
-    stage.core.quarantine.hold_back(stage.core.topics["t"], "says the test")
+    stage.core.quarantine.hold_back(stage.core.state.topics["t"], "says the test")
     stage.loop()
     assert stage.answered(waiting).outcome is Outcome.UNAVAILABLE
 
@@ -394,7 +394,7 @@ def test_a_read_that_waited_while_a_restored_copy_was_joined_asks_whether_the_to
     log = stage.put("t", 1).log
     stage.whole = False
     waiting = stage.say(Read("worker", "t", (log, 1), name="archive", records_max=9))
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     topic.ended.add(log)  # As a join brings it.
     topic.go_on_in(Log(99, "00000000000000aa"), OFFSET_MAX)
     for _ in range(3):
@@ -407,7 +407,7 @@ def test_a_subscription_that_finds_the_disk_full_is_not_made(stage: Stage) -> No
     stage.fail_commit = True
     assert make(stage).outcome is Outcome.FULL
     stage.fail_commit = False
-    assert "@archive" not in stage.core.topics["t"].entries
+    assert "@archive" not in stage.core.state.topics["t"].entries
 
 
 # After a join

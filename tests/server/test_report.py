@@ -35,7 +35,7 @@ def test_it_says_what_is_held_and_who_holds_it_up(stage: Stage) -> None:
     assert facts["counters"]["records"] == 4
     topic = facts["topics"]["t"]
     assert (topic["log"], topic["records"], topic["publishers"], topic["backlog"]) == (log, 4, 2, 4)
-    assert topic["bytes"] == stage.core.topics["t"].open.total
+    assert topic["bytes"] == stage.core.state.topics["t"].open.total
     assert topic["subscribers"] == {
         "bob": {"waiting": 0, "polling": True, "acknowledged": f"{log}.4", "number": 5},
         "carol": {"waiting": 4, "polling": False, "acknowledged": f"{log}.0", "number": 6},

@@ -44,7 +44,7 @@ def put_back(stage: Stage, *, accepted: bool = True) -> None:
 
 def place(stage: Stage, offset: int) -> Position:
     """A position in the topic's first log."""
-    return next(iter(stage.core.topics["t"].logs)), offset
+    return next(iter(stage.core.state.topics["t"].logs)), offset
 
 
 def test_what_lies_behind_the_copy_is_lost_once_and_both_sides_go_on(pair: Pair) -> None:
@@ -52,14 +52,14 @@ def test_what_lies_behind_the_copy_is_lost_once_and_both_sides_go_on(pair: Pair)
     stage.ask(Subscribe("bob", "t", 5, 5))
     stage.ask(Subscribe("eve", "t", 5, 5))
     put(stage, "alice", 10, 0, b"1", b"2")
-    change = stage.core.change
+    change = stage.core.state.change
     save(stage)
     assert put(stage, "alice", 12, 11, b"3") == Outcome.SUCCESS
     log = place(stage, 3)
     assert take(stage, "bob") == [b"1", b"2", b"3"]
     put_back(stage)
-    assert stage.core.change >= change + CHANGE_STEP
-    topic = stage.core.topics["t"]
+    assert stage.core.state.change >= change + CHANGE_STEP
+    topic = stage.core.state.topics["t"]
     assert (set(topic.restored), topic.open.id != log[0]) == ({log[0]}, True)
 
     told = stage.ask(Get("bob", "t", log, 5, 5, records_max=10))
@@ -81,7 +81,7 @@ def test_nothing_of_a_store_that_cannot_be_written_is_changed(pair: Pair, monkey
     stage = pair["s1"]
     put(stage, "alice", 10, 0, b"1")
     put(stage, "carl", 1, 0, b"1")
-    log = stage.core.topics["t"].open.id
+    log = stage.core.state.topics["t"].open.id
     stage.close()
 
     def fail(*_: object) -> None:
@@ -91,8 +91,8 @@ def test_nothing_of_a_store_that_cannot_be_written_is_changed(pair: Pair, monkey
     with pytest.raises(OSError, match="no more"):
         accept_copy(stage.settings.directory)
     stage.restart()
-    assert stage.core.topics["t"].open.id == log
-    assert stage.core.topics["t"].restored == ()
+    assert stage.core.state.topics["t"].open.id == log
+    assert stage.core.state.topics["t"].restored == ()
 
 
 @pytest.mark.parametrize("giver", ["s1", "s2"])
@@ -115,12 +115,12 @@ def test_a_holder_that_knows_better_is_believed_whoever_gives(pair: Pair, giver:
     if consumed:  # All of the old log goes from the disk there.
         assert take(new, "bob", last=log) == [b"3", b"4"]
         assert take(new, "eve") == everything
-        end = (new.core.topics["t"].open.id, new.core.topics["t"].open.end - 1)
+        end = (new.core.state.topics["t"].open.id, new.core.state.topics["t"].open.end - 1)
         last = {"bob": end, "eve": end}
         for who in last:
             assert take(new, who, last=end) == []
         new.sleep(200.0)
-        assert log[0] not in new.core.topics["t"].logs
+        assert log[0] not in new.core.state.topics["t"].logs
     put_back(old)
     old.now = new.now
     assert put(old, "carl", 7, 0, b"5") == Outcome.SUCCESS
@@ -130,9 +130,9 @@ def test_a_holder_that_knows_better_is_believed_whoever_gives(pair: Pair, giver:
     (holder,) = pair.holders()
     stage = pair[holder]
     assert holder != giver
-    assert stage.core.topics["t"].ended == set()
+    assert stage.core.state.topics["t"].ended == set()
     stage.restart()
-    assert stage.core.topics["t"].ended == set()
+    assert stage.core.state.topics["t"].ended == set()
     assert put(stage, "alice", 14, 13, b"6") == Outcome.SUCCESS
     if consumed:
         assert [take(stage, who, last=last[who]) for who in last] == [[b"5", b"6"]] * 2
@@ -156,7 +156,7 @@ def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: 
     assert stage.ask(get).outcome is Outcome.BUSY
     assert stage.ask(read).outcome is Outcome.BUSY
     stage.others = ""
-    stage.core.topics["t"].rivals.clear()
+    stage.core.state.topics["t"].rivals.clear()
     assert stage.ask(get).outcome is Outcome.LOST
     assert stage.ask(read).outcome is Outcome.SUCCESS
 
@@ -164,15 +164,15 @@ def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: 
 def test_a_store_that_was_put_back_does_not_wait_for_what_it_lacks_itself(pair: Pair) -> None:
     stage, lacking = pair["s1"], "c" * 16
     put(stage, "alice", 10, 0, b"1")
-    stage.core.disputes.told("t", f"s1.{lacking}", stage.now)
-    assert stage.core.disputes.is_open("t"), "another store may have been started under this ID"
-    stage.core.disputes.settle(stage.core.topics["t"], lacking)
+    stage.core.contested.told("t", f"s1.{lacking}")
+    assert stage.core.state.is_contested("t"), "another store may have been started under this ID"
+    stage.core.contested.settle(stage.core.state.topics["t"], lacking)
     save(stage)
     put_back(stage)
-    stage.core.disputes.told("t", f"s1.{lacking}", stage.now)
-    assert not stage.core.disputes.is_open("t")
-    stage.core.disputes.told("t", f"s2.{lacking}", stage.now)
-    assert stage.core.disputes.is_open("t")
+    stage.core.contested.told("t", f"s1.{lacking}")
+    assert not stage.core.state.is_contested("t")
+    stage.core.contested.told("t", f"s2.{lacking}")
+    assert stage.core.state.is_contested("t")
 
 
 def test_what_the_copy_lacks_is_no_backlog(pair: Pair) -> None:
@@ -181,7 +181,7 @@ def test_what_the_copy_lacks_is_no_backlog(pair: Pair) -> None:
     put(stage, "alice", 10, 0, b"1", b"2")
     save(stage)
     put_back(stage)
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     assert topic.waiting(topic.entries["bob"].legs) == 2
 
 
@@ -190,7 +190,7 @@ def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pai
     old.ask(Subscribe("bob", "t", 5, 5))
     old.now += 1.0
     put(old, "alice", 10, 0, b"1", b"2")
-    number = old.core.topics["t"].open.number
+    number = old.core.state.topics["t"].open.number
     save(old)
     put(old, "alice", 12, 11, b"3")
     pair.merge("s1", "s2")
@@ -203,8 +203,8 @@ def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pai
     pair.turns()
     assert pair.holders() == ["s1"]
     assert not list(old.store.reader.batches(number, 1, 10)), "its batches are gone from the disk"
-    topic = old.core.topics["t"]
-    spine = collect(topic, topic.spine, old.core.reader, old.core.publishers.names, 100, 1 << 20)
+    topic = old.core.state.topics["t"]
+    spine = collect(topic, topic.spine, old.core.state.reader, old.core.state.publishers.names, 100, 1 << 20)
     assert list(Records(spine.body).bodies()) == [b"1", b"2", b"3"]
     assert take(old, "bob") == [b"1", b"2", b"3"]
 
@@ -217,7 +217,7 @@ def test_of_a_log_that_the_copy_only_knew_nothing_is_left_to_be_deleted(pair: Pa
     for who in ("bob", "eve"):
         assert len(take(old, who)) == 4
     old.sleep(200.0)
-    assert old.core.topics["t"].absorbed
+    assert old.core.state.topics["t"].absorbed
     save(old)
     assert put(old, "alice", 12, 11, b"3") == Outcome.SUCCESS
     new.now = old.now
@@ -231,7 +231,7 @@ def test_of_a_log_that_the_copy_only_knew_nothing_is_left_to_be_deleted(pair: Pa
     assert pair.holders() == ["s1"]
     assert not old.store.discarded()
     known = {name for (name,) in old.store.db.execute("select name from log where state = 'absorbed'")}
-    assert known == old.core.topics["t"].absorbed != set()
+    assert known == old.core.state.topics["t"].absorbed != set()
 
 
 def test_a_topic_that_a_client_has_shown_to_be_an_older_copy_stays_held_back_over_a_restart(pair: Pair) -> None:

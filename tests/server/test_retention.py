@@ -18,7 +18,7 @@ from tests.server.stage import Stage, bodies, put
 
 def stored(stage: Stage, topic: str = "t") -> list[int]:
     """Offsets of the topic's batches on the disk."""
-    log = stage.core.topics[topic].open.number
+    log = stage.core.state.topics[topic].open.number
     rows = stage.store.db.execute("select key & 0xffffffffff from batch where key >> 40 = ? order by key", (log,))
     return [offset for (offset,) in rows]
 
@@ -33,10 +33,10 @@ def test_a_topic_without_subscribers_keeps_nothing_beyond_the_hold(stage: Stage)
     assert 1 not in stored(stage)
     stage.sleep(60)
     assert stored(stage) == []
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     assert (topic.open.low, topic.open.end, topic.spine) == (6, 6, (Leg(topic.open.id, 6),))
     stage.restart()
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     assert (topic.open.low, topic.open.end, topic.spine) == (6, 6, (Leg(topic.open.id, 6),))
     assert stage.put("t", 5).outcome is Outcome.DUPLICATE
     assert stage.put("t", 6).outcome is Outcome.SUCCESS
@@ -150,8 +150,8 @@ def test_a_piece_that_a_full_disk_took_back_goes_later(stage: Stage) -> None:
     stage.fail_commit = True
     stage.sleep(10)
     assert stored(stage) == [1]
-    assert stage.core.topics["t"].open.low == 1
-    stage.fail_commit = stage.core.full = False
+    assert stage.core.state.topics["t"].open.low == 1
+    stage.fail_commit = stage.core.state.full = False
     stage.sleep(10)
     assert stored(stage) == []
 
@@ -162,7 +162,7 @@ def test_a_leg_that_came_after_the_question_is_respected(stage: Stage) -> None:
     stage.whole = None
     stage.sleep(66)
     asked = [out for out in stage.sent if isinstance(out.message, Whole)][-2:]
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     stage.subscribe("bob", "t", 5)
     topic.entries["bob"].legs = (Leg(topic.open.id, 2),)  # as a join may give it
     stage.whole = True
@@ -176,13 +176,13 @@ def test_a_leg_that_came_after_the_question_is_respected(stage: Stage) -> None:
 def test_batches_whose_rows_are_gone_do_not_hold_up_the_others(stage: Stage) -> None:
     for counter in range(1, 8):
         stage.put("t", counter)
-    number = stage.core.topics["t"].open.number
+    number = stage.core.state.topics["t"].open.number
     for gone in ((1, 2), (5, 5), (7, 7)):
         low, high = (number << 40 | offset for offset in gone)
         stage.store.db.execute("delete from batch where key between ? and ?", (low, high))
     stage.sleep(80)
     assert stored(stage) == []
-    assert stage.core.topics["t"].open.low >= 7
+    assert stage.core.state.topics["t"].open.low >= 7
 
 
 def test_what_may_go_is_found_as_by_looking_at_every_batch(stage: Stage) -> None:
@@ -193,8 +193,8 @@ def test_what_may_go_is_found_as_by_looking_at_every_batch(stage: Stage) -> None
         stage.put("t", counter, [b"x"] * count)
         counter += count
         stage.now += random.choice([0, 0, 1.0])
-    log = stage.core.topics["t"].open
-    rows = stage.core.reader.stamps(log.number, 1, 1000)
+    log = stage.core.state.topics["t"].open
+    rows = stage.core.state.reader.stamps(log.number, 1, 1000)
     for _ in range(300):
         floor = random.randrange(1, log.end + 1)
         old = random.choice(rows)[2] - random.choice([0, 1])
@@ -203,7 +203,7 @@ def test_what_may_go_is_found_as_by_looking_at_every_batch(stage: Stage) -> None
             if stamp > old or offset + count > floor:
                 break
             expected = offset + count
-        assert retention._cut(stage.core.reader, log, floor, old) == expected
+        assert retention._cut(stage.core.state.reader, log, floor, old) == expected
 
 
 def test_a_disk_too_full_to_delete_is_not_tried_in_every_loop(stage: Stage) -> None:
@@ -275,7 +275,7 @@ def test_history_beyond_the_limit_goes_in_pieces_and_after_a_full_disk(
     stage.fail_commit = True
     stage.sleep(20)
     assert sizes(stage) == [100] * 50
-    stage.fail_commit = stage.core.full = False
+    stage.fail_commit = stage.core.state.full = False
     stage.sleep(20)
     assert sizes(stage) == [0] * 47 + [100] * 3
     stage.close()
@@ -288,11 +288,11 @@ def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
         stage.put("t", counter, [b"x" * 88])
     stage.sleep(80)
     log = stage.subscribe("bob", "t", 5).log
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     topic.entries["bob"].legs = (Leg(log, 1),)  # as a join may give it
     answer = stage.get("bob", "t", None, 5)
     assert (answer.outcome, answer.first) == (Outcome.LOST, (log, 1))
-    assert stage.core.counters["damaged batches"] == 0
+    assert stage.core.state.counters["damaged batches"] == 0
     answer = stage.get("bob", "t", (log, 2), 5)
     assert answer.records == 3
     stage.close()
@@ -326,7 +326,7 @@ def test_what_a_leg_came_to_hold_keeps_its_bytes(tmp_path: Path) -> None:
     stage.now += 70.0
     stage.loop()  # It asks; the answers come, and what lies beyond the limit goes in the next loop.
     stage.say(Subscribe("bob", "t", 5, 5))
-    stage.core.topics["t"].entries["bob"].legs = (Leg(log, 2),)  # as a join may give it
+    stage.core.state.topics["t"].entries["bob"].legs = (Leg(log, 2),)  # as a join may give it
     stage.sleep(20)
     assert sizes(stage) == [0, 100, 100]
     stage.close()

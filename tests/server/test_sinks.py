@@ -13,7 +13,8 @@ import pytest
 from pubsub.protocol import Get, Outcome, Publish, Read, Records, Status, encode_batch
 from pubsub.protocol import Stage as StageRows
 from pubsub.protocol.messages import Whole
-from pubsub.server.requests import sinks
+from pubsub.server.requests import admission, sinks
+from pubsub.server.upkeep import staging
 from tests.server.stage import Stage, bodies
 from tests.server.test_moves import Pair, split, take
 
@@ -123,14 +124,14 @@ def test_rows_that_cannot_be_right_are_refused(stage: Stage, changed: dict[str, 
     for name, value in changed.items():
         setattr(message, name, value)
     assert stage.ask(message).outcome is Outcome.REFUSED
-    assert stage.core.topics == {}
+    assert stage.core.state.topics == {}
 
 
 def test_a_publish_that_cannot_be_right_is_refused(stage: Stage) -> None:
     assert publish(stage, sinks.BATCHES_MAX).outcome is Outcome.REFUSED
     assert publish(stage, 0, a=0).outcome is Outcome.REFUSED
     assert publish(stage, 0, a=sinks.ROWS_MAX, b=1).outcome is Outcome.REFUSED
-    assert stage.core.topics == {}
+    assert stage.core.state.topics == {}
 
 
 # Publishing
@@ -208,7 +209,7 @@ def test_a_stage_that_is_not_here_in_full_answers_restage_and_publishes_nothing(
 
 def test_on_a_topic_that_is_not_there_a_publish_with_stages_makes_none(stage: Stage) -> None:
     assert publish(stage, 0, a=2).outcome is Outcome.RESTAGE
-    assert stage.core.topics == {}
+    assert stage.core.state.topics == {}
 
 
 def test_two_queries_of_one_sink_know_nothing_of_each_other(stage: Stage) -> None:
@@ -222,7 +223,7 @@ def test_two_queries_of_one_sink_know_nothing_of_each_other(stage: Stage) -> Non
 
 def test_a_topic_that_is_on_its_way_is_moved(stage: Stage) -> None:
     write(stage, 0, "a", 0, b"1")
-    stage.core.topics["t"].frozen = "tcp://127.0.0.1:9"
+    stage.core.state.topics["t"].frozen = "tcp://127.0.0.1:9"
     assert write(stage, 0, "a", 1, b"2").outcome is Outcome.MOVED
     assert publish(stage, 0, a=1).outcome is Outcome.MOVED
 
@@ -234,7 +235,7 @@ def test_a_publish_drops_every_other_stage_of_that_batch_and_older_ones(stage: S
     for batch, attempt in ((0, "x"), (1, "lost"), (1, "won"), (2, "next")):
         write(stage, batch, attempt, 0, b"%d" % batch)
     publish(stage, 1, won=1)
-    assert [stage.key[1:] for stage in stage.core.topics["t"].stages.values()] == [(2, "next")]
+    assert [stage.key[1:] for stage in stage.core.state.topics["t"].stages.values()] == [(2, "next")]
     stage.sleep(1)
     assert (counted(stage, "stage"), counted(stage, "staged")) == (1, 2), "its own, and what was published"
     stage.restart()
@@ -242,7 +243,7 @@ def test_a_publish_drops_every_other_stage_of_that_batch_and_older_ones(stage: S
 
 
 def test_large_leftovers_are_deleted_in_pieces(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "DELETED_PIECES", 3)
+    monkeypatch.setattr(staging, "DELETED_PIECES", 3)
     for first in range(10):
         write(stage, 0, "lost", first, b"x")
     publish(stage, 0)
@@ -255,7 +256,7 @@ def test_large_leftovers_are_deleted_in_pieces(stage: Stage, monkeypatch: pytest
 
 
 def test_deleting_goes_on_after_a_restart(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "DELETED_PIECES", 1)
+    monkeypatch.setattr(staging, "DELETED_PIECES", 1)
     for first in range(5):
         write(stage, 0, "lost", first, b"x")
     publish(stage, 0)
@@ -267,8 +268,8 @@ def test_deleting_goes_on_after_a_restart(stage: Stage, monkeypatch: pytest.Monk
 def test_a_stage_that_is_silent_for_long_expires_and_one_that_is_written_does_not(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert sinks.IDLE_SECONDS == 24 * 3600
-    monkeypatch.setattr(sinks, "IDLE_SECONDS", 1000.0)
+    assert staging.IDLE_SECONDS == 24 * 3600
+    monkeypatch.setattr(staging, "IDLE_SECONDS", 1000.0)
     write(stage, 0, "idle", 0, b"1")
     write(stage, 0, "busy", 0, b"1")
     stage.sleep(600)
@@ -296,20 +297,20 @@ def test_a_publish_drops_older_tries_of_its_batch_and_none_that_came_since(stage
 
 
 def test_tries_of_a_batch_that_is_written_again_and_again_do_not_fill_the_topic(stage: Stage) -> None:
-    stage.core.settings = replace(stage.core.settings, backlog_bytes_max=1000)
+    stage.core.state.settings = replace(stage.core.state.settings, backlog_bytes_max=1000)
     for number in range(20):
         stage.sleep(1)
         name = f"try {number}"
         assert write(stage, 0, name, 0, b"x" * 100).outcome is Outcome.SUCCESS
         assert publish(stage, 0, **{name: 1, "at another server": 1}).outcome is Outcome.RESTAGE
-    assert len(stage.core.topics["t"].stages) == 1
+    assert len(stage.core.state.topics["t"].stages) == 1
 
 
 def test_a_sink_that_finds_no_room_has_its_own_tries_dropped_that_were_left(stage: Stage) -> None:
-    stage.core.settings = replace(stage.core.settings, backlog_bytes_max=1000)
+    stage.core.state.settings = replace(stage.core.state.settings, backlog_bytes_max=1000)
     write(stage, 0, "left", 0, b"x" * 500)
     stage.ask(rows(0, "another's", 0, [b"x"], "00000000000000bb"))
-    stage.sleep(sinks.LEFT_SECONDS - 1)
+    stage.sleep(staging.LEFT_SECONDS - 1)
     write(stage, 0, "going on", 0, b"x" * 100)
     assert write(stage, 0, "new", 0, b"x" * 500).outcome is Outcome.FULL
     stage.sleep(2)
@@ -318,13 +319,13 @@ def test_a_sink_that_finds_no_room_has_its_own_tries_dropped_that_were_left(stag
     assert publish(stage, 0, left=1).outcome is Outcome.RESTAGE
     assert stage.ask(rows(0, "another's", 1, [b"x"], "00000000000000bb")).rows == 2
     stage.restart()
-    assert len(stage.core.topics["t"].stages) == 3
+    assert len(stage.core.state.topics["t"].stages) == 3
 
 
 def test_a_stage_that_nobody_publishes_is_deleted_where_the_disk_was_full_at_first(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sinks, "DELETED_PIECES", 1)
+    monkeypatch.setattr(staging, "DELETED_PIECES", 1)
     write(stage, 0, "dropped", 0, b"1")
     write(stage, 0, "dropped", 1, b"2")
     write(stage, 0, "dropped", 2, b"3")
@@ -356,7 +357,7 @@ def test_retention_deletes_what_published_records_refer_to(stage: Stage) -> None
     assert (counted(stage, "batch"), counted(stage, "staged"), counted(stage, "published")) == (0, 0, 0)
     stage.restart()
     assert publish(stage, 2, a=1).outcome is Outcome.DUPLICATE, "the memory stays"
-    assert stage.core.topics["t"].open.end == 4
+    assert stage.core.state.topics["t"].open.end == 4
 
 
 def test_the_bytes_are_written_once(stage: Stage) -> None:
@@ -367,7 +368,7 @@ def test_the_bytes_are_written_once(stage: Stage) -> None:
     ).fetchone()
     assert total < 1100
     stage.restart()
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     assert topic.open.total == 1012, "what the backlog's limit counts"
 
 
@@ -394,11 +395,11 @@ def test_limits_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert stage.ask(rows(0, "a", 0, [b"1"], query="b" * 16)).reason == "publishers_max"
     assert write(stage, 1, "a", 0, b"x" * 1900).outcome is Outcome.SUCCESS
     assert write(stage, 1, "b", 0, b"x" * 1900).reason == "backlog_bytes_max"
-    monkeypatch.setattr(sinks, "STAGES_MAX", 1)
+    monkeypatch.setattr(admission, "STAGES_MAX", 1)
     assert write(stage, 1, "c", 0, b"x").reason == "STAGES_MAX"
-    monkeypatch.setattr(sinks, "PIECES_MAX", 1)
+    monkeypatch.setattr(admission, "PIECES_MAX", 1)
     assert write(stage, 1, "a", 1, b"x").reason == "PIECES_MAX"
-    stage.core.full = True
+    stage.core.state.full = True
     assert write(stage, 1, "a", 1, b"x").reason == "disk"
     assert publish(stage, 1, a=1).reason == "disk"
     stage.close()
@@ -408,7 +409,7 @@ def test_limits_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_step_that_finds_the_disk_full_has_not_happened(stage: Stage, step: str) -> None:
     write(stage, 0, "a", 0, b"1")
     write(stage, 0, "other", 0, b"x")
-    before = set(stage.core.topics["t"].stages)
+    before = set(stage.core.state.topics["t"].stages)
     stage.fail_commit = True
     if step == "stage":
         assert write(stage, 0, "a", 1, b"2").outcome is Outcome.FULL
@@ -417,8 +418,8 @@ def test_a_step_that_finds_the_disk_full_has_not_happened(stage: Stage, step: st
     stage.fail_commit = step == "drop"
     stage.loop()
     stage.fail_commit = False
-    stage.core.full = False
-    assert set(stage.core.topics["t"].stages) == before
+    stage.core.state.full = False
+    assert set(stage.core.state.topics["t"].stages) == before
     assert topic_rows(stage) == []
     stage.sleep(1)
     assert counted(stage, "staged") == 2
@@ -494,7 +495,7 @@ def test_a_join_drops_the_stages_of_what_the_other_side_published(pair: Pair) ->
     pair.merge("s2", "s1")
     pair.turns()
     joined = pair["s1"]
-    assert [stage.key[1:] for stage in joined.core.topics["t"].stages.values()] == [(1, "c")]
+    assert [stage.key[1:] for stage in joined.core.state.topics["t"].stages.values()] == [(1, "c")]
     assert publish(joined, 1, c=1).outcome is Outcome.SUCCESS
     joined.restart()
     assert topic_rows(joined)[-2:] == [b"carl2", b"2"]

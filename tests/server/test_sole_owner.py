@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
+from typing import cast
 
 import pytest
 
 from pubsub.base.clock import Stamps
 from pubsub.protocol import Outcome, Status
-from pubsub.server.ownership.proxies import Links
-from pubsub.server.ownership.sole_owner import QUESTION_SECONDS, WAITING_MAX, Wholeness
+from pubsub.server.ownership.contested import Contested
+from pubsub.server.ownership.proxies import Proxies
+from pubsub.server.ownership.sole_owner import QUESTION_SECONDS, WAITING_MAX, SoleOwner, Trimming
+from pubsub.server.ownership.stores import Stores
+from pubsub.server.state.state import State
+from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.loaded import Loaded
 from tests.server.stage import settings
 
 
@@ -17,23 +24,31 @@ class Asked:
     """A server with two proxies, and what its operations were told."""
 
     def __init__(self) -> None:
-        self.links = Links(settings(Path("unused")), "0" * 16, 1, Stamps(1.0, 0.0), 0.0)
-        self.wholeness = Wholeness(self.links)
-        self.told: list[tuple[str, bool]] = []
+        own, stamps = settings(Path("unused")), Stamps(1.0, 0.0)
+        loaded = Loaded("0" * 16, 1, 0, {}, [""], 1, 1)
+        state = State(own, loaded, cast(BatchReader, None), stamps, Random(0), 0.0)
+        self.links = Proxies(own, loaded.store_id, 1, stamps, 0.0)
+        self.sole_owner = SoleOwner(state, self.links, Contested(state, Stores(state, self.links, {})))
+        self._told: list[tuple[str, bool]] = []
+
+    @property
+    def told(self) -> list[tuple[str, bool]]:
+        self._told += [(asked.topic, sole) for asked, sole in self.sole_owner.decided() if isinstance(asked, Trimming)]
+        return self._told
 
     def ask(self, *topics: str, size: int = 0) -> int:
         """Ask in one loop; the callback that answers are to name."""
         for topic in topics:
-            assert self.wholeness.ask(topic, lambda whole, _, topic=topic: self.told.append((topic, whole)), size)
+            assert self.sole_owner.ask(topic, Trimming(topic, 0, {}), size)
         self.links.out.clear()
-        self.wholeness.send(0.0)
+        self.sole_owner.send(0.0)
         assert len(self.links.out) == 2
         return self.links.out[0].source
 
     def answer(
         self, token: int, proxy: int, body: bytes, outcome: Outcome = Outcome.SUCCESS
     ) -> dict[str, frozenset[str]]:
-        return self.wholeness.answered(token, proxy, Status("p", outcome, body=body), 0.1)
+        return self.sole_owner.answered(token, proxy, Status("p", outcome, body=body))
 
 
 @pytest.fixture
@@ -77,20 +92,20 @@ def test_only_answers_to_that_very_question_count(asked: Asked) -> None:
 def test_silence_makes_it_unknown_in_the_end(asked: Asked) -> None:
     token = asked.ask("t")
     asked.answer(token, 0, b"t=")
-    assert asked.wholeness.deadline() == QUESTION_SECONDS
-    asked.wholeness.tick(QUESTION_SECONDS - 0.01)
+    assert asked.sole_owner.deadline() == QUESTION_SECONDS
+    asked.sole_owner.tick(QUESTION_SECONDS - 0.01)
     assert asked.told == []
-    asked.wholeness.tick(QUESTION_SECONDS)
+    asked.sole_owner.tick(QUESTION_SECONDS)
     assert asked.told == [("t", False)]
     asked.answer(token, 1, b"t=")
     assert asked.told == [("t", False)]
-    assert asked.wholeness.deadline() == float("inf")
+    assert asked.sole_owner.deadline() == float("inf")
 
 
 def test_a_bounded_number_of_operations_waits(asked: Asked) -> None:
     token = asked.ask(*["t"] * WAITING_MAX)
-    assert not asked.wholeness.ask("t", lambda *_: None)
+    assert not asked.sole_owner.ask("t", Trimming("t", 0, {}))
     for proxy in (0, 1):
         asked.answer(token, proxy, b"t=")
     assert len(asked.told) == WAITING_MAX
-    assert asked.wholeness.ask("t", lambda *_: None)
+    assert asked.sole_owner.ask("t", Trimming("t", 0, {}))

@@ -273,7 +273,7 @@ def test_commits_are_synced_and_the_loop_never_checkpoints(store: Store) -> None
 def test_what_is_damaged_of_a_given_log_is_no_reason_to_delete_it_again(stage: Stage) -> None:
     stage.put("t", 1)
     stage.put("t", 2, previous=1)
-    topic = stage.core.topics["t"]
+    topic = stage.core.state.topics["t"]
     log = topic.open.number
     with stage.store.guarded():
         stage.store.apply([c.BatchQuarantined(log, 1), c.TopicGiven(topic.number, "s2 tcp://127.0.0.1:1")])

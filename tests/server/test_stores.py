@@ -21,7 +21,7 @@ def tell(stage: Stage, stores: dict[str, Known] | None = None, gone: dict[str, i
 
 def announced(stage: Stage) -> tuple[str, str]:
     """The roster of the last full announcement."""
-    stage.core.links.announce_all(stage.now)
+    stage.core.proxies.announce_all(stage.now)
     stage.loop()
     said = [out.message for out in stage.sent if isinstance(out.message, Periodic) and not out.message.partial]
     return said[-1].stores, said[-1].gone
@@ -53,7 +53,7 @@ def test_it_is_not_announced_before_it_is_on_the_disk(stage: Stage) -> None:
 
 
 def test_its_own_store_is_no_other_one(stage: Stage) -> None:
-    tell(stage, {stage.core.store_id: Known("s1", 1)})
+    tell(stage, {stage.core.state.store_id: Known("s1", 1)})
     assert announced(stage) == ("", "")
 
 
@@ -77,7 +77,7 @@ def test_more_stores_than_the_limit_are_counted(stage: Stage) -> None:
     for first in (0, STORES_MAX - 1):
         tell(stage, {f"{number:016x}": Known("s2", 1) for number in range(first, first + STORES_MAX - 1)})
     assert len(stage.core.stores.known) == STORES_MAX
-    assert stage.core.counters["stores not remembered"] == STORES_MAX - 2
+    assert stage.core.state.counters["stores not remembered"] == STORES_MAX - 2
 
 
 @pytest.mark.parametrize(("draining", "holds", "empty"), [(1, False, 1), (0, False, 0), (1, True, 0)])

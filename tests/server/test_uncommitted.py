@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubsub.server.state.uncommitted import ACKNOWLEDGE_SECONDS, Marks
+from pubsub.server.state.uncommitted import ACKNOWLEDGE_SECONDS, Uncommitted
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.topic import Log, Topic
@@ -22,56 +22,56 @@ def topics() -> dict[str, Topic]:
 
 
 def test_what_moved_often_is_written_once_as_it_is_in_the_end(topics: dict[str, Topic]) -> None:
-    marks = Marks(topics)
+    uncommitted = Uncommitted(topics)
     for _ in range(3):
-        marks.last("t", 7)
-        marks.entry("t", "bob")
-        marks.topic("t")
+        uncommitted.last("t", 7)
+        uncommitted.entry("t", "bob")
+        uncommitted.topic("t")
     topics["t"].append(7, 3, 5, 10)
-    out = marks.take(0.0)
+    out = uncommitted.take(0.0)
     assert [type(change).__name__ for change in out] == ["TopicChanged", "LastMoved", "EntryChanged"]
     assert c.LastMoved(1, 7, 7) in out
-    assert marks.take(0.0) == []
+    assert uncommitted.take(0.0) == []
 
 
 def test_an_acknowledgement_alone_waits_a_moment(topics: dict[str, Topic]) -> None:
-    marks = Marks(topics)
-    marks.acknowledged("t", "bob", 10.0)
-    marks.acknowledged("t", "bob", 10.1)
-    assert marks.take(10.1) == []
-    assert marks.deadline() == 10.0 + ACKNOWLEDGE_SECONDS
-    assert [type(change).__name__ for change in marks.take(marks.deadline())] == ["EntryChanged"]
-    assert marks.deadline() == float("inf")
+    uncommitted = Uncommitted(topics)
+    uncommitted.acknowledged("t", "bob", 10.0)
+    uncommitted.acknowledged("t", "bob", 10.1)
+    assert uncommitted.take(10.1) == []
+    assert uncommitted.deadline() == 10.0 + ACKNOWLEDGE_SECONDS
+    assert [type(change).__name__ for change in uncommitted.take(uncommitted.deadline())] == ["EntryChanged"]
+    assert uncommitted.deadline() == float("inf")
 
 
 def test_an_acknowledgement_rides_on_any_commit(topics: dict[str, Topic]) -> None:
-    marks = Marks(topics)
-    marks.acknowledged("t", "bob", 10.0)
-    marks.rows.append(c.BatchQuarantined(1, 1))
-    assert [type(change).__name__ for change in marks.take(10.0)] == ["BatchQuarantined", "EntryChanged"]
+    uncommitted = Uncommitted(topics)
+    uncommitted.acknowledged("t", "bob", 10.0)
+    uncommitted.rows.append(c.BatchQuarantined(1, 1))
+    assert [type(change).__name__ for change in uncommitted.take(10.0)] == ["BatchQuarantined", "EntryChanged"]
 
 
 def test_dropping_names_every_topic_that_was_marked_or_taken(topics: dict[str, Topic]) -> None:
     for name in ("u", "v", "w"):
         topics[name] = topics["t"]
-    marks = Marks(topics)
-    marks.topic("t")
-    marks.take(0.0)
-    marks.last("u", 7)
-    marks.entry("v", "bob")
-    marks.acknowledged("w", "bob", 0.0)
-    assert marks.drop() == ["t", "u", "v", "w"]
-    assert marks.take(100.0) == []
-    assert marks.drop() == []
+    uncommitted = Uncommitted(topics)
+    uncommitted.topic("t")
+    uncommitted.take(0.0)
+    uncommitted.last("u", 7)
+    uncommitted.entry("v", "bob")
+    uncommitted.acknowledged("w", "bob", 0.0)
+    assert uncommitted.drop() == ["t", "u", "v", "w"]
+    assert uncommitted.take(100.0) == []
+    assert uncommitted.drop() == []
 
 
 def test_of_a_topic_that_is_gone_nothing_is_written(topics: dict[str, Topic]) -> None:
-    marks = Marks(topics)
-    marks.topic("t")
-    marks.last("t", 7)
-    marks.entry("t", "bob")
-    marks.acknowledged("t", "bob", 0.0)
+    uncommitted = Uncommitted(topics)
+    uncommitted.topic("t")
+    uncommitted.last("t", 7)
+    uncommitted.entry("t", "bob")
+    uncommitted.acknowledged("t", "bob", 0.0)
     del topics["t"]
-    marks.gone("t")
-    assert marks.take(100.0) == []
-    assert marks.drop() == ["t"]
+    uncommitted.gone("t")
+    assert uncommitted.take(100.0) == []
+    assert uncommitted.drop() == ["t"]

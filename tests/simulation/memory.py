@@ -24,28 +24,35 @@ SHOWN_MAX: Final = 3
 
 MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     "ServerCore": {
+        "sole_owner": "questions that are open; who asked asks again",
+        "puts": "has nothing but what it was given",
+        "gets": "what of this loop is handed out",
+        "subscriptions": "has nothing but what it was given",
+        "reads": "ranges that are asked for; clients repeat it",
+        "sinks": "has nothing but what it was given",
+        "admission": "has nothing but what it was given",
+        "reports": "the last report, and when it was made",
+        "moves": "transfers begin again with an offer; what of them is stored is compared by `_stored_for_moves`",
+    },
+    "State": {
         "settings": "given, not stored",
         "stamps": "the clock: goes on while the process runs, and never below what is stored",
         "reader": "a cache over the store itself",
         "incarnation": "each start has a higher one",
         "started": "a time of this process",
         "_random": "chance",
-        "wholeness": "questions that are open; who asked asks again",
-        "polls": "GETs that wait; clients repeat them",
-        "marks": "what is not committed yet",
+        "long_polls": "GETs that wait; clients repeat them",
+        "uncommitted": "what is not committed yet",
         "counters": "counted since the start",
         "full": "found out again at the next commit",
         "damaged": "found out again at the next read",
         "disk": "a function",
-        "answers": "not sent yet; clients repeat what they asked",
+        "replies": "not sent yet; clients repeat what they asked",
         "_given_stored": "what to go back to when a commit fails",
-        "_announce": "everything is announced after a start",
-        "_count_change": "the first commit after a start counts",
-        "puts": "what of this loop is not sent yet",
-        "gets": "what of this loop is handed out",
-        "named": "ranges that are asked for; clients repeat it",
-        "_reported": "the last report, and when it was made",
-        "moves": "transfers begin again with an offer; what of them is stored is compared by `_stored_for_moves`",
+        "_change_stored": "what to go back to when a commit fails",
+        "announcements": "everything is announced after a start",
+        "count_change": "the first commit after a start counts",
+        "newly_contested": "of this loop",
         "_next_topic": "at least what the store says: see `_at_least`",
         "_next_log": "at least what the store says: see `_at_least`",
         "next_skip": "at least what the store says: see `_at_least`",
@@ -55,16 +62,21 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "measured_total": "goes with waiting_bytes",
         "skips": "loaded where a leg refers to them, which is compared by `_skips`; others go at the next look",
     },
-    "Quarantine": {"_stored": "what to go back to when a commit fails"},
-    "Disputes": {
+    "Quarantine": {"_stored": "what to go back to when a commit fails", "_moves": "compared as the core's"},
+    "Abandoned": {"_moves": "compared as the core's", "_sole_owner": "compared as the core's"},
+    "Contested": {
         "_started": "a time of this process",
         "_noted": "since when what proxies say may settle a dispute: after a start, since the start",
-        "_fresh": "of this loop",
     },
     "Stores": {"_stored": "what to go back to when a commit fails"},
-    "Publishers": {"_marks": "what is not committed yet", "_stored": "what to go back to when a commit fails"},
-    "Operations": {"_actions": "functions", "_draining_stored": "what to go back to when a commit fails"},
+    "Publishers": {"_uncommitted": "what is not committed yet", "_stored": "what to go back to when a commit fails"},
+    "Operations": {
+        "actions": "functions",
+        "_moves": "compared as the core's",
+        "_draining_stored": "what to go back to when a commit fails",
+    },
     "Retention": {
+        "_sole_owner": "questions that are open",
         "_at": "every topic is looked at after a start",
         "_due": "the same as a heap",
         "_allowed": "asked for again",
@@ -78,14 +90,14 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_done": "of this loop",
         "_skips": "copies of last counters that are to be deleted, one a loop: see `_skips`",
     },
-    "Sinks": {
+    "Staging": {
         "_dropped": "compared by `_stored_for_moves`",
         "_deleting": "of this loop",
         "_look_at": "a time of this process",
         "_next_stage": "at least what the store says: see `_at_least`",
         "_next_piece": "at least what the store says: see `_at_least`",
     },
-    "Links": {
+    "Proxies": {
         "_incarnation": "each start has a higher one",
         "_settings": "given, not stored",
         "_stamps": "the clock",
@@ -163,8 +175,8 @@ def check(node: ServerNode) -> list[str]:
         host = node.host
         fresh = Serving(node.settings, store, node.serving.reserve, Random(0), host.monotonic(), host.wall()).core
         core = node.core
-        fresh.links.address = core.links.address
-        waiting = {f"topics[{topic!r}].entries[{who!r}]." for topic, who in core.marks._acknowledged}
+        fresh.proxies.address = core.proxies.address
+        waiting = {f"topics[{topic!r}].entries[{who!r}]." for topic, who in core.state.uncommitted._acknowledged}
         found = [
             line for line in differences(core, fresh, MEMORY_ONLY) if not any(line.startswith(one) for one in waiting)
         ]
@@ -180,8 +192,8 @@ def check(node: ServerNode) -> list[str]:
 def _at_least(core: Any, fresh: Any) -> Iterator[str]:
     """A number that is in use is never given out again."""
     for one, other, names in (
-        (core, fresh, ("_next_topic", "_next_log", "next_skip")),
-        (core.sinks, fresh.sinks, ("_next_stage", "_next_piece")),
+        (core.state, fresh.state, ("_next_topic", "_next_log", "next_skip")),
+        (core.staging, fresh.staging, ("_next_stage", "_next_piece")),
     ):
         for name in names:
             if getattr(one, name) < getattr(other, name):
@@ -196,7 +208,7 @@ def _stored_for_moves(core: Any, store: Store) -> Iterator[str]:
         if number not in arriving and number not in core.retention._discarded:
             yield f"log number {number} is nobody's, and will not be deleted before the next start"
     staged = {stage.number for one in incoming for stage in one.stages.values()}
-    staged |= {number for number, _ in core.sinks._dropped}
+    staged |= {number for number, _ in core.staging._dropped}
     for number, _ in store.dropped_stages():
         if number not in staged:
             yield f"stage {number} is nobody's, and will not be deleted before the next start"
@@ -208,9 +220,9 @@ def _skips(core: Any, store: Store) -> Iterator[str]:
     for number, publisher, counter in store.db.execute("select id, publisher, counter from skip"):
         stored.setdefault(number, {})[publisher] = counter
     kept = set(core.retention._skips) | {number for topic in store.topics(aside=True) for number in topic.skips}
-    for number in stored.keys() - kept - {number for topic in core.topics.values() for number in topic.skips}:
+    for number in stored.keys() - kept - {number for topic in core.state.topics.values() for number in topic.skips}:
         yield f"copy {number} of last counters is used by no leg, and is in the store for ever"
-    for topic in core.topics.values():
+    for topic in core.state.topics.values():
         for number, counters in topic.skips.items():
             if counters != stored.get(number):
                 yield f"{topic.name}: copy {number} of last counters is {counters} in memory and {stored.get(number)}"

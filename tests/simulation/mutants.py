@@ -24,7 +24,6 @@ import pubsub.messenger.seen
 import pubsub.proxy.announcements
 import pubsub.proxy.roster
 import pubsub.proxy.servers
-import pubsub.server.core
 import pubsub.server.loop
 import pubsub.server.moves.chunks
 import pubsub.server.moves.giving
@@ -32,10 +31,10 @@ import pubsub.server.moves.moves
 import pubsub.server.moves.receiving
 import pubsub.server.ownership.proxies
 import pubsub.server.ownership.sole_owner
-import pubsub.server.requests.gets
 import pubsub.server.requests.puts
-import pubsub.server.requests.reads
 import pubsub.server.requests.sinks
+import pubsub.server.requests.subscriptions
+import pubsub.server.state.state
 import pubsub.server.storage.reader
 import pubsub.server.storage.store
 import pubsub.server.topic.merge
@@ -170,8 +169,8 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("announced after the answer")
 def _(stack: contextlib.ExitStack) -> None:
-    links = pubsub.server.ownership.proxies.Links
-    _replace(stack, links, "announce", lambda self, changed, change, now: None)
+    proxies = pubsub.server.ownership.proxies.Proxies
+    _replace(stack, proxies, "announce", lambda self, changed, change, now: None)
 
 
 # Subscriptions
@@ -211,7 +210,8 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("fence off")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.server.requests.gets, "_is_outdated", lambda get, entry: get.number < entry.number)
+    entry = pubsub.server.topic.topic.Entry
+    _replace(stack, entry, "outdates", lambda self, number, opening: number < self.number)
 
 
 @mutant("intent to unsubscribe not stored first")
@@ -263,7 +263,7 @@ def _(stack: contextlib.ExitStack) -> None:
     original = moves._freeze
 
     def freeze(self: Any, name: str, address: str) -> None:
-        with mock.patch.object(self._core.marks, "topic", return_value=None):
+        with mock.patch.object(self._state.uncommitted, "topic", return_value=None):
             original(self, name, address)
 
     _replace(stack, moves, "_freeze", freeze)
@@ -366,13 +366,8 @@ def _(stack: contextlib.ExitStack) -> None:
 @mutant("whole always true for trimming")
 def _(stack: contextlib.ExitStack) -> None:
     retention = pubsub.server.upkeep.retention.Retention
-    original = retention._answered
-    _replace(
-        stack,
-        retention,
-        "_answered",
-        lambda self, core, name, generation, cuts, whole, now: original(self, core, name, generation, cuts, True, now),
-    )
+    original = retention.decided
+    _replace(stack, retention, "decided", lambda self, asked, whole, now: original(self, asked, True, now))
 
 
 @mutant("whole always true for a sink's batch")
@@ -389,35 +384,35 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("whole always true for a named subscription")
 def _(stack: contextlib.ExitStack) -> None:
-    named = pubsub.server.requests.reads.Named
-    original = named.subscribe
+    subscriptions = pubsub.server.requests.subscriptions.Subscriptions
+    original = subscriptions.subscribe_named
     _replace(
         stack,
-        named,
-        "subscribe",
+        subscriptions,
+        "subscribe_named",
         lambda self, origin, request, now, whole=False: original(self, origin, request, now, True),
     )
 
 
 @mutant("whole remembered instead of asked")
 def _(stack: contextlib.ExitStack) -> None:
-    wholeness = pubsub.server.ownership.sole_owner.Wholeness
-    original = wholeness.ask
+    sole_owner = pubsub.server.ownership.sole_owner.SoleOwner
+    ask, decided = sole_owner.ask, sole_owner.decided
 
-    def ask(self: Any, topic: str, then: Any, *arguments: Any) -> bool:
-        known = self.__dict__.setdefault("known", {})
-
-        def remember(whole: bool, now: float) -> None:
-            if whole:
-                known[topic] = now
-            then(whole, now)
-
-        if topic in known:
-            then(True, known[topic])
+    def remembering(self: Any, topic: str, operation: Any, *arguments: Any) -> bool:
+        if topic in self.__dict__.setdefault("known", set()):
+            self._decided.append((topic, operation, True))
             return True
-        return original(self, topic, remember, *arguments)
+        return ask(self, topic, operation, *arguments)
 
-    _replace(stack, wholeness, "ask", ask)
+    def remembered(self: Any) -> Any:
+        for operation, sole in decided(self):
+            if sole:
+                self.__dict__.setdefault("known", set()).add(getattr(operation, "request", operation).topic)
+            yield operation, sole
+
+    _replace(stack, sole_owner, "ask", remembering)
+    _replace(stack, sole_owner, "decided", remembered)
 
 
 # Proxies, heartbeats, retention
@@ -445,8 +440,8 @@ def _always(self: Any, now: float) -> bool:
 
 @mutant("to whom a topic was given is not said")
 def _(stack: contextlib.ExitStack) -> None:
-    core = pubsub.server.core.ServerCore
-    _replace(stack, core, "announce_given", lambda self, topic, done: self.announce(topic.name, ""))
+    state = pubsub.server.state.state.State
+    _replace(stack, state, "announce_given", lambda self, topic, done: self.announce(topic.name, ""))
 
 
 @mutant("proxy without a memory speaks for all")

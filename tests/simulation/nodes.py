@@ -87,7 +87,7 @@ class ServerNode(Process):
         self.serving = self.make_serving(Store(Path(f"/{self.name}"), vfs=NAME), Reserve(host.disk))
         self.core = self.serving.core
         check_stale(self.settings, self.core)
-        self.core.links.address = self.address
+        self.core.proxies.address = self.address
         self._checkpointer = Checkpointer(self.serving.store, self.serving.lock, lambda: None)
         self._sockets = SimulatedSockets(self)
         self.loop = Loop(self.settings, self.serving, self._sockets, self.address, self._check)
@@ -123,7 +123,7 @@ class ServerNode(Process):
 
     def store_id(self) -> str:
         """Of its store; its name until it has one."""
-        return self.core.store_id if self.life and hasattr(self, "core") else self.name
+        return self.core.state.store_id if self.life and hasattr(self, "core") else self.name
 
     def witnessed(self) -> set[str]:
         """The other stores that this server knows of, durably."""
@@ -132,7 +132,7 @@ class ServerNode(Process):
     def ended(self) -> None:
         self.kill_at_step = ""
         if hasattr(self, "core"):
-            self.totals.update(self.core.counters)
+            self.totals.update(self.core.state.counters)
 
     def _guarded(self, call: Callable[[], None]) -> None:
         self._turning = True

@@ -84,7 +84,7 @@ class Operators:
         others = [other for other in self.simulation.servers if other is not server and other.alive]
         if stop or not server.alive or not others:
             return
-        for topic in sorted(server.core.topics):
+        for topic in sorted(server.core.state.topics):
             to = self.random.choice(others)
             self._through(server, Operate("op", server.name, "move", topic, to.name, to.address))
 
@@ -99,7 +99,7 @@ class Operators:
         self._clear_up()
 
     def _end_drains(self) -> None:
-        draining = [server for server in self.simulation.servers if not server.alive or server.core.links.draining]
+        draining = [server for server in self.simulation.servers if not server.alive or server.core.proxies.draining]
         for server in draining:
             self._through(server, Operate("op", server.name, "drain", stop=1))
         if draining:
@@ -109,19 +109,21 @@ class Operators:
 
     def abandon(self) -> None:
         """A server dies, what it holds of a topic is given up, and then it is back."""
-        servers = [server for server in self.simulation.servers if server.alive and server.core.topics]
+        servers = [server for server in self.simulation.servers if server.alive and server.core.state.topics]
         if not servers or len(self.simulation.servers) < 2 or self._abandoning:
             return
         self._abandoning = True
         server = self.random.choice(servers)
-        topic = self.random.choice(sorted(server.core.topics))
+        topic = self.random.choice(sorted(server.core.state.topics))
         others = [other for other in servers if other is not server]
         if others and self.random.random() < 0.5:
             giver = self.random.choice(others)
-            topic = self.random.choice(sorted(giver.core.topics))
+            topic = self.random.choice(sorted(giver.core.state.topics))
         self.world.note(f"{server.name} dies, and {topic} is to be given up there")
         server.restarting = True  # Nobody starts it meanwhile.
-        givers = [other for other in servers if topic in other.core.topics and topic not in server.core.topics]
+        givers = [
+            other for other in servers if topic in other.core.state.topics and topic not in server.core.state.topics
+        ]
         if givers:  # It dies while the topic is on its way to it.
             self._through(givers[0], Operate("op", givers[0].name, "move", topic, server.name, server.address))
             self._kill_when_given(server, givers[0], topic, 100)
@@ -140,7 +142,7 @@ class Operators:
 
     def _kill_when_given(self, server: ServerNode, giver: ServerNode, topic: str, looks: int) -> None:
         """Kill a receiver as soon as the giver is bound to it, or after so many looks."""
-        held = giver.core.topics.get(topic) if giver.alive else None
+        held = giver.core.state.topics.get(topic) if giver.alive else None
         if looks and held is not None and held.frozen != server.address and not self.simulation.over:
             self.world.after(0.003, self._kill_when_given, server, giver, topic, looks - 1)
         else:
@@ -166,7 +168,7 @@ class Operators:
                     lost.add(("", ""))
         known_logs = {log for _, log in lost}
         for other in self._others(server):
-            held = other.core.topics.get(topic)
+            held = other.core.state.topics.get(topic)
             if held is not None:
                 lost |= {
                     ("", log) for log, name in held.rivals.items() if name == server.name and log not in known_logs
@@ -178,7 +180,7 @@ class Operators:
 
     def _give_up(self, server: ServerNode, topic: str) -> None:
         lost = self._lost_logs(server, topic)
-        held = [other.core.topics.get(topic) for other in self._others(server)]
+        held = [other.core.state.topics.get(topic) for other in self._others(server)]
         if not lost and any(one is not None and one.frozen == server.address for one in held):
             lost = {("", "")}
         if not lost:
@@ -213,7 +215,7 @@ class Operators:
         def taken_back() -> bool:
             waiting = False
             for other in self._others(server):
-                held = other.core.topics.get(topic)
+                held = other.core.state.topics.get(topic)
                 frozen = held is not None and held.frozen == server.address
                 for store, log in [*sorted(lost), *([("", "")] if frozen else [])]:
                     self._through(other, self._of(told, store, log, other.name, "abandoned"))
@@ -234,7 +236,9 @@ class Operators:
         server = self.random.choice(self.simulation.servers)
         if not server.alive or server.restarting:
             return
-        holds = {name: frozenset(topic.logs) | frozenset(topic.absorbed) for name, topic in server.core.topics.items()}
+        holds = {
+            name: frozenset(topic.logs) | frozenset(topic.absorbed) for name, topic in server.core.state.topics.items()
+        }
         acknowledged = {put.body for put in self.history.states((ACKED,))}
         server.end("killed")
         known = self.backups.pop(server.name, None)
@@ -283,13 +287,13 @@ class Operators:
             if server.name not in self._put_back or not server.alive:
                 continue
             for topic in self.simulation.topics():
-                if topic not in server.core.topics and self._waits_for(server, topic):
+                if topic not in server.core.state.topics and self._waits_for(server, topic):
                     self._give_up(server, topic)
         self.world.after(1.0, self._clear_up)
 
     def _waits_for(self, server: ServerNode, topic: str) -> bool:
         """Whether somebody waits for a log that this server has lost with its store, and for no other reason."""
-        held = [other.core.topics.get(topic) for other in self._others(server)]
+        held = [other.core.state.topics.get(topic) for other in self._others(server)]
         return any(
             name == server.name and log in self._gone.get(name, ())
             for topic in held

@@ -21,9 +21,9 @@ import pubsub.proxy.servers
 import pubsub.server.moves.chunks
 import pubsub.server.moves.moves
 import pubsub.server.offline.restore
-import pubsub.server.requests.sinks
 import pubsub.server.storage.store
 import pubsub.server.upkeep.retention
+import pubsub.server.upkeep.staging
 from tests.simulation.actors import CHUNK_MAX, Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.damage import flip
@@ -95,7 +95,7 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.server.upkeep.retention, "ROUND_SECONDS", 1.0),
             (pubsub.server.upkeep.retention, "LOOK_SECONDS", 0.3),
             (pubsub.server.upkeep.retention, "PIECE_BATCHES_MIN", 8),
-            (pubsub.server.requests.sinks, "LEFT_SECONDS", 20.0),
+            (pubsub.server.upkeep.staging, "LEFT_SECONDS", 20.0),
             (pubsub.server.storage.store, "secrets", Seeded(random)),
             (pubsub.server.offline.restore, "secrets", Seeded(random)),
             (pubsub.client.storage.store, "secrets", Seeded(random)),
@@ -197,7 +197,7 @@ class Simulation:
         callers = [*self.clients, *self.tasks, *self.talkers, *(twin.node for twin in self.twins)]
         operations = sum(caller.operations for caller in callers)
         for server in self.servers:
-            for name, value in (server.totals + (server.core.counters if server.alive else Counter())).items():
+            for name, value in (server.totals + (server.core.state.counters if server.alive else Counter())).items():
                 self.counters[name] = self.counters.get(name, 0) + value
         self.counters.update(self.history.counters)
         return Result(
@@ -418,8 +418,8 @@ class Simulation:
         elif chance < 0.5:  # Some step of it is lost.
             when = self.random.choice((0.02, 0.1, 0.3)) * self.random.random()
             self.world.after(when, self.world.network.cut, giver.name, receiver.name, 0.3 + self.random.random())
-        elif chance < 0.8 and giver.alive and topic in giver.core.topics:
-            self._watch(proxy, giver, receiver, topic, giver.core.topics[topic].open.id, 400)
+        elif chance < 0.8 and giver.alive and topic in giver.core.state.topics:
+            self._watch(proxy, giver, receiver, topic, giver.core.state.topics[topic].open.id, 400)
 
     def _give(self, proxy: ProxyNode, giver: ServerNode, receiver: ServerNode, topic: str) -> None:
         self.world.note(f"{proxy.name} has {giver.name} give {topic} to {receiver.name}")
@@ -431,7 +431,7 @@ class Simulation:
         """Strike when the receiver has joined a log: until the giver knows of it everything is there twice."""
         if self.over or not giver.alive or not receiver.alive or not looks:
             return
-        held = receiver.core.topics.get(topic)
+        held = receiver.core.state.topics.get(topic)
         if held is None or log not in held.logs:
             self.world.after(0.002, self._watch, proxy, giver, receiver, topic, log, looks - 1)
             return
@@ -584,11 +584,11 @@ class Simulation:
         for node in self.nodes:
             if not node.alive:
                 return f"{node.name} does not run"
-        for topic in sorted({name for server in self.servers for name in server.core.topics}):
-            holders = [server.name for server in self.servers if topic in server.core.topics]
+        for topic in sorted({name for server in self.servers for name in server.core.state.topics}):
+            holders = [server.name for server in self.servers if topic in server.core.state.topics]
             if len(holders) > 1:
                 return f"{topic} is held by {' and '.join(holders)}"
-            if self.server(holders[0]).core.topics[topic].frozen:
+            if self.server(holders[0]).core.state.topics[topic].frozen:
                 return f"{topic} is frozen at {holders[0]}"
             for proxy in self.proxies:
                 known = [holder.id for holder in proxy.core.table.holders(topic)]
@@ -623,7 +623,7 @@ class Simulation:
     def _check_left(self, application: Application) -> None:
         """Who has unsubscribed is subscribed nowhere."""
         for server in self.servers:
-            for topic in server.core.topics.values():
+            for topic in server.core.state.topics.values():
                 entry = topic.entries.get(application.name)
                 reading = self.history.readings.get((application.name, topic.name))
                 left = reading is not None and not reading.wanted and reading.asked is not None

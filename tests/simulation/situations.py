@@ -9,8 +9,8 @@ from unittest import mock
 
 import pubsub.server.moves.moves
 import pubsub.server.recovery.abandoned
-import pubsub.server.requests.sinks
 import pubsub.server.topic.delivery
+import pubsub.server.upkeep.staging
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.server.state.replies import LISTENER, Outgoing
 from pubsub.server.topic.stages import Stage
@@ -67,8 +67,8 @@ def counted(counters: dict[str, int]) -> Any:
             counters[name] = counters.get(name, 0) + 1
 
     absorb = pubsub.server.moves.moves.absorb
-    join = pubsub.server.requests.sinks.Sinks.join
-    take_back = pubsub.server.recovery.abandoned.GivenUp._take_back
+    join = pubsub.server.upkeep.staging.Staging.join
+    take_back = pubsub.server.recovery.abandoned.Abandoned._take_back
     fitting = pubsub.server.topic.delivery._Walk._fitting
 
     def counting_absorb(topic: Topic, other: Topic, next_skip: int) -> Any:
@@ -96,8 +96,8 @@ def counted(counters: dict[str, int]) -> Any:
     with contextlib.ExitStack() as stack:
         for target, attribute, value in (
             (pubsub.server.moves.moves, "absorb", counting_absorb),
-            (pubsub.server.requests.sinks.Sinks, "join", counting_join),
-            (pubsub.server.recovery.abandoned.GivenUp, "_take_back", counting_take_back),
+            (pubsub.server.upkeep.staging.Staging, "join", counting_join),
+            (pubsub.server.recovery.abandoned.Abandoned, "_take_back", counting_take_back),
             (pubsub.server.topic.delivery._Walk, "_fitting", counting_fitting),
         ):
             stack.enter_context(mock.patch.object(target, attribute, value))

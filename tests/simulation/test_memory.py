@@ -26,7 +26,7 @@ def server() -> ServerNode:
 
 
 def topic_of(server: ServerNode) -> Any:
-    return server.core.topics["t1"]
+    return server.core.state.topics["t1"]
 
 
 TAMPERINGS: dict[str, Callable[[ServerNode], object]] = {
@@ -37,12 +37,12 @@ TAMPERINGS: dict[str, Callable[[ServerNode], object]] = {
     "frozen": lambda server: setattr(topic_of(server), "frozen", "tcp://s9:3"),
     "absorbed": lambda server: topic_of(server).absorbed.add("0" * 16),
     "end": lambda server: setattr(topic_of(server).open, "end", topic_of(server).open.end + 1),
-    "names": lambda server: server.core.publishers.names.append("another"),
-    "held": lambda server: server.core.quarantine.held.update({"t1": "why"}),
-    "draining": lambda server: setattr(server.core.links, "draining", True),
-    "_given": lambda server: server.core._given.update({"t2": "s2.0,,"}),
+    "names": lambda server: server.core.state.publishers.names.append("another"),
+    "held": lambda server: server.core.state.held.update({"t1": "why"}),
+    "draining": lambda server: setattr(server.core.proxies, "draining", True),
+    "given": lambda server: server.core.state.given.update({"t2": "s2.0,,"}),
     "copy": lambda server: topic_of(server).skips.update({9: {1: 1}}),
-    "topics": lambda server: server.core.topics.clear(),
+    "topics": lambda server: server.core.state.topics.clear(),
 }
 
 
@@ -65,8 +65,9 @@ def test_a_difference_is_found(what: str) -> None:
 
 def test_nothing_is_left_out_that_is_not_there(server: ServerNode) -> None:
     core = server.core
-    objects = [core, topic_of(server), core.quarantine, core.publishers, core.operations]
-    objects += [core.retention, core.sinks, core.links, core.disputes, core.stores]
+    objects = [core, core.state, topic_of(server), core.quarantine, core.state.publishers, core.operations]
+    objects += [core.retention, core.staging, core.proxies, core.contested, core.stores]
+    objects += [core.abandoned]
     assert {type(one).__name__ for one in objects} == MEMORY_ONLY.keys()
     for one in objects:
         for name in MEMORY_ONLY[type(one).__name__]:

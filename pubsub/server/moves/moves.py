@@ -17,16 +17,19 @@ from pubsub.protocol.names import is_endpoint
 from pubsub.server.moves.chunks import Piece, Staged, chunks
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
+from pubsub.server.ownership.contested import Contested
+from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import LISTENER, Origin, Outgoing
+from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.merge import absorb, outdated
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.topic import DEAD, Entry, Topic
+from pubsub.server.upkeep.retention import Retention
+from pubsub.server.upkeep.staging import Staging
 
 if TYPE_CHECKING:
     from random import Random
-
-    from pubsub.server.core import ServerCore
 
 _HERE: Final = frozenset({"held", "absorbed", "given"})
 """States of a log of which we know that it was joined, or begun, here."""
@@ -36,30 +39,43 @@ class Moves:
     """The moves of one server's topics.
 
     Args:
-        core: the server.
+        state: the server's.
+        proxies: asked whether one has answered, and told what is given.
+        contested: told of other holders that come along.
+        retention, staging: delete what is given, and keep what arrives.
         random: for the IDs of transfers.
-        now: monotonic seconds.
     """
 
-    def __init__(self, core: ServerCore, random: Random, now: float) -> None:
-        self._core = core
+    def __init__(
+        self,
+        state: State,
+        proxies: Proxies,
+        contested: Contested,
+        retention: Retention,
+        staging: Staging,
+        random: Random,
+    ) -> None:
+        self._state, self._proxies, self._contested = state, proxies, contested
+        self._retention, self._staging = retention, staging
+        self.unreadable: list[tuple[Topic, str]] = []
+        """Topics that cannot be given, because the store is damaged there, and why; to be held back."""
         self.giving = Giving(
-            core.settings.id,
+            state.settings.id,
             random,
             freeze=self._freeze,
             thaw=self._thaw,
             chunks=self._chunks,
             given=self._given,
             unreadable=self._unreadable,
-            given_up=lambda log: bool(log) and core.reader.log_state(log) == DEAD,
+            given_up=lambda log: bool(log) and state.reader.log_state(log) == DEAD,
         )
         self.receiving = Receiving(
-            core.settings.id,
-            number=core.new_log_number,
+            state.settings.id,
+            number=state.new_log_number,
             store=self._store,
-            discard=core.retention.discard,
+            discard=retention.discard,
             join=self._join,
-            unstage=core.sinks.discard,
+            unstage=staging.discard,
         )
         self._tokens: dict[str, tuple[str, int]] = {}
         self._last_token = FIRST_CALLBACK
@@ -69,9 +85,9 @@ class Moves:
 
     def _resume(self, now: float) -> None:
         """Go on with what was frozen in an earlier life, once a proxy has answered: it may have been given up."""
-        self._resumed = self._core.links.answered_once
-        for topic in self._core.topics.values():
-            if topic.frozen and self._resumed and not self._core.quarantine.holds(topic.name):
+        self._resumed = self._proxies.answered_once
+        for topic in self._state.topics.values():
+            if topic.frozen and self._resumed and not self._state.is_held_back(topic.name):
                 self.giving.offer(topic.name, topic.open.id, topic.frozen, now, frozen=True)
 
     def stop(self, name: str) -> None:
@@ -94,14 +110,14 @@ class Moves:
         One that is out of date does nothing: the topic is not held, is on its way to one that is heard, or the other's
         log is joined.
         """
-        core = self._core
-        topic = core.topics.get(message.topic)
-        if topic is None or message.address == core.links.address:
+        state = self._state
+        topic = state.topics.get(message.topic)
+        if topic is None or message.address == self._proxies.address:
             return
-        if core.quarantine.holds(message.topic):
+        if state.is_held_back(message.topic):
             return
         if not is_endpoint(message.address):
-            core.counters["malformed"] += 1
+            state.counters["malformed"] += 1
             return
         if topic.frozen:
             self.giving.ask(topic.name, message.address)
@@ -109,7 +125,7 @@ class Moves:
         if message.log and (message.log in topic.absorbed or message.log in topic.logs):
             return
         if self.giving.offer(topic.name, topic.open.id, message.address, now):
-            core.counters["offers"] += 1
+            state.counters["offers"] += 1
 
     def transfer(self, origin: Origin, message: Transfer, now: float) -> None:
         """TRANSFER: a step of a giver, or a receiver's answer."""
@@ -120,37 +136,37 @@ class Moves:
         if isinstance(reply, Transfer | Status):
             if isinstance(reply, Transfer) and reply.step == "done":
                 self._joined_now.append(reply)
-            self._core.reply(origin, reply)
+            self._state.replies.reply(origin, reply)
         else:
             outcome, reason = reply
-            self._core.reply(origin, Status(self._core.settings.id, outcome, reason=reason))
+            self._state.replies.reply(origin, Status(self._state.settings.id, outcome, reason=reason))
 
     def _step(self, message: Transfer, now: float) -> Transfer | Status | tuple[Outcome, str]:
-        core = self._core
-        topic = core.topics.get(message.topic)
-        if message.sender == core.settings.id:
+        state = self._state
+        topic = state.topics.get(message.topic)
+        if message.sender == state.settings.id:
             return Outcome.REFUSED, "from_myself"
         if self._joined(topic, message.log):
-            return Transfer(core.settings.id, message.topic, "done", message.transfer)
-        if core.reader.log_state(message.log) == DEAD:
+            return Transfer(state.settings.id, message.topic, "done", message.transfer)
+        if state.reader.log_state(message.log) == DEAD:
             return Outcome.REFUSED, "this_log_was_given_up"
-        if core.quarantine.holds(message.topic):
+        if state.is_held_back(message.topic):
             return Outcome.BUSY, "quarantined"
-        if core.full:
+        if state.full:
             return Outcome.FULL, "disk"
-        if core.publishers.full and message.step != "commit":
+        if state.publishers.full and message.step != "commit":
             return Outcome.FULL, "STORE_PUBLISHERS_MAX"
         if topic is not None and topic.frozen:
             gift = self.giving.gifts.get(topic.name)
             server = "" if gift is None else gift.server
             address = topic.frozen if gift is None else gift.address
-            return Status(core.settings.id, Outcome.MOVED, reason=address, server=server)
-        if topic is not None and not core.links.answered_once:
+            return Status(state.settings.id, Outcome.MOVED, reason=address, server=server)
+        if topic is not None and not self._proxies.answered_once:
             # What this store holds of it may have been given up while this server was away: no proxy has said yet.
             return Outcome.BUSY, "no_proxy_has_answered_since_the_start"
         if message.step == "offer":
             own = self.giving.gifts.get(message.topic)
-            if own is not None and core.settings.id > message.sender and own.server in {"", message.sender}:
+            if own is not None and state.settings.id > message.sender and own.server in {"", message.sender}:
                 return Outcome.BUSY, "offered_to_you"  # Crossing offers: the lower server ID receives.
             if own is not None:
                 self.giving.cancel(message.topic)
@@ -167,63 +183,63 @@ class Moves:
     def _joined(self, topic: Topic | None, log: str) -> bool:
         if topic is not None and (log in topic.logs or log in topic.absorbed):
             return True
-        return bool(log) and self._core.reader.log_state(log) in _HERE
+        return bool(log) and self._state.reader.log_state(log) in _HERE
 
     # The giving side
 
     def _freeze(self, name: str, address: str) -> None:
-        core = self._core
-        topic = core.topics[name]
+        state = self._state
+        topic = state.topics[name]
         topic.frozen = address
-        core.marks.topic(name)
-        core.retention.forget(name)
-        core.gets.end_polls(name, Outcome.MOVED)
+        state.uncommitted.topic(name)
+        self._retention.forget(name)
+        state.long_polls.end_all(name, Outcome.MOVED)
         self.receiving.drop(name)
 
     def _thaw(self, name: str) -> None:
-        topic = self._core.topics[name]
+        topic = self._state.topics[name]
         topic.frozen = ""
-        self._core.marks.topic(name)
-        self._core.retention.look_at(name)
+        self._state.uncommitted.topic(name)
+        self._retention.look_at(name)
 
     def _chunks(self, name: str) -> Iterator[bytes]:
-        return chunks(self._core.topics[name], self._core.reader, self._core.publishers.names)
+        return chunks(self._state.topics[name], self._state.reader, self._state.publishers.names)
 
     def _given(self, name: str, done: Transfer, address: str) -> None:
-        core = self._core
-        topic = core.topics.pop(name)
-        core.marks.gone(name)
-        core.marks.rows.append(c.TopicGiven(topic.number, f"{done.sender} {address}"))
-        core.marks.rows += [c.SkipDropped(number) for number in topic.skips]
-        core.retention.discard([log.number for log in topic.logs.values()])
-        core.sinks.discard(topic.stages.values())
-        core.announce_given(topic, done)
+        state = self._state
+        topic = state.topics.pop(name)
+        state.uncommitted.gone(name)
+        state.uncommitted.rows.append(c.TopicGiven(topic.number, f"{done.sender} {address}"))
+        state.uncommitted.rows += [c.SkipDropped(number) for number in topic.skips]
+        self._retention.discard([log.number for log in topic.logs.values()])
+        self._staging.discard(topic.stages.values())
+        state.announce_given(topic, done)
         self._tokens.pop(name, None)
-        core.counters["topics given"] += 1
+        state.counters["topics given"] += 1
 
     def _unreadable(self, name: str, reason: str) -> None:
         """It stays frozen, and here: what can be read of it is only a part."""
-        self._core.quarantine.damaged(self._core.topics[name], reason)
+        self.unreadable.append((self._state.topics[name], reason))
 
     # The receiving side
 
     def _store(self, incoming: Incoming, piece: Piece | Staged, now: float) -> None:
-        core = self._core
+        state = self._state
         if isinstance(piece, Staged):
-            key = core.publishers.number(piece.publisher), piece.batch, piece.attempt
-            core.sinks.arrived(incoming.stages, key, piece.heard, piece.rows)
+            key = state.publishers.number(piece.publisher), piece.batch, piece.attempt
+            self._staging.arrived(incoming.stages, key, piece.heard, piece.rows)
             return
         log = incoming.moving.logs[piece.log]
         if incoming.next == 1 or log.number not in incoming.opened:
             incoming.opened.add(log.number)
-            core.marks.rows.append(c.LogOpened(log.number, log.id, 0, "incoming"))
+            state.uncommitted.rows.append(c.LogOpened(log.number, log.id, 0, "incoming"))
         for batch, publisher in piece.batches:
-            core.marks.rows.append(
+            state.uncommitted.rows.append(
                 c.BatchAppended(
                     log.number,
                     batch.offset,
                     batch.count,
-                    core.publishers.number(publisher),
+                    state.publishers.number(publisher),
                     batch.counter,
                     batch.stamp,
                     batch.checksum,
@@ -234,65 +250,73 @@ class Moves:
             )
 
     def _join(self, incoming: Incoming, now: float) -> None:
-        core, moving = self._core, incoming.moving
+        state, moving = self._state, incoming.moving
         name = incoming.topic
-        topic = core.topics.get(name) or core.create(name)
+        topic = state.topics.get(name) or state.create(name)
         other = self._arrived(incoming)
-        rows = core.marks.rows
+        rows = state.uncommitted.rows
         behind = outdated(topic, other)
         rows += [c.LogReplaced(topic.number, log) for log in sorted(behind)]
-        core.retention.discard([topic.logs[log].number for log in sorted(behind & topic.logs.keys())])
+        self._retention.discard([topic.logs[log].number for log in sorted(behind & topic.logs.keys())])
         known = (topic.absorbed | topic.logs.keys()) - behind
         stored = set(topic.skips)
-        made, core.next_skip = absorb(topic, other, core.next_skip)
+        made, state.next_skip = absorb(topic, other, state.next_skip)
         rows += [c.SkipStored(number, dict(topic.skips[number])) for number in made]
         rows += [c.SkipDropped(number) for number in sorted(stored - topic.skips.keys())]
         for log in other.logs.values():
             if log.id in known:
-                core.retention.discard([log.number])
+                self._retention.discard([log.number])
                 continue
             if log.number not in incoming.opened:
                 rows.append(c.LogOpened(log.number, log.id, topic.number, "held"))
             rows.append(c.LogJoined(log.number, topic.number, log.low, log.end, log.total))
         for absorbed in sorted(other.absorbed - known - other.logs.keys()):
-            number = core.new_log_number()
+            number = state.new_log_number()
             rows.append(c.LogOpened(number, absorbed, topic.number, "absorbed"))
             rows += [c.LogEnded(number)] if absorbed in moving.ended else []
         topic.ended |= moving.ended - known
-        core.sinks.join(topic, incoming.stages.values())
-        core.marks.topic(name)
+        self._staging.join(topic, incoming.stages.values())
+        state.uncommitted.topic(name)
         for publisher in other.last:
-            core.marks.last(name, publisher)
+            state.uncommitted.last(name, publisher)
         for subscriber in topic.entries:
-            core.marks.entry(name, subscriber)
-        core.disputes.joined(topic, moving.rivals.items())
-        core.retention.forget(name)
-        core.retention.look_at(name)
+            state.uncommitted.entry(name, subscriber)
+        self._contested.joined(topic, moving.rivals.items())
+        self._retention.forget(name)
+        self._retention.look_at(name)
         for subscriber in moving.entries:
-            core.gets.end_outdated_poll(name, subscriber)
-        core.polls.appended(name)
-        core.counters["topics joined"] += 1
+            state.long_polls.end_outdated(name, subscriber, topic.entries[subscriber])
+        state.long_polls.appended(name)
+        state.counters["topics joined"] += 1
 
     def _arrived(self, incoming: Incoming) -> Topic:
         """What arrived, with this store's numbers of publishers and copies of `last`."""
-        core, moving = self._core, incoming.moving
+        state, moving = self._state, incoming.moving
         skips: dict[int, int] = {0: 0}
         topic = Topic(0, incoming.topic, moving.logs[moving.open], dict(moving.logs))
         for number, counters in moving.skips.items():
-            skips[number], core.next_skip = core.next_skip, core.next_skip + 1
-            topic.skips[skips[number]] = {core.publishers.number(p): counter for p, counter in counters.items()}
+            skips[number], state.next_skip = state.next_skip, state.next_skip + 1
+            topic.skips[skips[number]] = {state.publishers.number(p): counter for p, counter in counters.items()}
 
         def renumbered(legs: tuple[Leg, ...]) -> tuple[Leg, ...]:
             return tuple(replace(leg, skip=skips.get(leg.skip, 0)) for leg in legs)
 
         topic.spine = renumbered(moving.spine)
         topic.absorbed, topic.ended = set(moving.absorbed), set(moving.ended)
-        topic.last = {core.publishers.number(p): counter for p, counter in moving.last.items()}
+        topic.last = {state.publishers.number(p): counter for p, counter in moving.last.items()}
         for name, entry in moving.entries.items():
             topic.entries[name] = Entry(
                 entry.number, entry.opening, entry.on, entry.since, entry.acknowledged, renumbered(entry.legs)
             )
         return topic
+
+    def forget_given(self) -> None:
+        """To whom a topic was given needs no memory once every proxy has heard it."""
+        state = self._state
+        if state.announcements:
+            return
+        for name in [name for name in state.given if self._proxies.is_known_as_given(name)]:
+            state.forget_given(name)
 
     # What goes out, failure and time
 
@@ -300,7 +324,7 @@ class Moves:
         """Steps to be sent to other servers. A refusal comes back to the callback that stands for the transfer."""
         self.giving.pump(now)
         for done in self._joined_now:
-            done.store, done.change = self._core.store_id, self._core.change
+            done.store, done.change = self._state.store_id, self._state.change
         self._joined_now.clear()
         out = []
         for address, message in self.giving.out:
@@ -315,8 +339,8 @@ class Moves:
 
     def refused(self, origin: Origin, status: Status, now: float) -> None:
         """A receiver's answer where it is not the next step."""
-        if status.reason == self._core.links.address:  # It knows us by our address only, since its last start.
-            status.server = self._core.settings.id
+        if status.reason == self._proxies.address:  # It knows us by our address only, since its last start.
+            status.server = self._state.settings.id
         for topic, (transfer, token) in self._tokens.items():
             if token == origin.callback:
                 self.giving.refused(topic, transfer, status, now)
@@ -332,7 +356,7 @@ class Moves:
 
     def tick(self, now: float) -> None:
         """What is due by now."""
-        if not self._resumed and self._core.links.answered_once:
+        if not self._resumed and self._proxies.answered_once:
             self._resume(now)
         self.giving.tick(now)
         self.receiving.tick(now)

@@ -17,8 +17,8 @@ from typing import Final
 from pubsub.errors import DecodeError
 from pubsub.protocol.messages import Outcome, Transfer
 from pubsub.server.moves.chunks import Moving, Piece, Staged, read
-from pubsub.server.requests.sinks import PIECES_MAX
 from pubsub.server.topic.stages import Stage, StageKey
+from pubsub.server.upkeep.staging import PIECES_MAX
 
 INCOMING_MAX: Final = 16
 """Transfers that are received at the same time; a further offer is answered `busy`."""

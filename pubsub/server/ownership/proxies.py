@@ -30,7 +30,7 @@ READY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
-class Link:
+class Proxy:
     """One proxy, as this server sees it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Link:
     given: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
-class Links:
+class Proxies:
     """All proxies of the configuration.
 
     Args:
@@ -66,7 +66,7 @@ class Links:
         self._proxies = ",".join(sorted(settings.proxies))
         patience = settings.patience_seconds
         self.links = [
-            Link(
+            Proxy(
                 Liveness(settings.heartbeat_seconds, settings.liveness, now),
                 announce_at=now,
                 reconnect_at=now + patience * 2,

@@ -8,22 +8,21 @@ two of them know is merged). Only what is committed is announced.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from pubsub.protocol.messages import Status
 from pubsub.protocol.stores import GONE_MAX, STORES_MAX, Known, format_stores, parse_stores
+from pubsub.server.ownership.proxies import Proxies
+from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.notes import GONE, STORE
-
-if TYPE_CHECKING:
-    from pubsub.server.core import ServerCore
 
 
 class Stores:
     """The roster of one server.
 
     Args:
-        core: the server.
+        state: the server's.
+        proxies: who are told.
         notes: what its store remembers.
 
     Attributes:
@@ -31,8 +30,8 @@ class Stores:
         gone: those that are gone.
     """
 
-    def __init__(self, core: ServerCore, notes: Mapping[str, object]) -> None:
-        self._core = core
+    def __init__(self, state: State, proxies: Proxies, notes: Mapping[str, object]) -> None:
+        self._state, self._proxies = state, proxies
         self.known: dict[str, Known] = {}
         self.gone: dict[str, int] = {}
         for note, value in notes.items():
@@ -56,40 +55,40 @@ class Stores:
 
     def serves(self, server: str) -> bool:
         """Whether a server, by its ID, is in the roster, or is this one: then proxies know, or wait for, its store."""
-        return server == self._core.settings.id or any(known.server == server for known in self.known.values())
+        return server == self._state.settings.id or any(known.server == server for known in self.known.values())
 
     def _learn(self, store: str, mark: Known) -> None:
         gone = self.gone.get(store, -1)
-        if store in self.known or gone >= mark.incarnation or store == self._core.store_id:
+        if store in self.known or gone >= mark.incarnation or store == self._state.store_id:
             return
         if len(self.known) >= STORES_MAX:
-            self._core.counters["stores not remembered"] += 1
+            self._state.counters["stores not remembered"] += 1
             return
         self.known = {**self.known, store: mark}
-        self._core.marks.rows.append(c.NoteKept(STORE + store, f"{mark.incarnation} {mark.server}"))
+        self._state.uncommitted.rows.append(c.NoteKept(STORE + store, f"{mark.incarnation} {mark.server}"))
         if gone >= 0:
             self.gone = {one: number for one, number in self.gone.items() if one != store}
-            self._core.marks.rows.append(c.NoteKept(GONE + store, None))
+            self._state.uncommitted.rows.append(c.NoteKept(GONE + store, None))
 
     def _lose(self, store: str, incarnation: int) -> None:
         if store in self.known:
             if self.known[store].incarnation > incarnation:
                 return
             self.known = {one: mark for one, mark in self.known.items() if one != store}
-            self._core.marks.rows.append(c.NoteKept(STORE + store, None))
+            self._state.uncommitted.rows.append(c.NoteKept(STORE + store, None))
         self.gone = {**self.gone, store: incarnation}
-        self._core.marks.rows.append(c.NoteKept(GONE + store, incarnation))
+        self._state.uncommitted.rows.append(c.NoteKept(GONE + store, incarnation))
         if len(self.gone) > GONE_MAX:
             oldest = min(self.gone, key=lambda one: self.gone[one])
             self.gone = {one: number for one, number in self.gone.items() if one != oldest}
-            self._core.marks.rows.append(c.NoteKept(GONE + oldest, None))
+            self._state.uncommitted.rows.append(c.NoteKept(GONE + oldest, None))
 
     def committed(self, now: float) -> None:
         """What was told is durable: every proxy hears of it."""
         if (self.known, self.gone) != self._stored:
             self._stored = self.known, self.gone
             self._announce()
-            self._core.links.announce_all(now)
+            self._proxies.announce_all(now)
 
     def reverted(self) -> None:
         """The loop was taken back: it will be told again."""
@@ -97,4 +96,4 @@ class Stores:
 
     def _announce(self) -> None:
         gone = {store: Known("", incarnation) for store, incarnation in self.gone.items()}
-        self._core.links.roster = format_stores(self.known), format_stores(gone)
+        self._proxies.roster = format_stores(self.known), format_stores(gone)

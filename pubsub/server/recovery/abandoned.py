@@ -18,77 +18,107 @@ exist that means nothing. While the topic is whole it means that the log is gone
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Get, Operate, Outcome, Put
+from pubsub.protocol.names import parse_holder
+from pubsub.server.moves.moves import Moves
+from pubsub.server.ownership.contested import Contested
+from pubsub.server.ownership.proxies import Proxies
+from pubsub.server.ownership.sole_owner import SoleOwner
+from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.state.replies import Origin
+from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.topic import DEAD, Entry, Log, Topic, knows
-
-if TYPE_CHECKING:
-    from pubsub.server.core import ServerCore
+from pubsub.server.upkeep.retention import Retention
 
 
-class GivenUp:
+class Abandoned:
     """How one server deals with logs that were given up.
 
     Args:
-        core: the server.
+        state: the server's.
+        proxies: told no more to whom a topic was given.
+        contested, sole_owner, retention, moves, quarantine: what is done about it.
     """
 
-    def __init__(self, core: ServerCore) -> None:
-        self._core = core
+    def __init__(
+        self,
+        state: State,
+        proxies: Proxies,
+        contested: Contested,
+        sole_owner: SoleOwner,
+        retention: Retention,
+        moves: Moves,
+        quarantine: Quarantine,
+    ) -> None:
+        self._state, self._proxies, self._contested, self._sole_owner = state, proxies, contested, sole_owner
+        self._retention, self._moves, self._quarantine = retention, moves, quarantine
 
     # What is told
 
     def announced(self, name: str, log: str, now: float) -> None:
         """A proxy says that a log which we announced was given up."""
-        topic = self._core.topics.get(name)
+        topic = self._state.topics.get(name)
         if topic is not None and (log == topic.open.id or log in topic.restored):
             reason = f"log {log} was given up by pubsub topic abandon while this server was not heard"
-            self._core.quarantine.set_aside(topic, reason, now)
+            self._quarantine.set_aside(topic, reason, now)
 
     def abandoned(self, origin: Origin, asked: Operate, now: float) -> None:
         """OPERATE abandoned: from a proxy, or from an operator's command."""
-        core = self._core
+        state = self._state
         if asked.log:
             self.announced(asked.topic, asked.log, now)
-        topic = core.topics.get(asked.topic)
-        news = not asked.log or core.reader.log_state(asked.log) in {"", "incoming"}
+        topic = state.topics.get(asked.topic)
+        news = not asked.log or state.reader.log_state(asked.log) in {"", "incoming"}
         if asked.log and news and not (topic is not None and asked.log in topic.logs):
-            core.marks.rows.append(c.LogOpened(core.new_log_number(), asked.log, 0, DEAD))
-            core.moves.receiving.drop_log(asked.topic, asked.log)
+            state.uncommitted.rows.append(c.LogOpened(state.new_log_number(), asked.log, 0, DEAD))
+            self._moves.receiving.drop_log(asked.topic, asked.log)
         if topic is not None and asked.log:
-            core.disputes.settle(topic, asked.log)
+            self._contested.settle(topic, asked.log)
         if news and asked.log:
             # What else names that holder: to whom the topic was given, and what was made a rival of that. Another
             # holder under that ID is told of again by the proxies that know it.
-            core.drop_given(asked.topic, asked.server, asked.store, asked.log)
+            self._drop_given(asked)
             if topic is not None:
-                core.disputes.settle(topic, *[log for log, server in topic.rivals.items() if server == asked.server])
+                self._contested.settle(topic, *[log for log, server in topic.rivals.items() if server == asked.server])
         # Proxies say it again for ever; by then the topic may be on its way to that server for another reason.
-        if topic is not None and topic.frozen and news and core.moves.gives_to(topic, asked.server, asked.address):
+        if topic is not None and topic.frozen and news and self._moves.gives_to(topic, asked.server, asked.address):
             self._take_back(topic)
         if origin.callback:
-            core.answer(origin, Outcome.SUCCESS)
+            state.replies.answer(origin, Outcome.SUCCESS)
+
+    def _drop_given(self, asked: Operate) -> None:
+        """Whom the topic was given to was given up there: there is nobody to be told of any more."""
+        value = self._state.given.get(asked.topic)
+        if value is None:
+            return
+        receiver, given = parse_holder(value.partition(",")[0])
+        named = asked.store == value.split(",")[1] if asked.store else asked.server == receiver
+        if asked.log == given or named:
+            self._state.forget_given(asked.topic)
+            self._proxies.remember(asked.topic, "", self._state.change)
 
     def _take_back(self, topic: Topic) -> None:
-        core = self._core
-        core.moves.stop(topic.name)
+        state = self._state
+        self._moves.stop(topic.name)
         topic.frozen = ""
-        log = Log(core.new_log_number(), core.new_log_id())
-        core.marks.rows.append(c.LogOpened(log.number, log.id, topic.number))
+        log = Log(state.new_log_number(), state.new_log_id())
+        state.uncommitted.rows.append(c.LogOpened(log.number, log.id, topic.number))
         topic.go_on_in(log)
-        core.measure(topic)
-        core.marks.topic(topic.name)
+        state.measure(topic)
+        state.uncommitted.topic(topic.name)
         for subscriber in topic.entries:
-            core.marks.entry(topic.name, subscriber)
-        core.announce(topic.name, log.id)
-        core.retention.look_at(topic.name)
-        core.counters["topics taken back"] += 1
+            state.uncommitted.entry(topic.name, subscriber)
+        state.announce(topic.name, log.id)
+        self._retention.look_at(topic.name)
+        state.counters["topics taken back"] += 1
 
     # What clients show
+
+    def _hold_back(self, origin: Origin, topic: Topic, reason: str) -> None:
+        self._quarantine.hold_back(topic, reason)
+        self._state.replies.answer(origin, Outcome.UNAVAILABLE, reason=self._state.why_held_back(topic.name))
 
     def gap(self, origin: Origin, put: Put, topic: Topic | None, whole: bool) -> bool:
         """A put that comes too early; whether it is, or will be, answered.
@@ -96,26 +126,25 @@ class GivenUp:
         Args:
             whole: every proxy has answered, for this very put, that no other server holds the topic.
         """
-        core = self._core
+        state = self._state
         if topic is not None and put.log == put.avoid == topic.open.id:
             # A client names its log as one to avoid only in the oldest put that it has not finished: what came before
             # that, this very log has acknowledged.
             reason = f"client {put.sender} put {put.previous} here, and it was acknowledged; it is not in log {put.log}"
-            core.quarantine.hold_back(topic, reason)
-            core.quarantine.turns_away(origin, put)
+            self._hold_back(origin, topic, reason)
             return True
         if not put.log or knows(topic, put.log):
             return False
         if whole:
-            core.counters["puts gone"] += 1
-            core.answer(origin, Outcome.GONE, log=topic.open.id if topic else "")
+            state.counters["puts gone"] += 1
+            state.replies.answer(origin, Outcome.GONE, log=topic.open.id if topic else "")
             return True
-        return core.puts.ask_for(origin, put, Outcome.GAP)
+        return self._sole_owner.park(origin, put, Outcome.GAP)
 
     def place(self, origin: Origin, get: Get, topic: Topic | None, whole: bool) -> bool:
         """A GET whose place may be one that is gone; whether it is, or will be, answered."""
         entry = topic.entries.get(get.sender) if topic else None
-        if get.last is None or (entry is not None and (get.number < entry.number or get.opening < entry.opening)):
+        if get.last is None or (entry is not None and entry.outdates(get.number, get.opening)):
             return False
         if topic is not None and self._beyond(origin, get, topic):
             return True
@@ -129,13 +158,13 @@ class GivenUp:
         if whole:
             self._gone(origin, topic, mine)
             return True
-        return self.ask_for_get(origin, get, Outcome.UNKNOWN)
+        return self._sole_owner.park(origin, get, Outcome.UNKNOWN)
 
     def _gone(self, origin: Origin, topic: Topic | None, entry: Entry | None) -> None:
-        core = self._core
-        core.counters["places gone"] += 1
+        state = self._state
+        state.counters["places gone"] += 1
         place = None if entry is None else entry.acknowledged
-        core.answer(origin, Outcome.GONE, position=place, log=topic.open.id if topic else "")
+        state.replies.answer(origin, Outcome.GONE, position=place, log=topic.open.id if topic else "")
 
     def _beyond(self, origin: Origin, get: Get, topic: Topic) -> bool:
         """Whether a place lies beyond its log's end: then this log was longer once."""
@@ -143,26 +172,6 @@ class GivenUp:
             log = topic.logs.get(place[0]) if place else None
             if place is not None and log is not None and log.end <= place[1] < OFFSET_MAX:
                 reason = f"client {get.sender} has received {place[0]}.{place[1]}; the log ends before it"
-                self._core.quarantine.hold_back(topic, reason)
-                return self._core.quarantine.turns_away(origin, get)
+                self._hold_back(origin, topic, reason)
+                return True
         return False
-
-    def ask_for_get(self, origin: Origin, get: Get, otherwise: Outcome) -> bool:
-        """Have a GET wait until it is known whether the topic is whole.
-
-        Args:
-            otherwise: the answer where it is not.
-
-        Returns:
-            False where too many wait.
-        """
-        core = self._core
-
-        def then(whole: bool, now: float) -> None:
-            topic = core.topics.get(get.topic)
-            if whole:
-                core.gets.get(origin, get, now, whole=True)
-            else:
-                core.answer(origin, otherwise, reason="subscription", log=topic.open.id if topic else "")
-
-        return core.wholeness.ask(get.topic, then)

@@ -13,113 +13,83 @@ Two kinds, both durable, both shown in the report, neither ever joined into anyt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
-
-from pubsub.protocol.messages import Get, Outcome, Publish, Put, Read, Stage, Subscribe, Unsubscribe
-from pubsub.server.state.replies import Origin
+from pubsub.protocol.messages import Outcome
+from pubsub.server.moves.moves import Moves
+from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.loaded import Aside
-from pubsub.server.topic.notes import ACCEPTED, HELD, STALE, STALE_CHANGE
+from pubsub.server.topic.notes import HELD, STALE, STALE_CHANGE
 from pubsub.server.topic.topic import Topic
-
-if TYPE_CHECKING:
-    from pubsub.server.core import ServerCore
-
-Request = Subscribe | Unsubscribe | Get | Read | Put | Stage | Publish
+from pubsub.server.upkeep.retention import Retention
 
 
 class Quarantine:
-    """What one server has and does not serve.
+    """Sets aside and holds back what one server has and must not serve.
 
     Args:
-        core: the server.
-        aside: what its store has set aside.
-        notes: what its store remembers.
-
-    Attributes:
-        held: topics that are held back, and why.
-        stale: why the whole store is held back, "" where it is not.
-        accepted: whether this store is a copy that was said to be all there is: what it lacks is gone.
+        state: the server's; it says what is held back.
+        retention, moves: stopped for what is not served.
     """
 
-    def __init__(self, core: ServerCore, aside: Iterable[Aside], notes: Mapping[str, object]) -> None:
-        self._core = core
-        self.aside = list(aside)
-        self.stale = str(notes.get(STALE) or "")
-        self.held = {name.removeprefix(HELD): str(why) for name, why in notes.items() if name.startswith(HELD)}
-        self.accepted = bool(notes.get(ACCEPTED))
-        self._stored = self._state()
+    def __init__(self, state: State, retention: Retention, moves: Moves) -> None:
+        self._state, self._retention, self._moves = state, retention, moves
+        self._stored = self._kept()
 
-    def _state(self) -> tuple[list[Aside], str, dict[str, str]]:
-        return list(self.aside), self.stale, dict(self.held)
+    def _kept(self) -> tuple[list[Aside], str, dict[str, str]]:
+        return list(self._state.aside), self._state.stale, dict(self._state.held)
 
     def committed(self) -> None:
         """What was decided is durable."""
-        if (len(self.aside), self.stale, len(self.held)) != (
+        if (len(self._state.aside), self._state.stale, len(self._state.held)) != (
             len(self._stored[0]),
             self._stored[1],
             len(self._stored[2]),
         ):
-            self._stored = self._state()
+            self._stored = self._kept()
 
     def reverted(self) -> None:
         """The loop was taken back: what showed it will show it again."""
-        aside, self.stale, held = self._stored
-        self.aside, self.held = list(aside), dict(held)
-
-    def turns_away(self, origin: Origin, request: Request) -> bool:
-        """Whether a request is for what is not served; it is answered then."""
-        if not (self.held or self.stale):
-            return False
-        why = self.stale or self.held.get(request.topic)
-        if not why:
-            return False
-        self._core.answer(origin, Outcome.UNAVAILABLE, reason=_reason(why, bool(self.stale)))
-        return True
-
-    def holds(self, topic: str) -> bool:
-        """Whether a topic is held back."""
-        return bool(self.stale) or topic in self.held
+        aside, self._state.stale, held = self._stored
+        self._state.aside, self._state.held = list(aside), dict(held)
 
     def set_aside(self, topic: Topic, reason: str, now: float) -> None:
         """A topic that was given up here: it is this server's no more, and kept."""
-        core = self._core
-        stamp = core.stamps.reading(now)
+        state = self._state
+        stamp = state.stamps.reading(now)
         self._stop(topic.name)
         self.release(topic.name)
-        del core.topics[topic.name]
-        core.marks.gone(topic.name)
-        core.marks.rows.append(c.TopicSetAside(topic.number, reason, stamp))
-        core.announce(topic.name, "")
-        self.aside.append(Aside(topic.name, topic.open.id, reason, stamp))
-        self.aside.sort(key=lambda one: (one.stamp, one.topic))
-        core.counters["topics set aside"] += 1
+        del state.topics[topic.name]
+        state.uncommitted.gone(topic.name)
+        state.uncommitted.rows.append(c.TopicSetAside(topic.number, reason, stamp))
+        state.announce(topic.name, "")
+        self._state.aside.append(Aside(topic.name, topic.open.id, reason, stamp))
+        self._state.aside.sort(key=lambda one: (one.stamp, one.topic))
+        state.counters["topics set aside"] += 1
 
     def hold_back(self, topic: Topic, reason: str) -> None:
         """Something shows that a topic is an older copy of itself."""
-        core = self._core
-        if topic.name in self.held:
+        state = self._state
+        if topic.name in self._state.held:
             return
         self._stop(topic.name)
-        self.held[topic.name] = reason
-        core.marks.touched.add(topic.name)
-        core.marks.rows.append(c.NoteKept(HELD + topic.name, reason))
-        core.counters["topics held back"] += 1
+        self._state.held[topic.name] = reason
+        state.uncommitted.touched.add(topic.name)
+        state.uncommitted.rows.append(c.NoteKept(HELD + topic.name, reason))
+        state.counters["topics held back"] += 1
 
     def damaged(self, topic: Topic, reason: str) -> None:
         """A damaged page keeps a topic from being served; other topics are.
 
         Nothing is stored: the next start tries again, with what was put back or found readable by then.
         """
-        core = self._core
-        core.damaged.add(topic.name)
-        if topic.name in self.held:
+        state = self._state
+        state.damaged.add(topic.name)
+        if topic.name in self._state.held:
             return
         self._stop(topic.name)
-        self.held[topic.name] = reason
+        self._state.held[topic.name] = reason
         self._stored[2][topic.name] = reason
-        core.counters["topics held back"] += 1
+        state.counters["topics held back"] += 1
 
     def hold_all_back(self, reason: str, change: int) -> None:
         """A proxy says that this store is an older copy of itself.
@@ -127,26 +97,21 @@ class Quarantine:
         Args:
             change: the change number that the proxy knows of.
         """
-        if self.stale:
+        if self._state.stale:
             return
-        self.stale = reason
-        for name in self._core.topics:
+        self._state.stale = reason
+        for name in self._state.topics:
             self._stop(name)
-        self._core.marks.rows += [c.NoteKept(STALE, reason), c.NoteKept(STALE_CHANGE, change)]
+        self._state.uncommitted.rows += [c.NoteKept(STALE, reason), c.NoteKept(STALE_CHANGE, change)]
 
     def release(self, topic: str) -> None:
         """A topic is held back no more."""
-        if self.held.pop(topic, None) is not None:
-            self._core.marks.rows.append(c.NoteKept(HELD + topic, None))
+        if self._state.held.pop(topic, None) is not None:
+            self._state.uncommitted.rows.append(c.NoteKept(HELD + topic, None))
 
     def _stop(self, name: str) -> None:
         """Have nothing go on with a topic."""
-        core = self._core
-        core.gets.end_polls(name, Outcome.UNAVAILABLE)
-        core.retention.forget(name)
-        core.moves.stop(name)
-
-
-def _reason(why: str, everything: bool) -> str:
-    what = "this_server_runs_on_an_older_copy_of_its_store" if everything else "quarantined_here"
-    return f"{what}:_{why.replace(' ', '_')}"[:300]
+        state = self._state
+        state.long_polls.end_all(name, Outcome.UNAVAILABLE)
+        self._retention.forget(name)
+        self._moves.stop(name)

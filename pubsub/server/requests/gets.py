@@ -1,73 +1,37 @@
-"""Subscriptions, and handing out: SUBSCRIBE, UNSUBSCRIBE, GET, and the GETs that wait."""
+"""GET of a client's own subscription: it is parked, and served once this loop's changes are in the store."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.messages import Get, Outcome, Subscribe, Unsubscribe
-from pubsub.server.state.long_polls import Poll
+from pubsub.protocol.messages import Get, Outcome
+from pubsub.server.ownership.sole_owner import SoleOwner
+from pubsub.server.recovery.abandoned import Abandoned
+from pubsub.server.state.long_polls import Poll, newer
 from pubsub.server.state.replies import Origin
+from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.topic import Entry, Topic, ends_unknown
-
-if TYPE_CHECKING:
-    from pubsub.server.core import ServerCore
 
 DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes handed out in one loop; who waits for more is served in the next."""
 
 
 class Gets:
-    """The subscribers of one server.
+    """What the subscribers of one server ask for.
 
     Args:
-        core: the server.
+        state: the server's.
+        sole_owner: says whether this server is a topic's sole owner.
+        abandoned: knows what was received from a log that is gone.
     """
 
-    def __init__(self, core: ServerCore) -> None:
-        self._core = core
+    def __init__(self, state: State, sole_owner: SoleOwner, abandoned: Abandoned) -> None:
+        self._state, self._sole_owner, self._abandoned = state, sole_owner, abandoned
         self._delivered_bytes = 0
-
-    def subscribe(self, origin: Origin, request: Subscribe | Unsubscribe, now: float) -> None:
-        """SUBSCRIBE and UNSUBSCRIBE of a client's own subscription."""
-        core = self._core
-        topic = core.topics.get(request.topic)
-        if topic is not None and topic.frozen:
-            core.answer(origin, Outcome.MOVED)
-            return
-        if not request.number:
-            core.refuse(origin, "number is 0", now)
-            return
-        obstacle = ""
-        if core.full and (isinstance(request, Subscribe) or topic is None or request.sender not in topic.entries):
-            obstacle = "disk"  # To leave is let through: it frees what was waiting.
-        elif topic is None and len(core.topics) >= core.settings.topics_max:
-            obstacle = "topics_max"
-        elif topic and request.sender not in topic.entries and len(topic.entries) >= core.settings.subscribers_max:
-            obstacle = "subscribers_max"
-        if obstacle:
-            core.answer(origin, Outcome.FULL, reason=obstacle)
-            return
-        topic = topic or core.create(request.topic)
-        since = core.stamps.reading(now) - int(core.settings.skew_seconds * MICROSECONDS)
-        outcome, entry, changed = topic.subscribe(
-            request.sender, request.number, request.opening, isinstance(request, Subscribe), max(0, since)
-        )
-        if changed:
-            core.marks.entry(topic.name, request.sender)
-            self.end_outdated_poll(topic.name, request.sender)
-        core.answer(
-            origin,
-            outcome,
-            position=entry.acknowledged,
-            number=entry.number,
-            opening=entry.opening,
-            log=topic.open.id,
-        )
 
     def get(self, origin: Origin, get: Get, now: float, whole: bool = False) -> None:
         """GET of a client's own subscription.
@@ -75,55 +39,51 @@ class Gets:
         Args:
             whole: every proxy has answered, for this very request, that no other server holds the topic.
         """
-        core = self._core
-        topic = core.topics.get(get.topic)
-        if topic is not None and topic.frozen:
-            core.answer(origin, Outcome.MOVED)
-            return
-        if core.given_up.place(origin, get, topic, whole):
+        state = self._state
+        topic = state.topics.get(get.topic)
+        if self._abandoned.place(origin, get, topic, whole):
             return
         entry = topic.entries.get(get.sender) if topic else None
         if topic is None or entry is None or get.number > entry.number:
-            core.answer(origin, Outcome.UNKNOWN, reason="topic" if topic is None else "subscription")
+            state.replies.answer(origin, Outcome.UNKNOWN, reason="topic" if topic is None else "subscription")
             return
-        if _is_outdated(get, entry):
-            core.answer(origin, Outcome.SUPERSEDED, log=topic.open.id, **_newer(entry))
+        if entry.outdates(get.number, get.opening):
+            state.replies.answer(origin, Outcome.SUPERSEDED, log=topic.open.id, **newer(entry))
             return
         if not entry.on:
-            core.answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
+            state.replies.answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
             return
         if get.opening > entry.opening:
             entry.opening = get.opening
-            core.marks.entry(topic.name, get.sender)
+            state.uncommitted.entry(topic.name, get.sender)
         sound, changed = topic.acknowledge(entry, get.last)
         if not sound:
-            core.counters["positions behind"] += 1
-            core.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
+            state.counters["positions behind"] += 1
+            state.replies.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
             return
         if changed:
-            core.marks.acknowledged(topic.name, get.sender, now)
+            state.uncommitted.acknowledged(topic.name, get.sender, now)
         if get.records_max == 0:
-            core.answer(origin, Outcome.EMPTY, log=topic.open.id)
+            state.replies.answer(origin, Outcome.EMPTY, log=topic.open.id)
             return
-        expires = now + min(get.wait_ms / 1000, core.settings.wait_seconds_max)
-        core.polls.park(Poll(origin, get, expires, whole=whole))
+        expires = now + min(get.wait_ms / 1000, state.settings.wait_seconds_max)
+        state.long_polls.park(Poll(origin, get, expires, whole=whole))
 
     def deliver(self, now: float) -> None:
         """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
-        core = self._core
+        state = self._state
         self._delivered_bytes = 0
-        core.named.deliver()
-        for name, polls in core.polls.ready():
-            topic = core.topics.get(name)
+        for name, polls in state.long_polls.ready():
+            topic = state.topics.get(name)
             joined: dict[tuple[object, ...], Answer] = {}
             for poll in polls:
                 entry = topic.entries.get(poll.get.sender) if topic else None
                 if topic is None or entry is None or poll.get.number > entry.number or not entry.on:
-                    self._end(poll, Outcome.UNKNOWN, reason="subscription")
-                elif _is_outdated(poll.get, entry):  # A later opening was heard of while it waited.
-                    self._end(poll, Outcome.SUPERSEDED, **_newer(entry))
+                    state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
+                elif entry.outdates(poll.get.number, poll.get.opening):  # A later opening was heard of while it waited.
+                    state.long_polls.end(poll, Outcome.SUPERSEDED, **newer(entry))
                 elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
-                    core.polls.look_again(name)
+                    state.long_polls.look_again(name)
                 else:
                     self._serve(poll, topic, entry, joined, now)
 
@@ -135,28 +95,20 @@ class Gets:
         Args:
             joined: answers of this loop for the same legs, so that many who read along are served by one join.
         """
-        core = self._core
-        get, settings = poll.get, core.settings
+        state = self._state
+        get = poll.get
         legs = topic.reading(entry, get.last if get.after is None else get.after)
         if legs is None:
-            self._end(poll, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
+            state.long_polls.end(poll, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
             return
         if poll.walked is not None and poll.walked[0] is entry.legs:
             legs = poll.walked[1]
-        records = min(get.records_max, settings.answer_records_max)
-        size = min(get.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
-        key = (legs, records, size)
-        answer = joined.get(key)
-        if answer is None:
-            try:
-                answer = joined[key] = collect(topic, legs, core.reader, core.publishers.names, records, size)
-            except StoreDamaged:
-                core.found_damaged(topic)
-                self._end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
-                return
-            core.marks.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
-            core.counters["damaged batches"] += len(answer.damaged)
-            self._delivered_bytes += len(answer.body)
+        try:
+            answer = self._collect(get, topic, legs, joined)
+        except StoreDamaged:
+            state.found_damaged(topic)
+            state.long_polls.end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
+            return
         if answer.rest is not None:
             self._go_on(poll, topic, entry, legs, answer.rest, now)
             return
@@ -165,12 +117,11 @@ class Gets:
             return
         unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
         if unsure and not poll.whole:
-            core.polls.take(get.topic, get.sender)
-            if not core.given_up.ask_for_get(poll.origin, get, Outcome.BUSY):
-                core.answer(poll.origin, Outcome.BUSY, reason="too_many_operations_wait_for_a_whole_topic")
+            state.long_polls.take(get.topic, get.sender)
+            self._sole_owner.park_or_turn_away(poll.origin, get)
             return
-        core.counters["delivered"] += answer.records
-        self._end(
+        state.counters["delivered"] += answer.records
+        state.long_polls.end(
             poll,
             answer.outcome,
             message=answer.last,
@@ -181,20 +132,21 @@ class Gets:
             body=answer.body,
         )
 
-    def end_polls(self, topic: str, outcome: Outcome) -> None:
-        """Answer all that wait on a topic."""
-        core = self._core
-        for poll in core.polls.waiting(topic):
-            self._end(poll, outcome)
-
-    def end_outdated_poll(self, topic: str, subscriber: str) -> None:
-        """Answer a subscriber that waits under a number or an opening that is not the entry's any more."""
-        core = self._core
-        entry = core.topics[topic].entries[subscriber]
-        for poll in core.polls.waiting(topic):
-            get = poll.get
-            if get.sender == subscriber and _is_outdated(get, entry):
-                self._end(poll, Outcome.SUPERSEDED, **_newer(entry))
+    def _collect(
+        self, get: Get, topic: Topic, legs: tuple[Leg, ...], joined: dict[tuple[object, ...], Answer]
+    ) -> Answer:
+        """What of these legs goes into one answer."""
+        state, settings = self._state, self._state.settings
+        records = min(get.records_max, settings.answer_records_max)
+        size = min(get.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
+        key = (legs, records, size)
+        answer = joined.get(key)
+        if answer is None:
+            answer = joined[key] = collect(topic, legs, state.reader, state.publishers.names, records, size)
+            state.uncommitted.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
+            state.counters["damaged batches"] += len(answer.damaged)
+            self._delivered_bytes += len(answer.body)
+        return answer
 
     def _go_on(
         self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...], now: float
@@ -203,28 +155,9 @@ class Gets:
 
         Where that front is the entry's own it goes for good, so that it is looked at once.
         """
-        core = self._core
+        state = self._state
         if legs == entry.legs:
             entry.legs = rest
-            core.marks.acknowledged(topic.name, poll.get.sender, now)
+            state.uncommitted.acknowledged(topic.name, poll.get.sender, now)
         poll.walked = entry.legs, rest
-        core.polls.look_again(topic.name)
-
-    def _end(self, poll: Poll, outcome: Outcome, **facts: object) -> None:
-        core = self._core
-        core.polls.take(poll.get.topic, poll.get.sender)
-        core.answer(poll.origin, outcome, **facts)
-
-
-def _is_outdated(get: Get, entry: Entry) -> bool:
-    """Whether a GET is that of an earlier subscription, or of an earlier opening of its client."""
-    return get.number < entry.number or get.opening < entry.opening
-
-
-def _newer(entry: Entry) -> dict[str, object]:
-    """What one is told whose GET is outdated."""
-    return {
-        "number": entry.number,
-        "opening": entry.opening,
-        "reason": "" if entry.on else "the_subscription_was_ended_elsewhere",
-    }
+        state.long_polls.look_again(topic.name)

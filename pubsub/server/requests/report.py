@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.names import format_position
+from pubsub.server.ownership.proxies import Proxies
+from pubsub.server.ownership.stores import Stores
+from pubsub.server.state.state import State
 from pubsub.server.topic.spans import ALWAYS, Leg
 from pubsub.server.topic.topic import Entry, Topic
-
-if TYPE_CHECKING:
-    from pubsub.server.core import ServerCore
-
 
 TOPICS_MAX: Final = 10_000
 SUBSCRIBERS_MAX: Final = 20_000
@@ -22,66 +21,84 @@ TOPICS_PER_SECOND: Final = 10_000
 """A report of so many topics is good for one second: whoever asks all the time costs no more than who asks once."""
 
 
-def report(core: ServerCore, now: float) -> bytes:
-    """Everything about a server, as JSON.
+class Reports:
+    """The reports of one server.
 
-    Returns:
-        An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
-        `draining`, `stale` (why nothing is served, or ""), `aside` (topics that were given up here: `topic`,
-        `log`, `reason`, `stamp`), `counters`, `disk` (bytes), `proxies` (each with `address`, `alive`,
-        `silence_seconds`, `problem`), `stores` (the other ones that are known, and their servers) and `topics`: by
-        name, each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too),
-        `damaged` (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and
-        `subscribers` (each with `waiting`, `polling`, `acknowledged`).
-        `left_out` counts topics and subscribers beyond the limits.
+    Args:
+        state: the server's.
+        proxies, stores: what it knows of others.
     """
-    names = sorted(core.topics)
-    topics: dict[str, Any] = {}
-    room = SUBSCRIBERS_MAX
-    for name in names[:TOPICS_MAX]:
-        topics[name] = _topic(core, core.topics[name], room)
-        room -= len(topics[name]["subscribers"])
-    proxies = [
-        {
-            "address": address,
-            "alive": link.liveness.alive(now),
-            "silence_seconds": round(max(0.0, min(link.liveness.silence(now), 1e9)), 3),
-            "problem": link.reason,
+
+    def __init__(self, state: State, proxies: Proxies, stores: Stores) -> None:
+        self._state, self._proxies, self._stores = state, proxies, stores
+        self._made_at, self._body = 0.0, b""
+
+    def report(self, now: float) -> bytes:
+        """Everything about a server, as JSON: as it is now, or was a moment ago.
+
+        Returns:
+            An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
+            `draining`, `stale` (why nothing is served, or ""), `aside` (topics that were given up here: `topic`,
+            `log`, `reason`, `stamp`), `counters`, `disk` (bytes), `proxies` (each with `address`, `alive`,
+            `silence_seconds`, `problem`), `stores` (the other ones that are known, and their servers) and `topics`: by
+            name, each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too),
+            `damaged` (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and
+            `subscribers` (each with `waiting`, `polling`, `acknowledged`).
+            `left_out` counts topics and subscribers beyond the limits.
+        """
+        age = now - self._made_at
+        if not self._body or age * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self._state.topics)):
+            self._made_at, self._body = now, json.dumps(self._facts(now), separators=(",", ":")).encode()
+        return self._body
+
+    def _facts(self, now: float) -> dict[str, Any]:
+        state = self._state
+        topics: dict[str, Any] = {}
+        room = SUBSCRIBERS_MAX
+        for name in sorted(state.topics)[:TOPICS_MAX]:
+            topics[name] = _topic(state, state.topics[name], room)
+            room -= len(topics[name]["subscribers"])
+        return {
+            "role": "server",
+            "id": state.settings.id,
+            "store": state.store_id,
+            "incarnation": state.incarnation,
+            "change": state.change,
+            "address": self._proxies.address,
+            "uptime_seconds": round(now - state.started, 3),
+            "full": state.full,
+            "draining": self._proxies.draining,
+            "stale": state.stale,
+            "aside": [
+                {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp} for one in state.aside
+            ],
+            "counters": dict(state.counters),
+            "disk": state.disk(),
+            "proxies": self._proxy_facts(now),
+            "stores": {store: known.server for store, known in self._stores.known.items()},
+            "topics": topics,
+            "left_out": {
+                "topics": len(state.topics) - len(topics),
+                "subscribers": sum(topic.pop("left_out") for topic in topics.values()),
+            },
         }
-        for address, link in zip(core.settings.proxies, core.links.links, strict=True)
-    ]
-    facts: dict[str, Any] = {
-        "role": "server",
-        "id": core.settings.id,
-        "store": core.store_id,
-        "incarnation": core.incarnation,
-        "change": core.change,
-        "address": core.links.address,
-        "uptime_seconds": round(now - core.started, 3),
-        "full": core.full,
-        "draining": core.links.draining,
-        "stale": core.quarantine.stale,
-        "aside": [
-            {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp}
-            for one in core.quarantine.aside
-        ],
-        "counters": dict(core.counters),
-        "disk": core.disk(),
-        "proxies": proxies,
-        "stores": {store: known.server for store, known in core.stores.known.items()},
-        "topics": topics,
-        "left_out": {
-            "topics": len(names) - len(topics),
-            "subscribers": sum(topic.pop("left_out") for topic in topics.values()),
-        },
-    }
-    return json.dumps(facts, separators=(",", ":")).encode()
+
+    def _proxy_facts(self, now: float) -> list[dict[str, Any]]:
+        return [
+            {
+                "address": address,
+                "alive": proxy.liveness.alive(now),
+                "silence_seconds": round(max(0.0, min(proxy.liveness.silence(now), 1e9)), 3),
+                "problem": proxy.reason,
+            }
+            for address, proxy in zip(self._state.settings.proxies, self._proxies.links, strict=True)
+        ]
 
 
-def _topic(core: ServerCore, topic: Topic, room: int) -> dict[str, Any]:
+def _topic(state: State, topic: Topic, room: int) -> dict[str, Any]:
     entries = [(name, topic.entries[name]) for name in sorted(topic.entries) if topic.entries[name].on]
-    subscribers = {name: _subscriber(core, topic, name, entry) for name, entry in entries[:room]}
-    core.measure(topic)
+    subscribers = {name: _subscriber(state, topic, name, entry) for name, entry in entries[:room]}
+    state.measure(topic)
     return {
         "log": topic.open.id,
         "logs": len(topic.logs),
@@ -92,32 +109,32 @@ def _topic(core: ServerCore, topic: Topic, room: int) -> dict[str, Any]:
         "rivals": topic.rivals,
         "frozen": topic.frozen,
         "staged": {"stages": len(topic.stages), "bytes": topic.staged_bytes},
-        "damaged": topic.name in core.damaged,
-        "quarantined": core.quarantine.held.get(topic.name, ""),
-        "backlog": max((_waiting(core, topic, entry.legs) for _, entry in entries), default=0),
+        "damaged": topic.name in state.damaged,
+        "quarantined": state.held.get(topic.name, ""),
+        "backlog": max((_waiting(state, topic, entry.legs) for _, entry in entries), default=0),
         "subscribers": subscribers,
         "left_out": len(entries) - len(subscribers),
     }
 
 
-def _subscriber(core: ServerCore, topic: Topic, name: str, entry: Entry) -> dict[str, Any]:
+def _subscriber(state: State, topic: Topic, name: str, entry: Entry) -> dict[str, Any]:
     return {
-        "waiting": _waiting(core, topic, entry.legs),
-        "polling": core.polls.waits(topic.name, name),
+        "waiting": _waiting(state, topic, entry.legs),
+        "polling": state.long_polls.waits(topic.name, name),
         "acknowledged": format_position(entry.acknowledged),
         "number": entry.number,
     }
 
 
-def _waiting(core: ServerCore, topic: Topic, legs: tuple[Leg, ...]) -> int:
+def _waiting(state: State, topic: Topic, legs: tuple[Leg, ...]) -> int:
     """How many records wait in these legs, without those that were put before the subscription.
 
     Those that both halves of a split held are counted twice until the subscriber has come by them.
     """
-    return topic.waiting([_due(core, topic, leg) for leg in legs])
+    return topic.waiting([_due(state, topic, leg) for leg in legs])
 
 
-def _due(core: ServerCore, topic: Topic, leg: Leg) -> Leg:
+def _due(state: State, topic: Topic, leg: Leg) -> Leg:
     """A leg from its first batch on that it does not leave out by its stamp; stamps rise with offsets."""
     log = topic.logs.get(leg.log)
     if leg.since == ALWAYS or log is None:
@@ -128,7 +145,7 @@ def _due(core: ServerCore, topic: Topic, leg: Leg) -> Leg:
     try:
         while low < high:
             middle = (low + high) // 2
-            found = core.reader.newest(log.number, max(log.low, 1), middle)
+            found = state.reader.newest(log.number, max(log.low, 1), middle)
             if found is None or found[2] <= leg.since:
                 low = middle + 1 if found is None else max(middle + 1, found[0] + found[1])
             else:

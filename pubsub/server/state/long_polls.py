@@ -6,9 +6,10 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pubsub.protocol.messages import Get
-from pubsub.server.state.replies import Origin
+from pubsub.protocol.messages import Get, Outcome
+from pubsub.server.state.replies import Origin, Replies
 from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Entry
 
 
 @dataclass(slots=True)
@@ -29,10 +30,15 @@ class Poll:
     whole: bool = False
 
 
-class Polls:
-    """All that wait, and the topics that are to be looked at."""
+class LongPolls:
+    """All that wait, and the topics that are to be looked at.
 
-    def __init__(self) -> None:
+    Args:
+        replies: where those are answered that wait no more.
+    """
+
+    def __init__(self, replies: Replies) -> None:
+        self._replies = replies
         self._waiting: dict[str, dict[str, Poll]] = {}
         self._count = 0
         self._expiries: list[tuple[float, str, str]] = []
@@ -68,9 +74,21 @@ class Polls:
             del self._waiting[topic]
         return poll
 
-    def waiting(self, topic: str) -> list[Poll]:
-        """All that wait on a topic."""
-        return list(self._waiting.get(topic, {}).values())
+    def end(self, poll: Poll, outcome: Outcome, **facts: object) -> None:
+        """Answer one that waits."""
+        self.take(poll.get.topic, poll.get.sender)
+        self._replies.answer(poll.origin, outcome, **facts)
+
+    def end_all(self, topic: str, outcome: Outcome) -> None:
+        """Answer all that wait on a topic."""
+        for poll in list(self._waiting.get(topic, {}).values()):
+            self.end(poll, outcome)
+
+    def end_outdated(self, topic: str, subscriber: str, entry: Entry) -> None:
+        """Answer a subscriber that waits under a number or an opening that is not the entry's any more."""
+        poll = self._waiting.get(topic, {}).get(subscriber)
+        if poll is not None and entry.outdates(poll.get.number, poll.get.opening):
+            self.end(poll, Outcome.SUPERSEDED, **newer(entry))
 
     def waits(self, topic: str, subscriber: str) -> bool:
         """Whether a subscriber waits."""
@@ -108,3 +126,12 @@ class Polls:
         ready, self._ready = self._ready, {}
         for topic in ready:
             yield topic, list(self._waiting.get(topic, {}).values())
+
+
+def newer(entry: Entry) -> dict[str, object]:
+    """What one is told whose GET is outdated."""
+    return {
+        "number": entry.number,
+        "opening": entry.opening,
+        "reason": "" if entry.on else "the_subscription_was_ended_elsewhere",
+    }

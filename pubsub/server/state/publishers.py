@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pubsub.base.limits import STORE_PUBLISHERS_MAX
-from pubsub.server.state.uncommitted import Marks
+from pubsub.server.state.uncommitted import Uncommitted
 from pubsub.server.topic import changes as c
 
 
@@ -12,15 +12,15 @@ class Publishers:
 
     Args:
         names: by number; 0 is not used.
-        marks: told of each new one.
+        uncommitted: told of each new one.
 
     Attributes:
         names: the same, and who came since.
     """
 
-    def __init__(self, names: list[str], marks: Marks) -> None:
+    def __init__(self, names: list[str], uncommitted: Uncommitted) -> None:
         self.names = names
-        self._marks = marks
+        self._uncommitted = uncommitted
         self._numbers = {name: number for number, name in enumerate(names) if name}
         self._stored = len(names)
 
@@ -39,7 +39,7 @@ class Publishers:
         if number is None:
             number = self._numbers[name] = len(self.names)
             self.names.append(name)
-            self._marks.rows.append(c.PublisherSeen(number, name))
+            self._uncommitted.rows.append(c.PublisherSeen(number, name))
         return number
 
     def committed(self) -> None:

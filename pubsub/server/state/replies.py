@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from pubsub.protocol.messages import Message
+from pubsub.protocol.messages import Message, Outcome, Status, Transfer
 
 LISTENER: Final = -1
 """The link that other servers use to reach this one."""
@@ -42,3 +44,65 @@ class Outgoing:
     destination: int
     source: int
     message: Message
+
+
+class Replies:
+    """What is answered in one loop.
+
+    Args:
+        server: this server's ID.
+        counters: what the server counts.
+    """
+
+    def __init__(self, server: str, counters: Counter[str]) -> None:
+        self._server, self._counters = server, counters
+        self._answers: list[tuple[Origin, Status | Transfer]] = []
+        self._places: dict[Hashable, int] = {}
+
+    def answer(self, origin: Origin, outcome: Outcome, **facts: object) -> None:
+        """Answer a request."""
+        self._answers.append((origin, Status(self._server, outcome, **facts)))  # type: ignore[arg-type]
+
+    def answer_together(self, key: Hashable, origin: Origin, outcome: Outcome, **facts: object) -> None:
+        """Answer a request in place of those answered with this key in this loop: it says all that they say."""
+        place = self._places.setdefault(key, len(self._answers))
+        if place < len(self._answers):
+            self._answers[place] = origin, Status(self._server, outcome, **facts)  # type: ignore[arg-type]
+        else:
+            self.answer(origin, outcome, **facts)
+
+    def refuse(self, origin: Origin, reason: str) -> None:
+        """Answer a request whose bytes cannot be served.
+
+        Args:
+            reason: a few words for a person.
+        """
+        self._counters["refused"] += 1
+        if origin.callback:
+            self.answer(origin, Outcome.REFUSED, reason=_words(reason))
+
+    def reply(self, origin: Origin, message: Status | Transfer) -> None:
+        """Answer another server."""
+        self._answers.append((origin, message))
+
+    def take(self) -> list[tuple[Origin, Status | Transfer]]:
+        """The answers, which are on their way now."""
+        answers, self._answers = self._answers, []
+        self._places.clear()
+        return answers
+
+    def retry(self, outcome: Outcome, reason: str) -> None:
+        """The loop was taken back: answer its requests so, to be tried again.
+
+        What was answered speaks of logs, counters and positions that are not there any more; a refusal of bytes stands.
+        """
+        retry = Status(self._server, outcome, reason=reason)
+        self._answers = [
+            (origin, answer if isinstance(answer, Status) and answer.outcome is Outcome.REFUSED else retry)
+            for origin, answer in self._answers
+        ]
+
+
+def _words(text: str) -> str:
+    """A text as one word of a header."""
+    return "".join(ch if "!" <= ch <= "~" else "_" for ch in text)[:200]

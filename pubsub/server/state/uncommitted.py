@@ -16,7 +16,7 @@ ACKNOWLEDGE_SECONDS: Final = 0.2
 """How long an acknowledgement may wait for a commit to ride on."""
 
 
-class Marks:
+class Uncommitted:
     """What is to be committed.
 
     Args:

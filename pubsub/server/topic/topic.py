@@ -24,6 +24,9 @@ from pubsub.server.topic import spans as legs_of
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.stages import Stage, StageKey
 
+_COUNT: Final = (1 << 22) - 1
+"""The part of a client's number that counts, below the milliseconds (docs/architecture.md, *Numbers*)."""
+
 DEAD: Final = "dead"
 """State of a log that was given up elsewhere."""
 
@@ -68,6 +71,19 @@ class Entry:
     since: int
     acknowledged: Position
     legs: tuple[Leg, ...]
+
+    def outdates(self, number: int, opening: int) -> bool:
+        """Whether these are of an earlier subscription, or of an earlier opening of its client."""
+        return number < self.number or opening < self.opening
+
+    def end(self) -> None:
+        """End a subscription, so that neither its own requests nor a join bring it back.
+
+        Its number becomes one that its client has not used yet and will not use: the last of the same millisecond. So a
+        GET that names the old one is answered `superseded`, and a subscription made later is higher.
+        """
+        self.number = max(self.number + 1, self.number | _COUNT)
+        self.on, self.legs = False, ()
 
 
 class Verdict(Enum):

@@ -17,17 +17,16 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
+from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
+from pubsub.server.state.state import State
 from pubsub.server.topic.changes import BatchesDiscarded, BodiesDropped, Change, LogTrimmed, LogUsedUp, SkipDropped
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.merge import drop_unused_skips
 from pubsub.server.topic.topic import Log, Topic
-
-if TYPE_CHECKING:
-    from pubsub.server.core import ServerCore
 
 ROUND_SECONDS: Final = 5.0
 """How soon a topic is looked at again whose oldest batch is due but may not go."""
@@ -50,15 +49,15 @@ class Retention:
     """When which batches go.
 
     Args:
-        hold: seconds that every batch stays, at least.
-        history: bytes of one log that stay, consumed, while its topic is not known to be whole.
+        state: the server's.
+        sole_owner: says whether this server is a topic's sole owner.
         now: monotonic seconds.
-        topics: those that the store held at start.
     """
 
-    def __init__(self, hold: float, history: int, now: float, topics: Iterable[str]) -> None:
-        self._hold, self._history = hold, history
-        self._at = dict.fromkeys(topics, now + ROUND_SECONDS)
+    def __init__(self, state: State, sole_owner: SoleOwner, now: float) -> None:
+        self._state, self._sole_owner = state, sole_owner
+        self._hold, self._history = state.settings.retention_hold_seconds, state.settings.history_bytes_max
+        self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
         """When each topic is to be looked at."""
         self._due = [(at, name) for name, at in self._at.items()]
         """The same as a heap; what `_at` does not say any more is skipped."""
@@ -124,7 +123,7 @@ class Retention:
             return self._paused_until
         return max(self._due[0][0], self._paused_until) if self._due else float("inf")
 
-    def tick(self, core: ServerCore, now: float) -> list[Change]:
+    def tick(self, now: float) -> list[Change]:
         """Look at the topics that are due, and delete a piece of what may go."""
         if now < self._paused_until:
             return []
@@ -135,26 +134,26 @@ class Retention:
             if self._at.get(name) != at:
                 continue
             del self._at[name]
-            topic = core.topics.get(name)
+            topic = self._state.topics.get(name)
             if topic is not None and not topic.frozen:
                 try:
-                    self._examine(core, topic, now)
+                    self._examine(topic, now)
                 except StoreDamaged:  # It keeps what it holds.
-                    core.found_damaged(topic)
-        out: list[Change] = self._discard(core) if self._discarded else []
+                    self._state.found_damaged(topic)
+        out: list[Change] = self._discard() if self._discarded else []
         if self._skips:  # One may have a row for each publisher.
             out.append(SkipDropped(self._next(self._skips)))
         if self._allowed:
-            out += self._trim(core, now)
+            out += self._trim(now)
         if self._over:
-            out += self._strip(core)
+            out += self._strip()
         self._new_batches = self._new_bytes = 0
         return out
 
-    def _discard(self, core: ServerCore) -> list[Change]:
+    def _discard(self) -> list[Change]:
         log = self._discarded[0]
         try:
-            rows = core.reader.stamps(log, 0, PIECE_BATCHES_MIN)
+            rows = self._state.reader.stamps(log, 0, PIECE_BATCHES_MIN)
         except StoreDamaged:  # What is left of it is in nobody's way.
             self._next(self._discarded)
             return []
@@ -173,60 +172,58 @@ class Retention:
         self._done.append((queue, number))
         return number
 
-    def _examine(self, core: ServerCore, topic: Topic, now: float) -> None:
-        old = core.stamps.reading(now) - int(self._hold * MICROSECONDS)
+    def _examine(self, topic: Topic, now: float) -> None:
+        old = self._state.stamps.reading(now) - int(self._hold * MICROSECONDS)
         floors = topic.floors()
         cuts: dict[str, int] = {}
         again: list[float] = []
         for log in topic.logs.values():
             if log.low >= log.end:
                 continue
-            cut = _cut(core.reader, log, floors[log.id], old)
+            cut = _cut(self._state.reader, log, floors[log.id], old)
             if cut > log.low:
                 cuts[log.id] = cut
                 continue
-            oldest = core.reader.stamps(log.number, log.low, 1)
+            oldest = self._state.reader.stamps(log.number, log.low, 1)
             held = not oldest or sum(oldest[0][:2]) > floors[log.id]
             again.append(now + (ROUND_SECONDS if held else max(LOOK_SECONDS, (oldest[0][2] - old) / MICROSECONDS)))
         if cuts:
-            asked = self._generation.get(topic.name, 0)
-            if not core.wholeness.ask(
-                topic.name, lambda whole, at: self._answered(core, topic.name, asked, cuts, whole, at)
-            ):
+            asked = Trimming(topic.name, self._generation.get(topic.name, 0), cuts)
+            if not self._sole_owner.ask(topic.name, asked):
                 self._push(topic.name, now + ROUND_SECONDS)
         elif again:
             self._push(topic.name, min(again))
 
-    def _answered(
-        self, core: ServerCore, name: str, generation: int, cuts: dict[str, int], whole: bool, now: float
-    ) -> None:
-        known = generation == self._generation.get(name, 0)
+    def decided(self, asked: Trimming, whole: bool, now: float) -> None:
+        """It is known whether this server is the sole owner of a topic of which something may go."""
+        name = asked.topic
+        known = asked.generation == self._generation.get(name, 0)
         if whole and known:
-            self._allowed.extend((name, log, cut) for log, cut in cuts.items())
+            self._allowed.extend((name, log, cut) for log, cut in asked.cuts.items())
             return
         self._push(name, now + ROUND_SECONDS)
-        topic = core.topics.get(name)
+        topic = self._state.topics.get(name)
         if known and topic is not None:
             try:
-                self._limit(core.reader, topic, cuts)
+                self._limit(topic, asked.cuts)
             except StoreDamaged:
-                core.found_damaged(topic)
+                self._state.found_damaged(topic)
 
-    def _limit(self, reader: BatchReader, topic: Topic, cuts: dict[str, int]) -> None:
+    def _limit(self, topic: Topic, cuts: dict[str, int]) -> None:
         """Find what lies beyond the limit of what is consumed and stays."""
         for log_id, cut in cuts.items():
             log = topic.logs.get(log_id)
             if log is None:  # Another question was answered first, and the log is used up.
                 continue
             bare = max(log.low, self._bare.get(log_id, 0))
-            upto = _beyond(reader, log, cut, self._history)
+            upto = _beyond(self._state.reader, log, cut, self._history)
             if upto > bare:
                 self._over.append((topic.name, log_id, upto))
 
-    def _strip(self, core: ServerCore) -> list[Change]:
+    def _strip(self) -> list[Change]:
         """Take the bytes of a piece."""
         name, log_id, upto = self._over[0]
-        topic = core.topics.get(name)
+        topic = self._state.topics.get(name)
         log = topic.logs.get(log_id) if topic else None
         if topic is None or log is None:
             self._over.popleft()
@@ -237,22 +234,22 @@ class Retention:
             self._over.popleft()
             return []
         try:
-            high, taken, _ = _piece(core.reader, log, upto, PIECE_BATCHES_MIN, PIECE_BYTES_MIN, low)
+            high, taken, _ = _piece(self._state.reader, log, upto, PIECE_BATCHES_MIN, PIECE_BYTES_MIN, low)
         except StoreDamaged:
-            core.found_damaged(topic)
+            self._state.found_damaged(topic)
             self._over.popleft()
             return []
         self._bare[log_id] = high
-        core.counters["batches without their bytes"] += taken
+        self._state.counters["batches without their bytes"] += taken
         return [BodiesDropped(log.number, low, high)]
 
-    def _trim(self, core: ServerCore, now: float) -> list[Change]:
+    def _trim(self, now: float) -> list[Change]:
         batches = max(PIECE_BATCHES_MIN, 2 * self._new_batches)
         size = max(PIECE_BYTES_MIN, 2 * self._new_bytes)
         out: list[Change] = []
         while self._allowed and batches > 0 and size > 0:
             name, log_id, cut = self._allowed[0]
-            topic = core.topics.get(name)
+            topic = self._state.topics.get(name)
             log = topic.logs.get(log_id) if topic else None
             if topic is None or log is None:
                 self._allowed.popleft()
@@ -261,25 +258,25 @@ class Retention:
             cut = min(cut, topic.floors()[log_id])
             if log.low < cut:
                 try:
-                    low, taken, freed = _piece(core.reader, log, cut, batches, size)
+                    low, taken, freed = _piece(self._state.reader, log, cut, batches, size)
                 except StoreDamaged:
-                    core.found_damaged(topic)
+                    self._state.found_damaged(topic)
                     self._allowed.popleft()
                     continue
                 batches, size = batches - taken, size - freed
-                out += self._trimmed(core, topic, log, low)
+                out += self._trimmed(topic, log, low)
             if log.low >= cut:
                 self._allowed.popleft()
                 self._push(name, now + LOOK_SECONDS)
         return out
 
-    def _trimmed(self, core: ServerCore, topic: Topic, log: Log, low: int) -> list[Change]:
+    def _trimmed(self, topic: Topic, log: Log, low: int) -> list[Change]:
         out: list[Change] = [LogTrimmed(log.number, low, log.end, log.total)]
         if topic.trim(log, low):
             out.append(LogUsedUp(log.number))
             self._bare.pop(log.id, None)
         out += [SkipDropped(skip) for skip in drop_unused_skips(topic)] if topic.skips else []
-        core.marks.topic(topic.name)
+        self._state.uncommitted.topic(topic.name)
         return out
 
 

@@ -1,0 +1,137 @@
+"""Which requests are turned away, whatever they ask for, and which limit keeps one from being taken.
+
+    held back            unavailable, until it is known what this copy of the store lacks
+    frozen               moved: the topic is on its way to another server
+    a limit is reached   full, with the limit's name
+
+An obstacle is the name of what is in the way, or "" for none. To leave is let through where it frees what was waiting.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pubsub.base.limits import OFFSET_MAX
+from pubsub.protocol.messages import Outcome, Put
+from pubsub.server.state.replies import Origin
+from pubsub.server.state.state import State
+from pubsub.server.topic.ranges import KEY
+from pubsub.server.topic.topic import Entry, Topic
+from pubsub.server.upkeep.staging import PIECES_MAX, STAGES_MAX
+
+ROOM: Final = frozenset({"STAGES_MAX", "PIECES_MAX", "backlog_bytes_max"})
+"""Limits of what a topic holds, which stages count towards."""
+
+
+class Admission:
+    """What one server lets in.
+
+    Args:
+        state: the server's.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def turns_away(self, origin: Origin, name: str) -> bool:
+        """Whether a topic is not served here now; a request for it is answered then."""
+        state = self._state
+        if state.is_held_back(name):
+            state.replies.answer(origin, Outcome.UNAVAILABLE, reason=state.why_held_back(name))
+            return True
+        topic = state.topics.get(name)
+        if topic is not None and topic.frozen:
+            state.replies.answer(origin, Outcome.MOVED)
+            return True
+        return False
+
+    def named(self, origin: Origin, name: str, subscription: str) -> tuple[Topic, Entry | None] | None:
+        """A topic, and its named subscription where one is named; None where there is none, which is answered."""
+        replies = self._state.replies
+        topic = self._state.topics.get(name)
+        if topic is None:
+            replies.answer(origin, Outcome.UNKNOWN, reason="topic")
+            return None
+        entry = topic.entries.get(KEY + subscription) if subscription else None
+        if subscription and (entry is None or not entry.on):
+            replies.answer(origin, Outcome.UNKNOWN, reason="subscription", log=topic.open.id)
+            return None
+        return topic, entry
+
+    # Limits
+
+    def put(self, topic: Topic | None, publisher: int | None, put: Put) -> str:
+        """What is in the way of a put."""
+        state = self._state
+        if state.full:
+            return "disk"
+        if topic is None:
+            return self._new_publisher(publisher) or self._new_topic()
+        obstacle = self._publisher_of(topic, publisher) or self._new_publisher(publisher)
+        if obstacle:
+            return obstacle
+        if topic.open.end + put.count > OFFSET_MAX:
+            return "OFFSET_BITS"
+        return "" if self._has_room(topic, len(put.body)) else "backlog_bytes_max"
+
+    def subscription(self, topic: Topic | None, key: str, *, on: bool) -> str:
+        """What is in the way of a subscription (`on`), or of its end.
+
+        Args:
+            key: of the entry.
+        """
+        state = self._state
+        known = topic is not None and key in topic.entries
+        if state.full and (on or not known):
+            return "disk"
+        if topic is None:
+            return self._new_topic()
+        return "subscribers_max" if not known and len(topic.entries) >= state.settings.subscribers_max else ""
+
+    def stage(self, topic: Topic | None, publisher: str, size: int, *, new: bool) -> str:
+        """What is in the way of staged rows.
+
+        Args:
+            publisher: its name.
+            size: bytes of the rows.
+            new: whether they begin a stage.
+        """
+        obstacle = self._sink(topic, publisher)
+        if obstacle or topic is None:
+            return obstacle
+        if new and len(topic.stages) >= STAGES_MAX:
+            return "STAGES_MAX"
+        if sum(len(stage.pieces) for stage in topic.stages.values()) >= PIECES_MAX:
+            return "PIECES_MAX"
+        return "" if self._has_room(topic, size, staged=True) else "backlog_bytes_max"
+
+    def publish(self, topic: Topic | None, publisher: str, rows: int) -> str:
+        """What is in the way of publishing so many staged rows."""
+        obstacle = self._sink(topic, publisher)
+        if obstacle or topic is None:
+            return obstacle
+        return "OFFSET_BITS" if topic.open.end + rows > OFFSET_MAX else ""
+
+    def _sink(self, topic: Topic | None, publisher: str) -> str:
+        number = self._state.publishers.find(publisher)
+        obstacle = "disk" if self._state.full else self._new_publisher(number)
+        return obstacle or (self._new_topic() if topic is None else self._publisher_of(topic, number))
+
+    def _new_topic(self) -> str:
+        return "topics_max" if len(self._state.topics) >= self._state.settings.topics_max else ""
+
+    def _new_publisher(self, number: int | None) -> str:
+        return "STORE_PUBLISHERS_MAX" if number is None and self._state.publishers.full else ""
+
+    def _publisher_of(self, topic: Topic, number: int | None) -> str:
+        full = number not in topic.last and len(topic.last) >= self._state.settings.publishers_max
+        return "publishers_max" if full else ""
+
+    def _has_room(self, topic: Topic, size: int, *, staged: bool = False) -> bool:
+        """Whether so many more bytes fit under the backlog's limit; `staged`: with what is staged."""
+        limit = self._state.settings.backlog_bytes_max
+        size += topic.staged_bytes if staged else 0
+        if topic.backlog_bytes + size <= limit:
+            return True
+        self._state.measure(topic)
+        return topic.backlog_bytes + size <= limit

@@ -1,0 +1,133 @@
+"""Subscriptions: a client's own, and named ones, which any process may read.
+
+The rules are those of docs/architecture.md, *Subscribe and get*. A named subscription is an entry of its own, under a
+key that no client's ID can be. It is made while the topic is whole, at the beginning or the end of what is held, and a
+repeat finds it as it stands: so "from the newest on" means the same each time it is asked. It has no fence: only an
+acknowledgement moves it. Retention and the backlog's limit see it as any other subscriber.
+
+    SUBSCRIBE name   no entry, or off under a lower number → made, once the topic is known to be whole
+                     on → success, nothing changes         off under this number or a higher one → superseded
+    UNSUBSCRIBE name a higher number → off                  else → superseded, or success where it is off by this one
+    GET name max=0   acknowledged up to `last`, or behind   other max → refused
+"""
+
+from __future__ import annotations
+
+from pubsub.base.clock import MICROSECONDS
+from pubsub.protocol.messages import Get, Outcome, Subscribe, Unsubscribe
+from pubsub.protocol.names import Position
+from pubsub.server.ownership.sole_owner import SoleOwner
+from pubsub.server.requests.admission import Admission
+from pubsub.server.state.replies import Origin
+from pubsub.server.state.state import State
+from pubsub.server.topic.ranges import KEY, start_of
+from pubsub.server.topic.spans import ALWAYS, Leg
+from pubsub.server.topic.topic import Entry, Topic
+
+
+class Subscriptions:
+    """The subscriptions of one server's topics.
+
+    Args:
+        state: the server's.
+        sole_owner: says whether this server is a topic's sole owner.
+        admission: says what there is room for.
+    """
+
+    def __init__(self, state: State, sole_owner: SoleOwner, admission: Admission) -> None:
+        self._state, self._sole_owner, self._admission = state, sole_owner, admission
+
+    def subscribe(self, origin: Origin, request: Subscribe | Unsubscribe, now: float) -> None:
+        """SUBSCRIBE and UNSUBSCRIBE of a client's own subscription."""
+        state = self._state
+        if not request.number:
+            state.replies.refuse(origin, "number is 0")
+            return
+        topic = state.topics.get(request.topic)
+        on = isinstance(request, Subscribe)
+        obstacle = self._admission.subscription(topic, request.sender, on=on)
+        if obstacle:
+            state.replies.answer(origin, Outcome.FULL, reason=obstacle)
+            return
+        topic = topic or state.create(request.topic)
+        outcome, entry, changed = topic.subscribe(request.sender, request.number, request.opening, on, self._since(now))
+        if changed:
+            state.uncommitted.entry(topic.name, request.sender)
+            state.long_polls.end_outdated(topic.name, request.sender, entry)
+        self._answer(origin, topic, entry, outcome)
+
+    def subscribe_named(
+        self, origin: Origin, request: Subscribe | Unsubscribe, now: float, whole: bool = False
+    ) -> None:
+        """SUBSCRIBE or UNSUBSCRIBE with a name.
+
+        Args:
+            whole: every proxy has answered, for this very request, that no other server holds the topic.
+        """
+        state = self._state
+        if not request.number:
+            state.replies.refuse(origin, "number is 0")
+            return
+        key = KEY + request.name
+        topic = state.topics.get(request.topic)
+        entry = topic.entries.get(key) if topic else None
+        on = isinstance(request, Subscribe)
+        if topic is not None and entry is not None and ((on and entry.on) or request.number <= entry.number):
+            same = on == entry.on and (on or request.number == entry.number)
+            self._answer(origin, topic, entry, Outcome.SUCCESS if same else Outcome.SUPERSEDED)
+            return
+        obstacle = self._admission.subscription(topic, key, on=on)
+        if obstacle:
+            state.replies.answer(origin, Outcome.FULL, reason=obstacle)
+        elif on and not whole:
+            self._sole_owner.park_or_turn_away(origin, request)
+        else:
+            self._settle(origin, request, topic or state.create(request.topic), now)
+
+    def _since(self, now: float) -> int:
+        """Records put before this stamp are from before a subscription that is made now."""
+        return max(0, self._state.stamps.reading(now) - int(self._state.settings.skew_seconds * MICROSECONDS))
+
+    def _settle(self, origin: Origin, request: Subscribe | Unsubscribe, topic: Topic, now: float) -> None:
+        log = topic.open
+        position: Position = (log.id, log.end - 1)
+        since = ALWAYS
+        legs: tuple[Leg, ...] = ()
+        if isinstance(request, Subscribe) and request.start == "earliest":
+            legs, position = topic.spine, start_of(topic.spine)
+        elif isinstance(request, Subscribe):
+            since, legs = self._since(now), (Leg(log.id, log.end),)
+        entry = Entry(request.number, request.opening, isinstance(request, Subscribe), since, position, legs)
+        topic.entries[KEY + request.name] = entry
+        self._state.uncommitted.entry(topic.name, KEY + request.name)
+        self._answer(origin, topic, entry, Outcome.SUCCESS)
+
+    def _answer(self, origin: Origin, topic: Topic, entry: Entry, outcome: Outcome) -> None:
+        self._state.replies.answer(
+            origin,
+            outcome,
+            position=entry.acknowledged,
+            number=entry.number,
+            opening=entry.opening,
+            log=topic.open.id,
+        )
+
+    def acknowledge(self, origin: Origin, get: Get, now: float) -> None:
+        """GET with a name: it acknowledges, and hands nothing out."""
+        state = self._state
+        if get.records_max:
+            state.replies.refuse(origin, "a named subscription is read by READ")
+            return
+        found = self._admission.named(origin, get.topic, get.name)
+        if found is None:
+            return
+        topic, entry = found
+        assert entry is not None
+        sound, changed = topic.acknowledge(entry, get.last)
+        if not sound:
+            state.counters["positions behind"] += 1
+            state.replies.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
+            return
+        if changed:
+            state.uncommitted.acknowledged(topic.name, KEY + get.name, now)
+        state.replies.answer(origin, Outcome.EMPTY, position=entry.acknowledged, log=topic.open.id)

@@ -1,0 +1,237 @@
+"""What a server has in memory: the ground that its rooms stand on. It imports none of them.
+
+A room is given the state and the rooms below it that it uses. Everything that is durable is loaded from the store, and
+whoever changes it marks that in `uncommitted`, so that the loop commits it. Everything else ends with the process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from pubsub.base.clock import Stamps
+from pubsub.config.settings import ServerSettings
+from pubsub.errors import StoreDamaged
+from pubsub.protocol.messages import Get, Publish, Put, Read, Stage, Subscribe, Transfer, Unsubscribe
+from pubsub.protocol.names import format_holder, parse_holder
+from pubsub.server.state.long_polls import LongPolls
+from pubsub.server.state.publishers import Publishers
+from pubsub.server.state.replies import Replies
+from pubsub.server.state.uncommitted import Uncommitted
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.loaded import Loaded
+from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Log, Topic
+
+if TYPE_CHECKING:
+    from random import Random
+
+Request = Subscribe | Unsubscribe | Get | Read | Put | Stage | Publish
+"""What clients ask of a topic."""
+
+RESTORED_MAX: Final = 8
+"""Logs ended by a restoration with which a topic is announced."""
+
+
+class State:
+    """One server's.
+
+    Args:
+        settings: its configuration.
+        loaded: what its store held.
+        reader: reads stored batches, those of the open transaction included.
+        stamps: its clock for stamps.
+        random: for log IDs.
+        now: monotonic seconds.
+
+    Attributes:
+        change: the change number.
+        topics: by name.
+        uncommitted: what the next commit is to make durable.
+        held: topics that are held back, and why.
+        stale: why the whole store is held back, "" where it is not.
+        accepted: whether this store is a copy that was said to be all there is: what it lacks is gone.
+        aside: topics that were set aside.
+        given: topics of which it is noted to whom they were given, as that is announced.
+        announcements: topics of which every proxy is to be told after the commit, as they are announced.
+        count_change: whether the next commit moves the change number.
+        newly_contested: topics of which another holder was noted in this loop.
+    """
+
+    def __init__(
+        self, settings: ServerSettings, loaded: Loaded, reader: BatchReader, stamps: Stamps, random: Random, now: float
+    ) -> None:
+        self.settings, self.stamps, self.reader = settings, stamps, reader
+        self.store_id, self.incarnation, self.change = loaded.store_id, loaded.incarnation, loaded.change
+        self._next_topic, self._next_log, self.next_skip = loaded.next_topic, loaded.next_log, loaded.next_skip
+        self._random, self.started = random, now
+        self.topics = loaded.topics
+        self.uncommitted = Uncommitted(self.topics)
+        self.publishers = Publishers(loaded.publishers, self.uncommitted)
+        self.counters: Counter[str] = Counter()
+        self.replies = Replies(settings.id, self.counters)
+        self.long_polls = LongPolls(self.replies)
+        self.full = False
+        """Whether the disk is full: puts and subscriptions are answered so."""
+        self.damaged: set[str] = set()
+        """Topics of which some could not be read."""
+        self.disk: Callable[[], dict[str, int]] = dict
+        """Gives sizes in bytes that the shell knows, for reports."""
+        self.held = {name.removeprefix(HELD): str(why) for name, why in loaded.notes.items() if name.startswith(HELD)}
+        self.stale = str(loaded.notes.get(STALE) or "")
+        self.accepted = bool(loaded.notes.get(ACCEPTED))
+        self.aside = list(loaded.aside)
+        self.given = {
+            name.removeprefix(GIVEN): str(value) for name, value in loaded.notes.items() if name.startswith(GIVEN)
+        }
+        self._given_stored, self._change_stored = dict(self.given), self.change
+        self.announcements: dict[str, str] = {}
+        self.count_change = True
+        self.newly_contested: set[str] = set()
+
+    # What is asked
+
+    def is_held_back(self, topic: str) -> bool:
+        """Whether a topic, or the whole store, is held back."""
+        return bool(self.stale) or topic in self.held
+
+    def why_held_back(self, topic: str) -> str:
+        """Why it is, for a person, as one word of a header."""
+        what = "this_server_runs_on_an_older_copy_of_its_store" if self.stale else "quarantined_here"
+        return f"{what}:_{(self.stale or self.held[topic]).replace(' ', '_')}"[:300]
+
+    def is_contested(self, topic: str) -> bool:
+        """Whether another server may hold some of a topic."""
+        held = self.topics.get(topic)
+        return held is not None and bool(held.rivals)
+
+    def is_disputed(self, topic: str) -> bool:
+        """Whether this server is known not to be a topic's sole owner, whatever proxies say."""
+        # What we gave away ourselves is not whole because a proxy has not heard to whom.
+        return self.is_contested(topic) or self.is_held_back(topic) or topic in self.given
+
+    def topic_of(self, change: c.Change) -> Topic | None:
+        """The topic that a change is of; None where it is of none that is held here."""
+        number, log = getattr(change, "topic", None), getattr(change, "log", None)
+        stage = getattr(change, "stage", None)
+        for topic in self.topics.values():
+            if topic.number == number or any(one.number == log for one in topic.logs.values()):
+                return topic
+            if any(one.number == stage for one in topic.stages.values()):
+                return topic
+        return None
+
+    def measure(self, topic: Topic) -> None:
+        """Find out how many bytes some subscriber has not acknowledged."""
+        topic.waiting_bytes, topic.measured_total = 0, topic.open.total
+        for log_id, floor in topic.floors().items():
+            log = topic.logs[log_id]
+            try:
+                before = None if floor >= log.end else self.reader.total_before(log.number, floor)
+            except StoreDamaged:
+                self.found_damaged(topic)
+                before = 0
+            topic.waiting_bytes += 0 if before is None else log.total - before
+
+    # What changes
+
+    def found_damaged(self, topic: Topic) -> None:
+        """Some of a topic cannot be read: it is not served beyond that, and said so; other topics are."""
+        self.damaged.add(topic.name)
+        self.counters["damaged reads"] += 1
+
+    def new_log_id(self) -> str:
+        """A log ID that nobody has."""
+        return f"{self._random.getrandbits(64):016x}"
+
+    def new_log_number(self) -> int:
+        """A log number that was never used."""
+        self._next_log += 1
+        return self._next_log - 1
+
+    def create(self, name: str) -> Topic:
+        """A new topic."""
+        log = Log(self.new_log_number(), self.new_log_id())
+        topic = Topic(self._next_topic, name, log, {log.id: log}, spine=(Leg(log.id, 1),))
+        self._next_topic += 1
+        self.topics[name] = topic
+        self.uncommitted.rows.append(c.LogOpened(log.number, log.id, topic.number))
+        self.uncommitted.topic(name)
+        if name in self.given:
+            # A proxy that has not heard to whom it went sends on what it believes is here: that server holds it too.
+            receiver, given = parse_holder(self.given[name].partition(",")[0])
+            self.contest(topic, given, receiver)
+        self.announce(name, log.id)
+        return topic
+
+    def contest(self, topic: Topic, log: str, server: str) -> None:
+        """Remember another holder of a topic, by its open log."""
+        topic.rivals[log] = server
+        self.newly_contested.add(topic.name)
+        self.uncommitted.touched.add(topic.name)
+        self.uncommitted.rows.append(c.RivalTold(topic.number, log, server))
+
+    def announce(self, topic: str, log: str) -> None:
+        """Have every proxy told that a topic is held, with its open log, or no longer ("")."""
+        self.announcements[topic] = announced(self.topics[topic]) if log else ""
+        self.count_change = True
+
+    def announce_given(self, topic: Topic, done: Transfer) -> None:
+        """Have every proxy told that a topic is held no longer, and by whom it is: durably, until each has heard."""
+        value = f"{format_holder(done.sender, topic.open.id)},{done.store},{done.change}" if done.store else ""
+        self.announcements[topic.name] = value
+        self.count_change = True
+        if value:
+            self.uncommitted.rows.append(c.NoteKept(GIVEN + topic.name, value))
+            self.given[topic.name] = value
+
+    def forget_given(self, topic: str) -> None:
+        """To whom a topic was given need not be told any more."""
+        del self.given[topic]
+        self.uncommitted.rows.append(c.NoteKept(GIVEN + topic, None))
+
+    # The commit
+
+    def changes(self, now: float) -> list[c.Change]:
+        """What is to be committed: all that was marked since the last call."""
+        out = self.uncommitted.take(now)
+        if out and self.count_change:
+            # The first commit after an announcement moves the change number, so that a copy of the store from
+            # before it can be told by that number.
+            self.change += 1
+            self.count_change = False
+            out.append(c.ChangeCounted(self.change, self.stamps.last))
+        return out
+
+    def committed(self) -> None:
+        """All that was taken from `changes` is durable."""
+        self.uncommitted.touched.clear()
+        self.publishers.committed()
+        self._change_stored = self.change
+        if self.given != self._given_stored:
+            self._given_stored = dict(self.given)
+
+    def reverted(self, reload: Callable[[str], Topic | None]) -> None:
+        """The commit failed: go back to what the store holds.
+
+        Args:
+            reload: gives a topic as the store has it, or None where it holds none of that name.
+        """
+        self.announcements = {}
+        # A number that is announced is on the disk, or an honest server would look stale after a power cut.
+        self.change, self.count_change = self._change_stored, True
+        for name in self.uncommitted.drop():
+            self.topics.pop(name, None)
+            topic = reload(name)
+            if topic is not None:
+                self.topics[name] = topic
+        self.given = dict(self._given_stored)
+        self.publishers.reverted()
+
+
+def announced(topic: Topic) -> str:
+    """A topic as it is announced: by its open log, and by those of which this store's copy was restored."""
+    return ",".join((topic.open.id, *topic.restored[-RESTORED_MAX:]))
