@@ -19,13 +19,13 @@ from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
-from pubsub.protocol import Heartbeat, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
+from pubsub.protocol import Heartbeat, Operate, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.replies import ORIGIN_MARK, Outbox, Send
 from pubsub.proxy.roster import Roster
-from pubsub.proxy.routing_table import RoutingTable, Server, StoreRow
+from pubsub.proxy.routing_table import DeadLog, RoutingTable, Server, StoreRow
 
 HEAD_BYTES_MAX: Final = HEADER_LENGTH_MAX + PREFIX_LENGTH_MAX
 CONTESTED_MAX: Final = 10_000
@@ -38,6 +38,9 @@ STALE_MAX: Final = 256
 EXPIRE_SECONDS: Final = 1.0
 MERGE_SECONDS: Final = 1.0
 """How often the holders of a contested topic are asked to merge, until it is settled."""
+
+CONTESTED_SECONDS: Final = 60.0
+"""A move or a merge has two holders while it lasts; an operator is told of one that takes longer."""
 
 MERGES_MAX: Final = 100
 """Topics for which that is asked at once; the others follow as these are settled."""
@@ -78,6 +81,7 @@ class Servers:
         self.starts_at = now + (settings.patience_seconds if wait is None else wait)
         self.deadline = now
         self._expired = self._ticked = self._merged = now
+        self._contested_since: dict[str, float] = {}
 
     def message(self, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from the servers' side.
@@ -121,6 +125,8 @@ class Servers:
                 self._heartbeat(server, link, prefix, said, now)
             elif isinstance(said, Whole):
                 self._whole(server, link, prefix, said, body, now)
+            elif isinstance(said, Operate) and said.action == "abandoned":
+                self._told_given_up(server, said, now)
             elif isinstance(said, Status):
                 self._counters["answers_of_servers"] += 1
                 if server is not None:
@@ -255,6 +261,24 @@ class Servers:
                 for dead in islice(logs.values(), GIVEN_UP_MAX):
                     self._outbox.given_up(server, dead)
 
+    def _told_given_up(self, server: Server | None, said: Operate, now: float) -> None:
+        """A server was named another holder of a topic that it knows as given up: this proxy has forgotten that.
+
+        It was an operator's decision, and is not made anew here: it holds whether that holder is heard or not.
+        """
+        if server is None or server.id != said.sender:
+            self._counters["answers_of_strangers_dropped"] += 1
+            return
+        for holder in [one for one in self._table.holders(said.topic) if one.topics[said.topic] == said.log]:
+            if not self._table.give_up(DeadLog(said.topic, said.log, holder.id, holder.store, holder.address)):
+                return
+            text = (
+                f"topic {said.topic} of server {holder.id} was given up, with log {said.log}, server {server.id} says"
+            )
+            self._notices.say(f"dead {said.log}", text, now)
+            if holder.link is not None:  # The answer to what it announces then tells it.
+                self._outbox.tell(holder.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "a_log_was_given_up")
+
     def _turn_down(self, link: bytes, prefix: Prefix, said: Periodic, judgement: Judgement, now: float) -> None:
         """An announcement that is not believed."""
         verdict, reason = judgement.verdict, judgement.reason
@@ -331,7 +355,22 @@ class Servers:
         for topic in topics if len(topics) < len(contested) else contested:
             if topic in contested and server in contested[topic]:
                 names = ", ".join(f"{one.id} (log {one.topics[topic]})" for one in contested[topic])
-                self._notices.say(f"contested {topic}", f"topic {topic} has more than one holder: {names}", now)
+                self._contested_since.setdefault(topic, now)
+                text = Routine(f"topic {topic} has more than one holder, which are joined: {names}")
+                self._notices.say(f"contested {topic}", text, now)
+
+    def _watch_contested(self, now: float) -> None:
+        """Tell of topics that have more than one holder for too long; another contest later is news."""
+        since, contested = self._contested_since, self._table.contested
+        for topic in [topic for topic in since if topic not in contested]:
+            del since[topic]
+            self._notices.settled(f"contested {topic}")
+            self._notices.settled(f"contested long {topic}")
+        for topic, began in since.items():
+            if now - began >= CONTESTED_SECONDS:
+                names = ", ".join(f"{one.id} (log {one.topics[topic]})" for one in contested[topic])
+                text = f"topic {topic} has more than one holder, for {now - began:.0f} s now: {names}"
+                self._notices.say(f"contested long {topic}", text, now)
 
     def unreachable(self, link: bytes, now: float) -> None:
         """A server's link was found closed: it counts as dead until it is heard again."""
@@ -382,6 +421,7 @@ class Servers:
         if now - self._expired >= EXPIRE_SECONDS:
             self._expired = now
             self._table.expire(now)
+            self._watch_contested(now)
         if self._table.contested:
             if now - self._merged >= MERGE_SECONDS:
                 self._merge(now)
