@@ -4,7 +4,7 @@ Every error carries its facts as attributes and builds its one-line text from th
 facts and a person reads what happened, to what, and what to do next. `exit_code` is what the commands end with.
 
     PubsubError
-      CallerError          this program asked for something that cannot be: InvalidName, TooLarge, AfterFork …
+      CallerError          this program asked for something that cannot be: InvalidName, TooLarge, Interrupted …
       PeerError            what arrived breaks the protocol: DecodeError, Refused
       StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
       ConfigurationError   a setting, an address or a directory cannot be used: SettingRefused
@@ -14,6 +14,11 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from shlex import quote
+
+_NAMES_MAX = 10
 
 THIS_PROCESS = "this process"
 """The owner of what this very process has open already."""
@@ -69,8 +74,37 @@ class AfterFork(CallerError):
         )
 
 
+class Interrupted(CallerError):
+    """A call of this client was ended in the midst of a step, by what a signal raised; only closing it is left."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} was interrupted in the midst of a step, so what it remembers may not be what is on its disk; "
+            "close it and open it again, and it goes on from there: unfinished puts are kept"
+        )
+
+
 class HandlerMisused(CallerError):
     """A handler cannot do its work in the way it is made: it is a generator, say. It counts as no attempt."""
+
+
+class NoSuchClient(CallerError):
+    """A command asks for a client that is not there; `others` are. Nothing was made."""
+
+    exit_code = 20
+
+    def __init__(self, client: str, directory: str, others: Sequence[str]) -> None:
+        self.client, self.directory, self.others = client, directory, others
+        super().__init__(client, directory, others)
+
+    def __str__(self) -> str:
+        names = ", ".join(self.others[:_NAMES_MAX]) + (" …" if len(self.others) > _NAMES_MAX else "")
+        there = f"there are: {names}" if names else "there is none"
+        return f"there is no client {self.client} in {self.directory} ({there}); its first subscribe or put makes it"
 
 
 class NotSubscribed(CallerError):
@@ -83,14 +117,15 @@ class NotSubscribed(CallerError):
         super().__init__(client, topic)
 
     def __str__(self) -> str:
+        topic = quote(self.topic)  # Topics hold characters that a shell takes for its own.
         if self.never:
             return (
                 f"client {self.client} never subscribed to {self.topic} from this state directory; nothing was changed."
-                f" Of an earlier one's: pubsub topic unsubscribe {self.topic} --subscriber {self.client}"
+                f" Of an earlier one's: pubsub topic unsubscribe {topic} --subscriber {self.client}"
             )
         return (
             f"client {self.client} is not subscribed to {self.topic}; "
-            f"subscribe first: pubsub client {self.client} subscribe {self.topic}"
+            f"subscribe first: pubsub client {self.client} subscribe {topic}"
         )
 
 
@@ -224,9 +259,10 @@ class InDoubt(Unavailable):
         self.args = client, topic, seconds, reason, unfinished
 
     def __str__(self) -> str:
+        client = f"pubsub client {self.client}"
         return (
             f"{super().__str__()}; {self.unfinished} unfinished on this topic are kept. "
-            f"Finish: pubsub client {self.client} flush; give up: pubsub client {self.client} discard {self.topic}"
+            f"Finish: {client} flush; give up: {client} discard {quote(self.topic)}"
         )
 
 

@@ -14,7 +14,9 @@ from pubsub.errors import (
     DecodeError,
     HandlerMisused,
     InDoubt,
+    Interrupted,
     InvalidName,
+    NoSuchClient,
     NotHeard,
     NotKnown,
     NotNow,
@@ -42,10 +44,12 @@ EXAMPLES = [
     DecodeError("no end of the header"),
     InDoubt("billing", "orders", 30.0, "", 2),
     InvalidName("topic", "a b", "no spaces"),
+    NoSuchClient("billin", "/data", ["billing"]),
     NotHeard("server s1 is not heard"),
     NotKnown("topic orders is not known"),
     NotNow("topic orders is contested"),
     AfterFork("client c", 12),
+    Interrupted("client c"),
     HandlerMisused("a generator"),
     NotSubscribed("billing", "orders"),
     OperatorError("no"),
@@ -111,3 +115,16 @@ def test_a_name_with_line_breaks_stays_on_one_line():
 
 def test_a_limit_is_named():
     assert "BATCH_BYTES_MAX = 16,777,216" in str(TooLarge("batch", 20_000_000, 16_777_216, "BATCH_BYTES_MAX"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotSubscribed("c", "a;b&c"),
+        NotSubscribed("c", "a;b&c", never=True),
+        InDoubt("c", "a;b&c", 1.0, "", 1),
+    ],
+    ids=range(3),
+)
+def test_a_command_that_is_advised_can_be_pasted_into_a_shell(error):
+    assert " 'a;b&c'" in str(error)

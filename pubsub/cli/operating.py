@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from pubsub.cli.reports import Answer, ask, send
-from pubsub.console.options import read
+from pubsub.console.options import naming_default, read
 from pubsub.errors import NotHeard, NotKnown, NotNow, PubsubError, Unavailable
 from pubsub.protocol.messages import Operate, Outcome, Report, Status
 
@@ -262,7 +262,7 @@ def cluster(
     from pubsub.messenger import Messenger
 
     loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
-    with Messenger() as messenger:
+    with Messenger() as messenger, naming_default(loaded):
         yield Cluster(messenger, loaded.settings.proxies, patience, seconds)
 
 

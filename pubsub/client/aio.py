@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pubsub.base import forks
 from pubsub.client import leaving
-from pubsub.client.arguments import check_count
+from pubsub.client.arguments import check_count, check_path, check_surroundings
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.flows.awaiting import AsyncProcessing
@@ -29,7 +29,9 @@ from pubsub.client.flows.flow import Flow, Result, Wait
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.session import Session
+from pubsub.client.steps import guarded, guards
 from pubsub.client.storage.dead_letters import DeadLetter, dead_letters
+from pubsub.client.storage.export import export_client
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, PubsubError
@@ -101,6 +103,7 @@ class AsyncClient:
         random: Random | None = None,
         boot: str | None = None,
     ) -> None:
+        check_surroundings(recorder, clock, random, boot)
         made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout)
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
@@ -112,6 +115,21 @@ class AsyncClient:
     def name(self) -> str:
         """The client ID."""
         return self._session.name
+
+    @property
+    def settings(self) -> ClientSettings:
+        """What it may do."""
+        return self._session.settings
+
+    @property
+    def path(self) -> Path:
+        """The file of its state."""
+        return Path(self._session.store.path)
+
+    @property
+    def publisher_id(self) -> str:
+        """Who its messages come from, as subscribers see it: `client ID/store ID`."""
+        return f"{self._session.name}/{self._session.core.publisher}"
 
     @property
     def record_problem(self) -> str:
@@ -133,8 +151,10 @@ class AsyncClient:
         except StopIteration as stop:
             result: Result = stop.value
             return result
-        finally:
+        except BaseException:
             flow.close()
+            self._session.recover()
+            raise
 
     async def _breathe(self) -> None:
         """Let others have their turn, and a cancellation its effect, where calls find all they want without waiting."""
@@ -213,7 +233,7 @@ class AsyncClient:
 
     def discard(self, topic: str) -> int:
         """Give up every unfinished put on a topic."""
-        return self._calls.discard(topic)
+        return guarded(self._session, self._calls.discard, topic)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """One commit around a `with` block, which must not await anything but `put(…, transaction=…)`."""
@@ -221,7 +241,7 @@ class AsyncClient:
 
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not known to be on the server's disk."""
-        return self._calls.unfinished(topic)
+        return guarded(self._session, self._calls.unfinished, topic)
 
     async def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive what is put on a topic from now on."""
@@ -233,7 +253,7 @@ class AsyncClient:
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
         """By topic: `on`, `settled`, `position`."""
-        return self._calls.subscriptions()
+        return guarded(self._session, self._calls.subscriptions)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message, or None where nothing came in time."""
@@ -263,7 +283,7 @@ class AsyncClient:
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                self._calls.end_chunk(topic, chunk)
+                guarded(self._session, self._calls.end_chunk, topic, chunk)
 
     async def process(
         self,
@@ -306,7 +326,12 @@ class AsyncClient:
             sub = await self._run(self._calls.available(topic, left if left > 0 else 0.0))
             if sub is None:
                 return 0
-            if taken := await self._processing.batch(sub, handler, max, self._breathe):
+            try:
+                taken = await self._processing.batch(sub, handler, max, self._breathe)
+            except BaseException:
+                self._session.recover()
+                raise
+            if taken:
                 return taken
 
     def _check_free(self, topic: str) -> None:
@@ -317,15 +342,19 @@ class AsyncClient:
 
     def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
         """What could not be handled or handed out."""
-        return dead_letters(self._session, topic)
+        return guarded(self._session, dead_letters, self._session, topic)
+
+    def export(self, directory: Path | str) -> Path:
+        """Write the state as files; the directory of the client. Raises as `Client.export`."""
+        return export_client(self._session, check_path("directory", directory))
 
     def renew(self, *, keep: bool = True) -> None:
         """Make a state directory that was copied usable again."""
-        self._calls.renew(keep=keep)
+        guarded(self._session, self._calls.renew, keep=keep)
 
     async def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""
-        self._calls.close_here()
+        guarded(self._session, self._calls.close_here)
         closing = asyncio.ensure_future(asyncio.to_thread(self._calls.close, ACKNOWLEDGE_SECONDS))
         try:
             await asyncio.shield(closing)
@@ -344,3 +373,6 @@ class AsyncClient:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+guards(AsyncClient._run)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from threading import Lock, get_ident
+from threading import RLock, get_ident
 from typing import Any, Final, Protocol
 
 import zmq
@@ -42,6 +42,9 @@ class Ticker(Protocol):
     def tick(self, now: float) -> None:
         """Do what is due."""
 
+    def struck(self) -> None:
+        """The loop was interrupted in the midst of something: it sends and receives nothing any more."""
+
 
 class Loop:
     """The sockets of a Messenger, and what is done at them by whoever has the turn.
@@ -59,6 +62,7 @@ class Loop:
         ticker: timers of the application that are looked after.
         driver: the thread that drives; 0: none.
         closed: it is to end, or has ended.
+        torn: an exception was found to have ended it while messages were moved: nothing is sent or received any more.
         cleaned: the sockets are closed.
     """
 
@@ -67,11 +71,13 @@ class Loop:
     ) -> None:
         self._core, self._clock, self._limits, self._context = core, clock, limits, context
         self.turn = Driving(clock, limits.grace_seconds, self.wake)
-        self.gate = Lock()
+        self.gate = RLock()
         self.queued_messages = self.queued_bytes = 0
         self.ticker: Ticker | None = None
         self.driver = 0
-        self.closed = self.cleaned = False
+        self.closed = self.cleaned = self.torn = False
+        self._midway = False
+        """Whether messages are being moved."""
         self._queue: list[Action] = []
         self._wakeup = Wakeup()
         self._sockets: dict[Link, zmq.Socket[bytes]] = {}
@@ -133,27 +139,57 @@ class Loop:
         self._wakeup.set()
         self.turn.stop()
 
+    def over(self) -> bool:
+        """Whether nobody is to drive any more."""
+        return self.closed or self.torn
+
+    def recover(self) -> None:
+        """An exception left a call of this thread, wherever it struck: give back what the thread still holds."""
+        while self.gate._is_owned():  # type: ignore[attr-defined]
+            self.gate.release()
+        if self.driver == get_ident():
+            self.driver = 0
+        if self._midway and (self.turn.is_mine() or self.turn.try_take()):
+            self._tear()
+        self.turn.recover()
+
     # With the turn
+
+    def _begin(self) -> bool:
+        """This thread has the turn, and is about to move messages; whether nobody was interrupted in that."""
+        if self._midway:
+            self._tear()
+        if not self.torn:
+            self._midway = True
+        return self._midway
+
+    def _tear(self) -> None:
+        """The turn is this thread's, and a thread that had it was cut off: what is in the sockets is not known."""
+        self.torn, self._midway = True, False
+        self.turn.stop()
+        if self.ticker is not None:
+            self.ticker.struck()
 
     def run(self) -> None:
         """Drive as the I/O thread, until it is closed."""
-        while self.turn.thread_takes(lambda: self.closed):
+        while self.turn.thread_takes(self.over):
             try:
-                self.drive(lambda: self.closed or self.turn.callers > 0, FOREVER, yields=True)
+                self.drive(lambda: self.over() or self.turn.callers > 0, FOREVER, yields=True)
             finally:
                 self.turn.thread_gives()
             self.flush_if_free()
 
     def flush_if_free(self) -> None:
         """What was queued, or asked for by `close`, while this thread was about to leave must not wait."""
-        while (self._queue or self.closed) and not self.cleaned and not self.turn.is_mine():
+        while ((self._queue and not self.torn) or self.closed) and not self.cleaned and not self.turn.is_mine():
             try:
                 if not self.turn.try_take():
                     return
                 if self.closed:
                     self.clean()
-                else:
+                elif self._begin():
                     self._flush()
+                    self._midway = False
             finally:
                 self.turn.give_up()
 
@@ -163,12 +199,14 @@ class Loop:
         `yields`: the sleep ends when a caller wants the turn.
         """
         core, clock = self._core, self._clock
+        if not self._begin():
+            return
         self.driver = get_ident()
         try:
             while True:
                 self._flush()
                 if done():
-                    return
+                    break
                 begun = clock.monotonic()
                 for source, _ in self._sleep(begun, deadline, yields=yields):
                     link = self._links.get(source)
@@ -189,7 +227,8 @@ class Loop:
                 if self.turn.callers and not yields:
                     self.turn.announce()
                 if begun >= deadline:
-                    return
+                    break
+            self._midway = False
         except zmq.ZMQError as error:
             if error.errno not in {zmq.ETERM, zmq.ENOTSOCK}:
                 raise
@@ -205,7 +244,10 @@ class Loop:
             pause = 0
             if not self._queue and not (yields and self.turn.callers):
                 pause = int(min(max(self._until(deadline) - now, 0.0), _SLEEP_SECONDS_MAX) * 1000 + 0.999)
-            return zmq_poll(self._pollset, pause)
+            self._midway = False  # An exception that strikes while we sleep cuts nothing off.
+            ready = zmq_poll(self._pollset, pause)
+            self._midway = True
+            return ready
         finally:
             self._sleeping = False
 
@@ -249,10 +291,13 @@ class Loop:
 
     def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
         """Call the application; whether it did not raise."""
+        self._midway = False  # What a callback does is its own: we are between two messages.
         try:
             function(*arguments)
+            self._midway = True
         except Exception:  # noqa: BLE001 - what an application's callback raises is logged and counted, and ends there.
             self._core.counters.callback_errors += 1
+            self._midway = True
             _LOG.exception("callback %r raised", function)
             return False
         return True
@@ -293,7 +338,9 @@ class Loop:
         """Send what is queued as far as that goes without waiting, and close the sockets. This thread has the turn."""
         if self.cleaned:
             return
-        self._flush()
+        if not self.torn and self._begin():
+            self._flush()
+            self._midway = False
         for redial in self._redials.values():
             redial.close()
         self._redials.clear()

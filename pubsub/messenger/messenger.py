@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Sequence
-from threading import Lock, Thread, get_ident
+from threading import Lock, RLock, Thread, get_ident
 from typing import Any, NoReturn
 
 import zmq
 
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
-from pubsub.errors import AfterFork, CallerError, TooLarge
+from pubsub.errors import AfterFork, CallerError, Interrupted, TooLarge
 from pubsub.messenger.core import AnswerCallback, Counters, MessengerCore, ServerLoop
 from pubsub.messenger.framing import Callback
 from pubsub.messenger.limits import MessengerLimits
@@ -40,6 +40,9 @@ class Messenger:
 
     A callback or a server loop runs on whichever thread drives the sockets: the I/O thread, or a caller inside `wait`.
     It must not block. One that raises is logged and counted. In the child of a fork every call raises AfterFork.
+
+    An exception that a signal raises (Ctrl-C) while the caller's thread moves messages may leave one sent in part. Then
+    nothing is sent or received any more, and every call but `close` raises Interrupted. It does not while he waits.
 
     Args:
         context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
@@ -130,7 +133,7 @@ class Messenger:
         """This is a child of the process that opened it: whatever is called raises, and nothing is touched."""
         self._inherited = AfterFork("the Messenger", parent)
         self._loop.closed = self._loop.cleaned = True
-        self._loop.gate, self._connecting = Lock(), Lock()
+        self._loop.gate, self._connecting = RLock(), Lock()
 
     def __reduce__(self) -> NoReturn:
         forks.no_pickling("a Messenger")
@@ -154,6 +157,8 @@ class Messenger:
             raise self._inherited
         if self._loop.closed:
             raise CallerError("the Messenger is closed")
+        if self._loop.torn:
+            raise Interrupted("the Messenger")
 
     # Sending
 
@@ -254,18 +259,32 @@ class Messenger:
         loop = self._loop
         if loop.driver == get_ident():
             raise CallerError("wait() was called from a callback; the thread that drives the sockets cannot wait")
-        while not done() and not loop.closed:
-            try:
-                if loop.turn.caller_takes(lambda: loop.closed or done(), deadline):
-                    loop.drive(lambda: loop.closed or done(), deadline)
-            finally:
-                loop.turn.caller_gives()
-            loop.flush_if_free()
-            if self.clock.monotonic() >= deadline:
-                break
+        try:
+            while not done() and not loop.over():
+                try:
+                    if loop.turn.caller_takes(lambda: loop.over() or done(), deadline):
+                        loop.drive(lambda: loop.over() or done(), deadline)
+                finally:
+                    loop.turn.caller_gives()
+                loop.flush_if_free()
+                if self.clock.monotonic() >= deadline:
+                    break
+        except BaseException:
+            self.recover()
+            raise
         if self._inherited is not None:
             raise self._inherited
+        if loop.torn and not loop.closed:
+            raise Interrupted("the Messenger")
         return done()
+
+    def recover(self) -> None:
+        """An exception left a call of this thread, wherever it struck: give back what the thread still holds."""
+        self._loop.recover()
+
+    def announce(self) -> None:
+        """Let callers who sleep in `wait` look at what they wait for."""
+        self._loop.turn.announce()
 
     # State
 

@@ -17,7 +17,7 @@ from pubsub.messenger.framing import Prefix
 from pubsub.protocol import Outcome, Periodic, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
-from pubsub.proxy.notices import Notices
+from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.presence import Presence
 from pubsub.proxy.replies import Replies
 from pubsub.proxy.roster import Roster
@@ -27,6 +27,9 @@ from pubsub.proxy.server import Server
 
 CONTESTED_MAX: Final = 10_000
 """Contested topics that one answer to an announcement names; the others follow as these are settled."""
+
+CONTESTED_SECONDS: Final = 60.0
+"""A move or a merge has two holders while it lasts; an operator is told of one that takes longer."""
 
 ABANDONED_MAX: Final = 100
 """Logs given up of one topic that a server is told of."""
@@ -61,6 +64,7 @@ class Announcements:
         self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
         self._stamps, self._roster, self._presence = stamps, roster, presence
         self._counters = replies.counters
+        self._contested_since: dict[str, float] = {}
 
     def take(self, link: bytes, prefix: Prefix, said: Periodic, body: Buffer, now: float) -> None:
         """PERIODIC: judge it, take it over, answer it."""
@@ -213,4 +217,19 @@ class Announcements:
         for topic in topics if len(topics) < len(contested) else contested:
             if topic in contested and server in contested[topic]:
                 names = ", ".join(f"{one.id} (log {one.topics[topic]})" for one in contested[topic])
-                self._notices.say(f"contested {topic}", f"topic {topic} has more than one holder: {names}", now)
+                self._contested_since.setdefault(topic, now)
+                text = Routine(f"topic {topic} has more than one holder, which are joined: {names}")
+                self._notices.say(f"contested {topic}", text, now)
+
+    def watch_contested(self, now: float) -> None:
+        """Tell of topics that have more than one holder for too long; another contest later is news."""
+        since, contested = self._contested_since, self._table.contested
+        for topic in [topic for topic in since if topic not in contested]:
+            del since[topic]
+            self._notices.settled(f"contested {topic}")
+            self._notices.settled(f"contested long {topic}")
+        for topic, began in since.items():
+            if now - began >= CONTESTED_SECONDS:
+                names = ", ".join(f"{one.id} (log {one.topics[topic]})" for one in contested[topic])
+                text = f"topic {topic} has more than one holder, for {now - began:.0f} s now: {names}"
+                self._notices.say(f"contested long {topic}", text, now)

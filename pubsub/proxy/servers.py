@@ -18,13 +18,14 @@ from pubsub.base.limits import HEADER_LENGTH_MAX
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
-from pubsub.protocol import Heartbeat, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
+from pubsub.protocol import Heartbeat, Operate, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.announcements import Announcements
 from pubsub.proxy.notices import Notices
 from pubsub.proxy.presence import Presence
 from pubsub.proxy.replies import ORIGIN_MARK, Replies, Send
 from pubsub.proxy.roster import Roster
+from pubsub.proxy.routes import AbandonedLog
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 
@@ -66,7 +67,8 @@ class Servers:
         stamps: Stamps,
         now: float,
     ) -> None:
-        self._settings, self._table, self._replies, self._stamps = settings, table, replies, stamps
+        self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
+        self._stamps = stamps
         self._counters = replies.counters
         self.roster = Roster(table, (settings.heartbeat_seconds, settings.liveness, now))
         self.presence = Presence(settings, table, replies, notices, now)
@@ -117,6 +119,8 @@ class Servers:
                 self._heartbeat(server, link, prefix, said, now)
             elif isinstance(said, Whole):
                 self._whole(server, link, prefix, said, body, now)
+            elif isinstance(said, Operate) and said.action == "abandoned":
+                self._told_abandoned(server, said, now)
             elif isinstance(said, Status):
                 self._counters["answers_of_servers"] += 1
                 if server is not None:
@@ -173,6 +177,24 @@ class Servers:
         self._counters["whole_unavailable"] += 1
         self._replies.tell(link, prefix, Outcome.UNAVAILABLE, reason)
 
+    def _told_abandoned(self, server: Server | None, said: Operate, now: float) -> None:
+        """A server was named another holder of a topic that it knows as given up: this proxy has forgotten that.
+
+        It was an operator's decision, and is not made anew here: it holds whether that holder is heard or not.
+        """
+        if server is None or server.id != said.sender:
+            self._counters["answers_of_strangers_dropped"] += 1
+            return
+        for holder in [one for one in self._table.holders(said.topic) if one.topics[said.topic] == said.log]:
+            if not self._table.abandon(AbandonedLog(said.topic, said.log, holder.id, holder.store, holder.address)):
+                return
+            text = (
+                f"topic {said.topic} of server {holder.id} was given up, with log {said.log}, server {server.id} says"
+            )
+            self._notices.say(f"dead {said.log}", text, now)
+            if holder.link is not None:  # The answer to what it announces then tells it.
+                self._replies.tell(holder.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "a_log_was_given_up")
+
     def tick(self, now: float) -> None:
         """Do what is due: heartbeats, deaths, merges, assignments that were never used.
 
@@ -182,6 +204,7 @@ class Servers:
         if now - self._expired >= EXPIRE_SECONDS:
             self._expired = now
             self._table.assignments.expire(now)
+            self.announcements.watch_contested(now)
         if self._table.contested:
             if now - self._merged >= MERGE_SECONDS:
                 self._merge(now)

@@ -184,7 +184,9 @@ class ServerCore:
         if isinstance(message, Transfer):
             self.moves.transfer(origin, message, now)
         elif isinstance(message, Status) and origin.link != LISTENER:
-            self.moves.refused(origin, message, now)
+            topic, gone = self.moves.refused(origin, message, now)
+            if gone:
+                self.abandoned.announced(topic, gone, now)
         else:
             self.state.replies.refuse(origin, f"{type(message).__name__} is not served here")
 
@@ -209,16 +211,16 @@ class ServerCore:
             named = self.sole_owner.answered(origin.callback, proxy, status)
             self._go_on(now)
             for name, others in named.items():
-                self._told(name, ",".join(sorted(others)), now)
+                self._told(name, ",".join(sorted(others)), proxy, now)
             return
         self.proxies.answered(proxy, status, now)
         self.moves.forget_given()
         if status.outcome is Outcome.STALE:
             self.quarantine.hold_all_back(status.reason, status.change)
         elif status.outcome in {Outcome.SUCCESS, Outcome.FULL}:
-            self._told_of_topics(status, now)
+            self._told_of_topics(status, proxy, now)
 
-    def _told_of_topics(self, status: Status, now: float) -> None:
+    def _told_of_topics(self, status: Status, proxy: int, now: float) -> None:
         """Take note of who else holds our topics, as a proxy sees it, of what was given up, and of the roster."""
         self.stores.told(status)
         try:
@@ -227,14 +229,15 @@ class ServerCore:
             self.state.counters["answers not understood"] += 1
             return
         for name, value in topics.items():
-            self._told(name, value, now)
+            self._told(name, value, proxy, now)
 
-    def _told(self, name: str, value: str, now: float) -> None:
+    def _told(self, name: str, value: str, proxy: int, now: float) -> None:
         """What a proxy says of a topic: its holders, or a log of ours that was given up."""
         if is_hex(value):
             self.abandoned.announced(name, value, now)
         else:
-            self.contested.told(name, value)
+            for server, log in self.contested.told(name, value):
+                self.abandoned.named(name, server, log, proxy, now)
 
     def leave(self, now: float) -> None:
         """Say goodbye to every proxy: the process ends."""

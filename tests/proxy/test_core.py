@@ -21,7 +21,9 @@ from pubsub.protocol import (
     encode,
     split_topics,
 )
+from pubsub.proxy.announcements import CONTESTED_SECONDS
 from pubsub.proxy.assignments import TENTATIVE_SECONDS
+from pubsub.proxy.notices import Routine
 from pubsub.proxy.replies import Send
 from pubsub.proxy.routes import Remembered, StoreRow
 from tests.proxy.stage import PROXIES, Stage, log_id
@@ -280,6 +282,30 @@ def test_two_holders_are_told_of_each_other_and_the_log_says_it_once() -> None:
     assert stage.log().count("topic t has more than one holder") == 1
 
 
+def test_two_holders_are_routine_until_they_stay_two() -> None:
+    stage = contested()
+
+    def said() -> list[str]:
+        return [line for line in stage.core.notices.take() if line.startswith("topic t has more than one holder")]
+
+    (line,) = said()
+    assert isinstance(line, Routine)
+    for _ in range(int(CONTESTED_SECONDS) - 1):
+        stage.sleep(1.0, "s1", "s2")
+        assert said() == []
+    stage.sleep(1.5, "s1", "s2")
+    (line,) = said()
+    assert not isinstance(line, Routine)
+    assert line.startswith("topic t has more than one holder, for 60 s now: s1 (log ")
+    stage.sleep(1.5, "s1", "s2")
+    assert said() == []
+    stage.announce("s2", {"t": ""}, change=2, partial=1)
+    stage.sleep(1.5, "s1", "s2")
+    stage.announce("s2", {"t": "two"}, change=3)
+    (line,) = said()
+    assert isinstance(line, Routine)
+
+
 def test_requests_on_a_contested_topic_follow_log_and_avoid() -> None:
     stage = contested()
     assert stage.put("t") == "-> s1"
@@ -392,6 +418,14 @@ def test_whole_is_not_answered_while_the_table_has_no_room_for_all_topics() -> N
     assert answer is not None
     assert answer.outcome is Outcome.SUCCESS
     assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
+
+
+def test_whole_is_not_answered_while_a_server_that_has_left_may_hold_what_the_table_has_no_room_for() -> None:
+    stage = Stage(topics_max=2)
+    stage.announce("s1", {"a": "x"})
+    stage.announce("s2", {"b": "x", "c": "x"})
+    stage.heartbeat("s2", leaving=1)
+    assert stage.whole("s1", "c").reason == "topics_max_is_reached"
 
 
 def test_a_list_longer_than_the_table_is_not_even_read() -> None:
@@ -560,6 +594,14 @@ def test_while_nothing_can_be_remembered_nothing_is_routed_but_heartbeats_go_on(
     assert stage.core.table.changes.holders["u", log_id("s1")] == log_id("y"), "it is written later"
     stage.core.resume(stage.now)
     assert stage.put("u") == "-> s1"
+
+
+def test_what_follows_from_what_could_not_be_written_is_not_sent() -> None:
+    stage = Stage()
+    header, body = encode(Periodic("s1", log_id("s1"), 1, 1, "tcp://s1", PROXIES, 0, 0, {"t": log_id("x")}))
+    stage.core.server_message(b"s1", (b"", pack(0, 0, 0) + header, body), stage.now)
+    stage.core.suspend("the_disk_of_the_proxy_is_full", stage.now)
+    assert stage.said() == [], "it would take itself for one that this proxy has heard"
 
 
 def test_an_announcement_that_cannot_be_written_down_is_not_confirmed_to_a_server_that_names_no_callback() -> None:

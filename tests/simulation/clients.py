@@ -65,6 +65,12 @@ class SimulatedMessenger:
     def close(self) -> None:
         pass
 
+    def recover(self) -> None:
+        pass
+
+    def announce(self) -> None:
+        pass
+
     def arrived(self, key: int, frames: list[bytes], now: float) -> None:
         call = self.core.receive(self._links[key], b"", frames[0], frames[1:], now)
         if call is not None:
@@ -234,8 +240,12 @@ class ClientNode(Process):
 
     def end(self, how: str) -> None:
         if self.alive and not self._turning:
-            self.found += client_memory.check(self, counters=not self._bare)
+            self.compare()
         super().end(how)
+
+    def compare(self) -> None:
+        """See that it has in memory what its next start would load; between two turns of the session."""
+        self.found += client_memory.check(self, counters=not self._bare)
 
     def turn(self) -> None:
         now, messenger, session = self.host.monotonic(), self._messenger, self.session

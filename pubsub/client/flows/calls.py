@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from typing import Any, Final
@@ -30,10 +30,12 @@ from pubsub.client.core.outbox import DISCARDED, UNFINISHED, Chain, Row
 from pubsub.client.core.subscription import Loss, Subscription, Taking
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
+from pubsub.client.steps import Block
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import (
     CallerError,
     InDoubt,
+    Interrupted,
     NotSubscribed,
     PubsubError,
     StateCopied,
@@ -110,12 +112,9 @@ class Calls:
         if not wait:
             yield from self.room(topic, until)
         session = self.session
-        session.enter()
-        try:
+        with session.entered():
             rows = session.put_rows(topic, batches, until) if batches else []
             chain = self.core.outbox.chain(topic)
-        finally:
-            session.lock.release()
         if wait and rows:
             yield from self.settle([chain], until, rows[-1])
         return rows
@@ -169,17 +168,18 @@ class Calls:
         session = self.session
         if session.recorder is not None:
             with session.lock:
-                if not session.closed:
+                if not session.over:
                     session.recorder.unfinished(chain, "refused" if chain.failure is not None else "in_doubt")
 
     def _broken(self, chain: Chain) -> bool:
-        return self.core.copied is not None or chain.failure is not None or self.session.closed
+        return self.core.copied is not None or chain.failure is not None or self.session.over
 
     def _check(self, chain: Chain) -> None:
         if self.core.copied is not None:
             raise self.core.copied
         if chain.failure is not None:
             raise chain.failure
+        self.session.check_whole()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call; unfinished puts are kept")
 
@@ -224,14 +224,9 @@ class Calls:
             self.session.follow()
             return sum([row.count for row in rows])
 
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Block:
         """One fsynced commit around the block."""
-        session = self.session
-        with session.entered():
-            with session.transacting(lambda: (), fsync=True) as transaction:
-                yield transaction
-            session.follow()
+        return Block(self.session)
 
     # Subscriptions
 
@@ -256,7 +251,7 @@ class Calls:
                 return False
             self.core.check(sub, until)
             session.turn()
-        yield Wait(lambda: not sub.unchecked or session.closed, until)
+        yield Wait(lambda: not sub.unchecked or session.over, until)
         if isinstance(sub.failure, Superseded) or not sub.settled:
             return False
         self._check_intent(sub, True, timeout)
@@ -281,13 +276,14 @@ class Calls:
             sub.failure, sub.insists = None, True
             self.core.settle(sub, until)
             session.turn()
-        yield Wait(lambda: sub.settled or sub.failure is not None or sub.on != on or session.closed, until)
+        yield Wait(lambda: sub.settled or sub.failure is not None or sub.on != on or session.over, until)
         sub.insists = False
         self._check_intent(sub, on, timeout)
 
     def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
         if sub.failure is not None:
             raise sub.failure
+        self.session.check_whole()
         if sub.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
         if not sub.settled or sub.unchecked:
@@ -306,10 +302,11 @@ class Calls:
         session, core = self.session, self.core
         started = session.now
         until = started + (session.settings.timeout_seconds if timeout is None else timeout)
-        session.enter()
-        try:
+        with session.entered():
             sub = core.subscriptions.get(check_topic(topic))
             if sub is None or not sub.on:
+                if sub is None:
+                    check_new_topic(topic)  # What cannot be subscribed to is not advised.
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
             self.close_chunk(sub)
@@ -325,8 +322,6 @@ class Calls:
             except BaseException:
                 sub.waiting -= 1
                 raise
-        finally:
-            session.lock.release()
         ready: Subscription = sub
 
         def done() -> bool:
@@ -335,8 +330,8 @@ class Calls:
 
         try:
             while True:
-                if not (done() or session.closed):
-                    yield Wait(lambda: done() or session.closed, until)
+                if not (done() or session.over):
+                    yield Wait(lambda: done() or session.over, until)
                 found = self._found(ready, started, until)
                 # Special case: another call took what this one was woken for. It waits on.
                 if found is not None or session.now >= until:
@@ -350,7 +345,7 @@ class Calls:
     def _record_idle(self, sub: Subscription) -> None:
         session = self.session
         with session.lock:
-            if session.recorder is not None and not session.closed:
+            if session.recorder is not None and not session.over:
                 session.recorder.idle(sub)
 
     def _found(self, sub: Subscription, started: float, until: float) -> Subscription | None:
@@ -361,6 +356,7 @@ class Calls:
             return sub
         if sub.failure is not None:
             raise sub.failure
+        self.session.check_whole()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call")
         if not sub.on:
@@ -488,9 +484,10 @@ class Calls:
             chunk.stop()
             sub = self.core.subscriptions[topic]
             # Inside a transaction of this thread nothing else can be committed: the next call gives back what is left.
-            if not session.closed and sub.chunk is chunk and session.owner != get_ident():
-                self.close_chunk(sub)
-                session.send()
+            if not session.over and sub.chunk is chunk and session.owner != get_ident():
+                with suppress(Interrupted), session.entered():
+                    self.close_chunk(sub)
+                    session.send()
             if session.recorder is not None:
                 session.recorder.handed_out(chunk)
 
@@ -562,12 +559,20 @@ class Calls:
     def close(self, seconds: float) -> None:
         """End the session; acknowledgements may take `seconds`."""
         self.close_here()
-        if not self.session.closed:
+        if not self.session.released and self.session.inherited is None:
             self.session.close(seconds)
 
     def close_here(self) -> None:
         """What was taken and not handed out is for the next start, and what publishers hold goes to the outbox."""
-        if not self.session.closed:
+        session = self.session
+        if session.closed:
+            return
+        if session.block is None:  # A block that an exception has left, without a word to it, must not keep it open.
+            session.check_outside()
+        if session.cut_off():
+            session.mend()
+            self.close_batches()
+        else:
             self.close_batches()
             self.close_chunks()
 
@@ -577,13 +582,16 @@ class Calls:
             try:
                 held = timer.finish()
             except PubsubError as error:
-                _log.error(
-                    "client %s: messages in a publisher that was not closed are lost: %s", self.session.name, error
-                )
+                text = "client %s: messages in a publisher on %s that was not closed are lost: %s"
+                _log.error(text, self.session.name, timer.topic, error)
                 continue
             if held:
-                text = "client %s: a publisher was not closed; the %d messages in its open batch were put just now"
-                _log.warning(text, self.session.name, held)
+                which = "the message" if held == 1 else f"the {held:,} messages"
+                text = (
+                    "client %s: a publisher on %s was not closed; %s in its open batch went to the outbox just now:"
+                    " sent at once, or at this client's next start. Use it in a with block, or call close()"
+                )
+                _log.warning(text, self.session.name, timer.topic, which)
 
     # State
 

@@ -1,7 +1,8 @@
 """Handing messages to a handler: its effect, its puts and the position in one commit, or nothing of it.
 
 An attempt is counted before the handler runs, so that a message that ends the process every time is found out. It is
-taken back where the handler was at no fault: it was cancelled or interrupted (Ctrl-C), or is of a kind that a call does
+taken back where the handler was at no fault: it was cancelled or interrupted (Ctrl-C, and whatever else is no
+`Exception`), or is of a kind that a call does
 not run. `Processing` runs plain functions on the thread that calls; `pubsub.client.flows.awaiting` builds on it
 and runs what has to be awaited.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -158,6 +160,7 @@ class Processing:
             attempt = Attempt(sub, taking, message, most, sub.emptied)
             self._bury(attempt, f"the process ended in the handler {most} times")
             return 1
+        self.session.trying[sub.topic] = ((message.position, number),)
         if not sub.counted_ahead:
             self.session.commit([Tried(sub.topic, message.position, number)])
         sub.attempted(message.position, number)
@@ -176,14 +179,17 @@ class Processing:
                     raise _HandlerFailed(error) from error
         except _HandlerFailed as failed:
             return self.failed(attempt, failed.error)
-        except (HandlerMisused, KeyboardInterrupt, SystemExit):
-            self.uncount(attempt)
+        except BaseException as error:
+            # The handler's; one that struck behind it may have come after the commit.
+            if self.session.passes(error) and (isinstance(error, HandlerMisused) or not isinstance(error, Exception)):
+                self.uncount(attempt)
             raise
         self.handled(attempt, following)
         return 1
 
     def changes(self, attempt: Attempt, following: Any) -> list[Change]:
         """What is committed with the handler's own: the position, and an attempt at the message behind it."""
+        self.session.trying[attempt.sub.topic] = ((attempt.message.position, attempt.number), (following, 1))
         ahead: list[Change] = [Tried(attempt.sub.topic, following, 1)] if following is not None else []
         return [*attempt.taking.change(attempt.sub.topic), *ahead]
 
@@ -204,8 +210,10 @@ class Processing:
         """
         topic, message, number = attempt.sub.topic, attempt.message, attempt.number
         self.session.counters["handler_errors"] += 1
+        self.session.trying.pop(topic, None)
         _log.warning("handler failed on %s of %s, attempt %d: %r", message.id, topic, number, error)
         if number < self.session.settings.handler_attempts:
+            self.session.let_pass(error)
             raise error
         self._bury(attempt, f"{type(error).__name__}: {error}")
         return 1
@@ -244,10 +252,12 @@ class Processing:
     def send_held(self) -> None:
         """Fsync what handlers put, and send it; where the disk refuses, the next fsync does it."""
         session = self.session
-        with session.lock:
-            if session.recorder is not None and not session.closed:
+        if session.over or (session.recorder is None and session.held_since is None):
+            return
+        with suppress(CallerError), session.entered():  # It was closed, or cut off, meanwhile.
+            if session.recorder is not None:
                 session.recorder.flush()
-            if session.held_since is not None and not session.closed:
+            if session.held_since is not None:
                 try:
                     session.sync()
                 except StorageError as error:

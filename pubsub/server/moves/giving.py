@@ -214,15 +214,19 @@ class Giving:
             if not gift.behind:  # Nothing that could be sent would help one that is: `tick` begins anew.
                 gift.hungry, gift.retry_at = True, now + gift.wait
 
-    def refused(self, topic: str, transfer: str, status: Status, now: float) -> None:
+    def refused(self, topic: str, transfer: str, status: Status, now: float) -> str:
         """The receiver's answer where it is not the next step.
 
         MOVED: it is giving the topic away itself, to the server named; the log was not joined and will not be.
-        UNKNOWN: it does not know this transfer (any more). Anything else: later.
+        UNKNOWN: it does not know this transfer (any more). GONE: the log was given up, so it takes it never; a topic
+        that is frozen is nobody else's to take, and is to be set aside. Anything else: later.
+
+        Returns:
+            The open log of a frozen topic, where the receiver says that this very log was given up; else "".
         """
         gift = self.gifts.get(topic)
         if gift is None or gift.transfer != transfer:
-            return
+            return ""
         if status.outcome is Outcome.MOVED and status.reason:
             gift.transfer = self._new_id()
             if status.server == self._sender:
@@ -232,12 +236,15 @@ class Giving:
                     del self.gifts[topic]
                     if gift.frozen:
                         self._thaw(topic)
-                return
+                return ""
             gift.address, gift.server = status.reason, status.server
             self._send_offer(gift, now)
+        elif status.outcome is Outcome.GONE and gift.frozen:
+            return gift.log
         elif status.outcome is Outcome.UNKNOWN and gift.state is State.SENDING:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)
+        return ""
 
     def pump(self, now: float) -> None:
         """Read and send what there is room for.

@@ -149,7 +149,7 @@ class Moves:
         if self._joined(topic, message.log):
             return Transfer(state.settings.id, message.topic, "done", message.transfer)
         if state.reader.log_state(message.log) == DEAD:
-            return Outcome.REFUSED, "this_log_was_given_up"
+            return Outcome.GONE, "this_log_was_given_up"
         if state.is_held_back(message.topic):
             return Outcome.BUSY, "quarantined"
         if state.full:
@@ -337,14 +337,18 @@ class Moves:
         self.giving.out.clear()
         return out
 
-    def refused(self, origin: Origin, status: Status, now: float) -> None:
-        """A receiver's answer where it is not the next step."""
+    def refused(self, origin: Origin, status: Status, now: float) -> tuple[str, str]:
+        """A receiver's answer where it is not the next step.
+
+        Returns:
+            A frozen topic and its open log, where the receiver says that this very log was given up; else "" and "".
+        """
         if status.reason == self._proxies.address:  # It knows us by our address only, since its last start.
             status.server = self._state.settings.id
         for topic, (transfer, token) in self._tokens.items():
             if token == origin.callback:
-                self.giving.refused(topic, transfer, status, now)
-                return
+                return topic, self.giving.refused(topic, transfer, status, now)
+        return "", ""
 
     def reverted(self, now: float) -> None:
         """The loop was taken back: nothing of it was sent, nothing of it is remembered."""

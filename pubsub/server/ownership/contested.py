@@ -42,11 +42,16 @@ class Contested:
         self._noted: dict[str, int] = {}
         """When (a stamp) another holder of a topic was noted last, in this life."""
 
-    def told(self, name: str, holders: str) -> None:
-        """A proxy names other holders of a topic, as `server.log`, separated by commas."""
+    def told(self, name: str, holders: str) -> list[tuple[str, str]]:
+        """A proxy names other holders of a topic, as `server.log`, separated by commas.
+
+        Returns:
+            (server, log) of each that could be read, where the topic is held here.
+        """
         topic = self._state.topics.get(name)
         if topic is None or not holders:
-            return
+            return []
+        named = []
         for word in holders.split(","):
             try:
                 server, log = parse_holder(word)
@@ -54,6 +59,8 @@ class Contested:
                 self._state.counters["answers not understood"] += 1
             else:
                 self.add(topic, log, server)
+                named.append((server, log))
+        return named
 
     def add(self, topic: Topic, log: str, server: str) -> None:
         """Another server holds a topic too, unless its log is joined already, or was given up."""

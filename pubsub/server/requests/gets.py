@@ -109,9 +109,11 @@ class Gets:
             state.found_damaged(topic)
             state.long_polls.end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return
-        if answer.rest is not None:
-            self._go_on(poll, topic, entry, legs, answer.rest, now)
-            return
+        if answer.rest is not None and answer.rest != legs:
+            self._pass(poll, topic, entry, legs, answer.rest, now)
+            if topic.waiting(answer.rest):  # It was as much as one loop looks at: the next one goes on.
+                state.long_polls.look_again(get.topic)
+                return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
             poll.whole = False  # That was so in this loop; what is found lost later is asked about anew.
             return
@@ -148,16 +150,16 @@ class Gets:
             self._delivered_bytes += len(answer.body)
         return answer
 
-    def _go_on(
+    def _pass(
         self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...], now: float
     ) -> None:
-        """There was more at the front of the legs that is left out than one loop looks at: the next one goes on.
+        """All that was looked at, at the front of the legs, is left out: what is still to be looked at lies behind it.
 
-        Where that front is the entry's own it goes for good, so that it is looked at once.
+        Where that front is the entry's own it goes for good, so that it is looked at once and counts as backlog no
+        more. It cannot wait for an acknowledgement: where nothing comes behind it there will be none, and nothing
+        comes while it fills the topic.
         """
-        state = self._state
         if legs == entry.legs:
             entry.legs = rest
-            state.uncommitted.acknowledged(topic.name, poll.get.sender, now)
+            self._state.uncommitted.acknowledged(topic.name, poll.get.sender, now)
         poll.walked = entry.legs, rest
-        state.long_polls.look_again(topic.name)
