@@ -22,8 +22,8 @@ from pubsub.protocol import (
     split_topics,
 )
 from pubsub.proxy.assignments import TENTATIVE_SECONDS
+from pubsub.proxy.remembered import Remembered, StoreRow
 from pubsub.proxy.replies import Send
-from pubsub.proxy.routes import Remembered, StoreRow
 from tests.proxy.stage import PROXIES, Stage, log_id
 
 REMEMBERED = Remembered([StoreRow(log_id("s1"), "s1", 1, 1, "tcp://s1")], [("t", log_id("s1"), log_id("x"))])
