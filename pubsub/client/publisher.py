@@ -17,7 +17,8 @@ from weakref import ref
 from pubsub.base import forks
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client.arguments import check_body, check_count, check_seconds
-from pubsub.client.core.outbox import DISCARDED, DONE, Draft, Row
+from pubsub.client.core.chain import DISCARDED, DONE, Row
+from pubsub.client.core.outbox import Draft
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow
 from pubsub.client.session import Session

@@ -23,10 +23,11 @@ import zmq
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.limits import PROXIES_MAX
+from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change, Tried
 from pubsub.client.core.core import ClientCore, CoreSettings
 from pubsub.client.core.numbers import Numbers
-from pubsub.client.core.outbox import Draft, Row
+from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.steps import Step, Work, within_guard
 from pubsub.client.storage.places import state_path
@@ -513,11 +514,11 @@ class Session:
                 )
             except TooLarge as error:  # The Messenger is at a limit of its own: the next try may find room.
                 _log.warning("client %s: %s", self.name, error)
-        if core.forgotten:
-            for token in core.forgotten:
+        if core.flights.forgotten:
+            for token in core.flights.forgotten:
                 if (registered := self._registered.pop(token, None)) is not None:
                     self._messenger.forget(registered)
-            core.forgotten.clear()
+            core.flights.forgotten.clear()
         due = core.deadline()
         before, self._next = self._next, _NEVER if due is None else due
         if self._next < before:

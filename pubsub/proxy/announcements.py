@@ -19,9 +19,9 @@ from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.presence import Presence
+from pubsub.proxy.remembered import StoreRow
 from pubsub.proxy.replies import Replies
 from pubsub.proxy.roster import Roster
-from pubsub.proxy.routes import StoreRow
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 

@@ -23,9 +23,9 @@ from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.operations import Operations
+from pubsub.proxy.remembered import Remembered
 from pubsub.proxy.replies import Replies, Send
 from pubsub.proxy.report import Facts, build_report
-from pubsub.proxy.routes import Remembered
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from pubsub.messenger.framing import Prefix
 from pubsub.protocol import Operate, Outcome
 from pubsub.proxy.notices import Notices
+from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.replies import Replies
-from pubsub.proxy.routes import AbandonedLog
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 from pubsub.proxy.servers import STARTING, Servers

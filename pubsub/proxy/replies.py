@@ -14,7 +14,7 @@ from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, pack, unpack
 from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Status, encode
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.in_flight import LARGE_BYTES
-from pubsub.proxy.routes import AbandonedLog
+from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.server import Server
 
 ORIGIN_MARK: Final = b"c"

@@ -25,7 +25,7 @@ from typing import Final
 
 from pubsub.base.liveness import Liveness
 from pubsub.protocol.stores import GONE_MAX, Known, format_stores, parse_stores
-from pubsub.proxy.routes import GoneStore, StoreRow
+from pubsub.proxy.remembered import GoneStore, StoreRow
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 

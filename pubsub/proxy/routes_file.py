@@ -21,7 +21,7 @@ import apsw
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol.names import is_hex, is_id, is_topic
-from pubsub.proxy.routes import AbandonedLog, GoneStore, Remembered, RouteChanges, StoreRow
+from pubsub.proxy.remembered import AbandonedLog, GoneStore, Remembered, RouteChanges, StoreRow
 
 FILE_NAME: Final = "routes.db"
 FORMAT: Final = 3

@@ -23,7 +23,7 @@ from pubsub.base.liveness import Liveness
 from pubsub.protocol.names import format_holder, is_hex, parse_holder, parse_number
 from pubsub.protocol.stores import GONE_MAX
 from pubsub.proxy.assignments import TENTATIVE_MAX, Assignments
-from pubsub.proxy.routes import AbandonedLog, GoneStore, Remembered, RouteChanges, StoreRow
+from pubsub.proxy.remembered import AbandonedLog, GoneStore, Remembered, RouteChanges, StoreRow
 from pubsub.proxy.server import Server
 
 HOLDERS_PER_TOPIC: Final = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pubsub.base.liveness import Liveness
 from pubsub.proxy.in_flight import InFlight
-from pubsub.proxy.routes import StoreRow
+from pubsub.proxy.remembered import StoreRow
 
 
 class Server:

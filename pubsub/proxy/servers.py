@@ -23,9 +23,9 @@ from pubsub.protocol.batch import Buffer
 from pubsub.proxy.announcements import Announcements
 from pubsub.proxy.notices import Notices
 from pubsub.proxy.presence import Presence
+from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.replies import ORIGIN_MARK, Replies, Send
 from pubsub.proxy.roster import Roster
-from pubsub.proxy.routes import AbandonedLog
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import zmq
 
 from pubsub.base.limits import PROXIES_MAX
-from pubsub.client.core.retries import Tries
+from pubsub.client.core.retries import Retries
 from pubsub.errors import ConfigurationError, DecodeError, Refused, Unavailable
 from pubsub.messenger import Messenger
 from pubsub.protocol import RETRY, Outcome, Publish, Read, Report, Stage, Status, decode, encode
@@ -47,7 +47,7 @@ class Pending:
     request: Request
     head: bytes
     body: Any
-    tries: Tries
+    tries: Retries
     tokens: list[int] = field(default_factory=list)
     answer: Status | None = None
     reason: str = "no proxy answers"
@@ -95,7 +95,7 @@ class Link:
         if not isinstance(request, Report):
             request.log = self._logs.get(request.topic, "")
         head, body = encode(request)
-        pending = Pending(request, head, body, Tries(len(self._peers), TRIES, TRY_SECONDS, self._proxy))
+        pending = Pending(request, head, body, Retries(len(self._peers), TRIES, TRY_SECONDS, self._proxy))
         self._send(pending)
         return pending
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from random import Random
 from zlib import crc32
 
+from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change, Confirmed
 from pubsub.client.core.core import ClientCore, CoreSettings, Outgoing
 from pubsub.client.core.numbers import EPOCH_SECONDS, Numbers
-from pubsub.client.core.outbox import Draft, Row
-from pubsub.client.core.subscription import Loss, Subscription, Taking
+from pubsub.client.core.outbox import Draft
+from pubsub.client.core.prefetch import Loss, Taking
+from pubsub.client.core.subscription import Subscription
 from pubsub.protocol import Message, Outcome, Position, RecordsBuilder, Status, encode_batch
 
 LOG, OTHER = "00000000000000aa", "00000000000000bb"
@@ -79,7 +81,7 @@ class Rig:
         """A settled subscription on which nobody waits."""
         sub, out = self.intend()
         self.answer(out, settled(out.message, (LOG, offset)))
-        self.core.forgotten.clear()
+        self.core.flights.forgotten.clear()
         return sub
 
     def wants(self, sub: Subscription, seconds: float = 30.0) -> list[Outgoing]:

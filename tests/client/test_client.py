@@ -17,7 +17,8 @@ import pytest
 from pubsub import embedded
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client import Client, Message, Transaction
-from pubsub.client.core.subscription import Loss
+from pubsub.client.core.core import Due
+from pubsub.client.core.prefetch import Loss
 from pubsub.client.flows.calls import split
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
@@ -881,7 +882,7 @@ def test_a_loss_is_told_after_a_kill_until_the_application_has_gone_on(cluster: 
     client.subscribe(topic)
     session = client._session
     with session.lock:  # What the answer does that says so.
-        session.core._place_lost(session.core.subscriptions[topic], Status("s1", Outcome.GONE))
+        session.core.due.append(Due(*session.core.subscriptions[topic].place_lost(Status("s1", Outcome.GONE), 0.0)))
         session.turn()
     kill(client)
     for _ in range(2):  # It was not told, or died of what it was told.
@@ -907,7 +908,7 @@ def test_what_is_put_after_a_loss_was_told_arrives(cluster: Embedded, topic: str
         client.subscribe(topic)
         session = client._session
         with session.lock:  # What the answer does that says so.
-            session.core._place_lost(session.core.subscriptions[topic], Status("s1", Outcome.GONE))
+            session.core.due.append(Due(*session.core.subscriptions[topic].place_lost(Status("s1", Outcome.GONE), 0.0)))
             session.turn()
 
         def told() -> bool:
@@ -1040,10 +1041,10 @@ def test_a_client_whose_disk_is_full_makes_no_request(client: Client, topic: str
     client.put(topic, b"before")
     db = client._session.store.db
     db.pragma("max_page_count", db.pragma("page_count"))
-    sent = client._session.core._token
+    sent = client._session.core.flights._token
     with pytest.raises(StoreFull):
         client.put(topic, bytes(1 << 20))
-    assert client._session.core._token == sent
+    assert client._session.core.flights._token == sent
     assert client.unfinished(topic) == 0
     db.pragma("max_page_count", 1 << 30)
     client.put(topic, b"after")

@@ -6,9 +6,9 @@ import pytest
 from rig import LOG, OTHER, Rig, batch, records, settled, status
 
 from pubsub.base.limits import NUMBER_MAX
+from pubsub.client.core.chain import DONE
 from pubsub.client.core.changes import Buried, Confirmed, Intended, RowUnchained, Told
 from pubsub.client.core.core import SYNC_SECONDS
-from pubsub.client.core.outbox import DONE
 from pubsub.client.core.subscription import ACKNOWLEDGE_SECONDS
 from pubsub.errors import DataLoss, Refused, StateCopied, Superseded
 from pubsub.protocol import RETRY, Get, Outcome, Put, Subscribe, Unsubscribe
@@ -58,7 +58,7 @@ def test_a_put_is_done_by_its_answer_and_its_other_tokens_are_forgotten() -> Non
     (second,) = rig.later(0.1)
     rig.answer(second, status(Outcome.SUCCESS, last=row.last, log=LOG))
     assert row.state == DONE
-    assert rig.core.forgotten == [first.token]
+    assert rig.core.flights.forgotten == [first.token]
 
 
 def test_a_late_answer_to_a_put_that_is_done_changes_nothing() -> None:
@@ -193,7 +193,7 @@ def test_every_transmission_has_a_number_of_its_own() -> None:
     assert isinstance(first.message, Subscribe)
     assert isinstance(second.message, Subscribe)
     assert second.message.number > first.message.number
-    assert second.message.opening == first.message.opening == rig.core.numbers.opening
+    assert second.message.opening == first.message.opening == rig.core.numbers.epoch
 
 
 def test_only_the_answer_to_the_last_transmission_settles() -> None:
@@ -387,7 +387,7 @@ def test_an_answer_to_a_get_before_the_latest_is_not_used() -> None:
     rig.answer(first, records(1, [1]))
     assert not sub.available
     rig.answer(second, records(1, [1]))
-    assert sub.records == 1
+    assert sub.prefetch.records == 1
 
 
 def test_an_answer_from_before_an_unsubscription_is_not_used() -> None:
@@ -622,7 +622,7 @@ def test_a_held_get_is_sent_anew_where_there_is_more_to_acknowledge() -> None:
     (anew,) = rig.later(ACKNOWLEDGE_SECONDS)
     assert isinstance(anew.message, Get)
     assert (anew.message.last, anew.message.after) == ((LOG, 1), None)
-    assert held.token in rig.core.forgotten
+    assert held.token in rig.core.flights.forgotten
     assert rig.later(ACKNOWLEDGE_SECONDS) == []
 
 

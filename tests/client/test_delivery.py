@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from rig import LOG, PUBLISHER, Rig, batch, status
 
 from pubsub.client.core.core import ClientCore
+from pubsub.client.core.flights import Flights
 from pubsub.client.core.message import Batch
-from pubsub.client.core.subscription import Subscription, Taking
+from pubsub.client.core.prefetch import Taking
+from pubsub.client.core.subscription import Subscription
 from pubsub.protocol import Get, Message, Outcome, Position, Status, Subscribe, Unsubscribe
 
 
@@ -76,7 +78,7 @@ class World:
         self.rig = Rig(proxies=1)
         self.rig.now = now
         self.rig.core.numbers.reopen(floor)
-        self.rig.core._token = 1_000_000 * self.chance.randrange(1, 1_000_000)  # Old answers find nobody.
+        self.rig.core.flights._token = 1_000_000 * self.chance.randrange(1, 1_000_000)  # Old answers find nobody.
         taken = dict(counters)
         self.rig.core._load_taken = lambda topic: taken
         self.rig.core.load_subscriptions([("t", True, True, number, LOG, position, (None, None), 0)])
@@ -168,12 +170,12 @@ def acknowledge_what_is_not_fsynced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use_every_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClientCore, "_forget", lambda self, tokens: tokens.clear())
+    monkeypatch.setattr(Flights, "forget", lambda self, tokens: tokens.clear())
     receive = ClientCore.receive
 
     def receive_all(self: ClientCore, token: int, answer: Status, now: float) -> None:
-        if (flight := self._flights.get(token)) is not None:
-            self._flights[token] = (flight[0], flight[1], flight[0].generation, flight[3])
+        if (flight := self.flights.get(token)) is not None:
+            self.flights._flights[token] = flight._replace(generation=flight.target.generation)
         receive(self, token, answer, now)
 
     monkeypatch.setattr(ClientCore, "receive", receive_all)

@@ -25,8 +25,8 @@ def make(stored: int = 0, milliseconds: int = 1_000_000, seed: int = 1) -> tuple
 def test_a_number_is_milliseconds_and_a_count_from_the_lower_half() -> None:
     numbers, saved = make()
     assert saved == [1_000_000]
-    assert numbers.opening >> COUNT_BITS == 1_000_000
-    assert numbers.opening % COUNTS < START_MAX
+    assert numbers.epoch >> COUNT_BITS == 1_000_000
+    assert numbers.epoch % COUNTS < START_MAX
 
 
 def test_milliseconds_are_durable_before_the_first_number_under_them() -> None:
@@ -42,7 +42,7 @@ def test_a_clock_that_went_back_gives_no_number_twice() -> None:
     highest = before.take(1000) + 999
     after, saved = make(stored=5_000_000, milliseconds=3)
     assert saved == [5_000_001]
-    assert after.opening > highest
+    assert after.epoch > highest
 
 
 def test_the_next_milliseconds_are_saved_only_when_the_count_is_used_up() -> None:
@@ -72,13 +72,13 @@ def test_a_full_disk_gives_out_no_number_of_new_milliseconds() -> None:
 
 
 def test_two_copies_opened_in_the_same_millisecond_part_ways() -> None:
-    assert make(seed=1)[0].opening != make(seed=2)[0].opening
+    assert make(seed=1)[0].epoch != make(seed=2)[0].epoch
 
 
 def test_reopening_above_a_number_gives_a_new_opening_above_it() -> None:
     numbers, _ = make()
     numbers.reopen((2_000_000 << COUNT_BITS) + 77)
-    assert numbers.opening > (2_000_000 << COUNT_BITS) + 77
+    assert numbers.epoch > (2_000_000 << COUNT_BITS) + 77
 
 
 def test_a_forged_number_near_the_end_cannot_be_gone_above() -> None:
@@ -92,7 +92,7 @@ def test_a_forged_number_near_the_end_cannot_be_gone_above() -> None:
 @given(st.lists(st.integers(1, START_MAX), max_size=30), st.integers(0, 2**20), st.integers(0, 2**32))
 def test_numbers_rise_and_a_batch_never_crosses_the_border(counts: list[int], stored: int, seed: int) -> None:
     numbers, saved = make(stored=stored, seed=seed)
-    last = numbers.opening
+    last = numbers.epoch
     for count in counts:
         first = numbers.take(count)
         assert first > last

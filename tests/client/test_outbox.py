@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pubsub.client.core.chain import DISCARDED, DONE, UNSURE, WINDOW_BYTES, Chain, Row
 from pubsub.client.core.changes import ChainMoved, RowAdded, RowsRemoved, RowUnchained
 from pubsub.client.core.numbers import EPOCH_SECONDS, Numbers
-from pubsub.client.core.outbox import DISCARDED, DONE, UNSURE, WINDOW_BYTES, Chain, Draft, Outbox, Row
-from pubsub.client.core.retries import Tries
+from pubsub.client.core.outbox import Draft, Outbox
+from pubsub.client.core.retries import Retries
 from pubsub.errors import TooLarge
 from pubsub.protocol import Outcome, Status, decode_batch
 
@@ -21,7 +22,7 @@ LOG, OTHER = "00000000000000aa", "00000000000000bb"
 
 def make(cuts: int = 0, window: int = 4, proxies: int = 2, bytes_max: int = 1 << 30, stored: int = 0) -> Outbox:
     numbers = Numbers(stored, lambda: EPOCH_SECONDS + 1.0, Random(1), lambda milliseconds: None)
-    return Outbox(numbers, cuts, lambda: Tries(proxies, 3, 0.1), window, bytes_max)
+    return Outbox(numbers, cuts, lambda: Retries(proxies, 3, 0.1), window, bytes_max)
 
 
 def put(outbox: Outbox, *counts: int, topic: str = "t") -> list[Row]:
@@ -161,9 +162,9 @@ def test_after_three_tries_the_next_proxy_is_asked_and_it_stays_with_what_works(
         now = chain.deadline or 0.0
         chain.tick(now)
         chain.sendable(now)
-    assert chain.tries.proxy == 1
+    assert chain.retries.proxy == 1
     outbox.answered(chain, status(Outcome.SUCCESS, rows[0].last), chain.generation, 1, now)
-    assert chain.tries.proxy == 1
+    assert chain.retries.proxy == 1
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNAVAILABLE, Outcome.BUSY, Outcome.FULL, Outcome.MOVED, Outcome.UNKNOWN])
@@ -174,7 +175,7 @@ def test_a_retry_is_tried_again_when_the_try_is_over_and_not_before(outcome: Out
     assert chain.sendable(0.02) == []
     chain.tick(0.1)
     assert chain.sendable(0.1) == rows
-    assert chain.tries.failed == 1
+    assert chain.retries.failed == 1
 
 
 def test_moved_names_the_new_log() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.client.core.retries import TRY_SECONDS_MAX, Tries
+from pubsub.client.core.retries import TRY_SECONDS_MAX, Retries
 
 
 def test_three_tries_a_proxy_then_the_next_and_the_patience_doubles_each_round() -> None:
-    tries = Tries(2, 3, 0.1)
+    tries = Retries(2, 3, 0.1)
     seen = []
     for _ in range(14):
         seen.append((tries.proxy, round(tries.patience, 3)))
@@ -18,7 +18,7 @@ def test_three_tries_a_proxy_then_the_next_and_the_patience_doubles_each_round()
 
 
 def test_it_stays_with_the_proxy_that_works() -> None:
-    tries = Tries(3, 3, 0.1, 2)
+    tries = Retries(3, 3, 0.1, 2)
     assert tries.proxy == 2
     tries.fail()
     tries.restart(1)
@@ -26,7 +26,7 @@ def test_it_stays_with_the_proxy_that_works() -> None:
 
 
 def test_a_new_call_does_not_begin_again_at_a_proxy_that_failed() -> None:
-    tries = Tries(2, 3, 0.1)
+    tries = Retries(2, 3, 0.1)
     for _ in range(4):
         tries.fail()
     tries.renew(0)
@@ -38,7 +38,7 @@ def test_a_new_call_does_not_begin_again_at_a_proxy_that_failed() -> None:
 
 
 def test_short_calls_one_after_another_come_round_to_every_proxy() -> None:
-    tries = Tries(3, 3, 0.1)
+    tries = Retries(3, 3, 0.1)
     seen = set()
     for _ in range(9):
         tries.renew(0)
@@ -49,7 +49,7 @@ def test_short_calls_one_after_another_come_round_to_every_proxy() -> None:
 
 @given(st.integers(1, 64), st.integers(1, 5), st.floats(0.001, 30), st.integers(0, 100_000))
 def test_patience_has_a_limit_and_the_proxy_exists(proxies: int, tries: int, seconds: float, failed: int) -> None:
-    state = Tries(proxies, tries, seconds)
+    state = Retries(proxies, tries, seconds)
     state.failed = failed
     assert seconds <= state.patience <= max(TRY_SECONDS_MAX, seconds)
     state.fail()

@@ -8,12 +8,13 @@ from rig import LOG, PUBLISHER, batch, records, settled
 
 from pubsub.client.core.changes import Confirmed, Taken
 from pubsub.client.core.message import Batch
-from pubsub.client.core.retries import Tries
-from pubsub.client.core.subscription import Loss, Subscription, Taking
+from pubsub.client.core.prefetch import Loss, Taking
+from pubsub.client.core.retries import Retries
+from pubsub.client.core.subscription import Subscription
 
 
 def make(taken: dict[str, int] | None = None) -> Subscription:
-    sub = Subscription("c", "t", Tries(1, 3, 0.1), lambda topic: dict(taken or {}))
+    sub = Subscription("c", "t", Retries(1, 3, 0.1), lambda topic: dict(taken or {}))
     sub.intended(True)
     change = sub.confirm(settled(sub.ask(1, 1), (LOG, 0)))
     assert isinstance(change, Confirmed)
@@ -33,9 +34,9 @@ def test_taking_changes_nothing_until_its_commit_has_succeeded() -> None:
     sub.received(batch(1, 10, 4), 0.0)
     first, second = sub.take(2), sub.take(2)
     assert first == second
-    assert (sub.records, sub.position) == (4, (LOG, 0))
+    assert (sub.prefetch.records, sub.position) == (4, (LOG, 0))
     assert take(sub, 2) == [b"10", b"11"]
-    assert (sub.records, sub.position, sub.after) == (2, (LOG, 2), (LOG, 4))
+    assert (sub.prefetch.records, sub.position, sub.after) == (2, (LOG, 2), (LOG, 4))
 
 
 def test_a_counter_that_was_taken_before_is_dropped_and_its_place_is_passed() -> None:
@@ -95,7 +96,7 @@ def test_taking_in_any_portions_gives_every_record_once_in_order(
         found += take(sub, portions[index % len(portions)])
         index += 1
     assert found == [b"%d" % counter for counter in range(passed + 1, total + 1)]
-    assert (sub.position, sub.records, sub.size) == ((LOG, total), 0, 0)
+    assert (sub.position, sub.prefetch.records, sub.prefetch.size) == ((LOG, total), 0, 0)
 
 
 # Chunks
@@ -108,7 +109,7 @@ def test_what_a_chunk_has_not_handed_out_comes_again(runs: list[int], handed: in
     for run in runs:
         sub.received(batch(offset, offset, run), 0.0)
         offset += run
-    total, size = offset - 1, sub.size
+    total, size = offset - 1, sub.prefetch.size
     handed = min(handed, total)
     taking = sub.take(total)
     assert isinstance(taking, Taking)
@@ -124,8 +125,8 @@ def test_what_a_chunk_has_not_handed_out_comes_again(runs: list[int], handed: in
     sub.given_back(chunk, change)
     assert change.position == (LOG, handed)
     assert change.counters == {PUBLISHER: handed}
-    assert (chunk.over, sub.chunk, sub.records) == (True, None, total - handed)
-    assert sub.size <= size
+    assert (chunk.over, sub.chunk, sub.prefetch.records) == (True, None, total - handed)
+    assert sub.prefetch.size <= size
     assert take(sub, 99) == [b"%d" % counter for counter in range(handed + 1, total + 1)]
 
 
@@ -170,11 +171,11 @@ def test_the_record_behind_a_taking_is_known_where_it_is_here() -> None:
     sub = make()
     sub.received(batch(1, 1, 2), 0.0)
     sub.received(batch(3, 3, 1), 0.0)
-    assert [sub.following(sub.take(most)) for most in (1, 2, 3)] == [(LOG, 2), (LOG, 3), None]  # type: ignore[arg-type]
+    assert [sub.prefetch.following(sub.take(most)) for most in (1, 2, 3)] == [(LOG, 2), (LOG, 3), None]  # type: ignore[arg-type]
 
 
 def test_a_loss_at_the_front_is_what_a_call_finds() -> None:
     sub = make()
-    sub._items.append(Loss((LOG, 1), (LOG, 3)))
+    sub.prefetch.lose(Loss((LOG, 1), (LOG, 3)))
     assert sub.take(5) == Loss((LOG, 1), (LOG, 3))
     assert sub.after == (LOG, 3)

@@ -11,7 +11,7 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.protocol import Get, Heartbeat, Message, Periodic, Put, Status, Subscribe, Whole, decode, encode
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.core import ProxyCore
-from pubsub.proxy.routes import Remembered, StoreRow
+from pubsub.proxy.remembered import Remembered, StoreRow
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 

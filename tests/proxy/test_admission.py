@@ -129,7 +129,7 @@ def test_stale_is_known_after_a_restart_of_the_proxy() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"}, incarnation=1, change=9)
     changes = stage.core.table.changes
-    from pubsub.proxy.routes import Remembered
+    from pubsub.proxy.remembered import Remembered
 
     rows = [row for row in changes.stores.values() if row is not None]
     again = Stage(remembered=Remembered(rows, [(t, s, log) for (t, s), log in changes.holders.items() if log]))

@@ -24,8 +24,8 @@ from pubsub.protocol import (
 from pubsub.proxy.announcements import CONTESTED_SECONDS
 from pubsub.proxy.assignments import TENTATIVE_SECONDS
 from pubsub.proxy.notices import Routine
+from pubsub.proxy.remembered import Remembered, StoreRow
 from pubsub.proxy.replies import Send
-from pubsub.proxy.routes import Remembered, StoreRow
 from tests.proxy.stage import PROXIES, Stage, log_id
 
 REMEMBERED = Remembered([StoreRow(log_id("s1"), "s1", 1, 1, "tcp://s1")], [("t", log_id("s1"), log_id("x"))])

@@ -9,7 +9,7 @@ import apsw
 
 from pubsub.protocol import Operate, Outcome, Periodic, Report, Status, join_topics, split_topics
 from pubsub.protocol.stores import Known, format_stores
-from pubsub.proxy.routes import AbandonedLog
+from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.routes_file import FILE_NAME, RoutesStore
 from tests.proxy.stage import PROXIES, Stage, log_id
 

@@ -22,7 +22,7 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer
 from pubsub.protocol import Get, Heartbeat, Message, Outcome, Periodic, Put, Status, Subscribe, decode, encode
 from pubsub.proxy.process import ProxyProcess
-from pubsub.proxy.routes import RouteChanges
+from pubsub.proxy.remembered import RouteChanges
 from tests.proxy.stage import log_id, settings
 
 PATIENCE_MS = 10_000

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
-from pubsub.proxy.routes import Remembered, RouteChanges, StoreRow
+from pubsub.proxy.remembered import Remembered, RouteChanges, StoreRow
 from pubsub.proxy.routes_file import FILE_NAME, FORMAT, RoutesStore
 from tests.proxy.stage import log_id
 

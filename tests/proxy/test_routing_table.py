@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pubsub.base.liveness import Liveness
-from pubsub.proxy.routes import AbandonedLog, Remembered, StoreRow
+from pubsub.proxy.remembered import AbandonedLog, Remembered, StoreRow
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 from tests.proxy.stage import log_id, server

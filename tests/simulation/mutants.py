@@ -14,6 +14,7 @@ from unittest import mock
 import pubsub.base.liveness
 import pubsub.client.core.core
 import pubsub.client.core.outbox
+import pubsub.client.core.prefetch
 import pubsub.client.core.subscription
 import pubsub.client.flows.calls
 import pubsub.client.session
@@ -202,8 +203,8 @@ def _(stack: contextlib.ExitStack) -> None:
     subscription = pubsub.client.core.subscription.Subscription
     original = subscription.ask
 
-    def ask(self: Any, number: int, opening: int) -> Any:
-        return original(self, self.asked if self.asked > self.number else number, opening)
+    def ask(self: Any, number: int, epoch: int) -> Any:
+        return original(self, self.asked if self.asked > self.number else number, epoch)
 
     _replace(stack, subscription, "ask", ask)
 
@@ -228,7 +229,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("position not committed with what was handled")
 def _(stack: contextlib.ExitStack) -> None:
-    calls = pubsub.client.core.subscription.Taking
+    calls = pubsub.client.core.prefetch.Taking
     _replace(stack, calls, "change", lambda self, topic: [])
 
 

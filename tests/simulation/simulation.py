@@ -242,8 +242,8 @@ class Simulation:
             if not node.alive:
                 self.restart(node)
         for client in self.clients:
-            if client.alive and len(client.session.core._flights) > FLIGHTS_MAX:
-                self.history.violate(f"{client.name} waits for {len(client.session.core._flights)} answers")
+            if client.alive and len(client.session.core.flights) > FLIGHTS_MAX:
+                self.history.violate(f"{client.name} waits for {len(client.session.core.flights)} answers")
         self.world.after(2.0, self._look)
 
     def _kill(self) -> None:

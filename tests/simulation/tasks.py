@@ -15,7 +15,7 @@ from json import loads
 from typing import Any
 from zlib import crc32
 
-from pubsub.client.core.retries import Tries
+from pubsub.client.core.retries import Retries
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import pack, unpack
 from pubsub.protocol import (
@@ -49,7 +49,7 @@ Then = Callable[[Status], None]
 class _Asked:
     request: Any
     then: Then
-    tries: Tries
+    tries: Retries
     again_at: float = 0.0
 
 
@@ -93,7 +93,7 @@ class Task(Process):
     def ask(self, request: Any, then: Then) -> None:
         """Have a request answered by other than `retry`."""
         self.operations += 1
-        self._send(_Asked(request, then, Tries(len(self._peers), *self.patience)))
+        self._send(_Asked(request, then, Retries(len(self._peers), *self.patience)))
 
     def _send(self, asked: _Asked) -> None:
         self._token += 1

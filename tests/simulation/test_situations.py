@@ -9,7 +9,8 @@ from unittest import mock
 import pytest
 
 from pubsub.client.core.changes import Change
-from pubsub.client.core.subscription import Loss, Subscription
+from pubsub.client.core.prefetch import Loss
+from pubsub.client.core.subscription import Subscription
 from pubsub.errors import DataLoss, StoreDamaged
 from pubsub.server.topic import delivery
 from pubsub.server.topic.topic import Topic

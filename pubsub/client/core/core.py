@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from pubsub.client.core.changes import Buried, Change, Confirmed, RowUnchained
+from pubsub.client.core.chain import Chain, Row
+from pubsub.client.core.changes import Change, Confirmed, RowUnchained
+from pubsub.client.core.flights import Flights
 from pubsub.client.core.numbers import Numbers
-from pubsub.client.core.outbox import Chain, Outbox, Row
-from pubsub.client.core.retries import Tries
+from pubsub.client.core.outbox import Outbox
+from pubsub.client.core.retries import Retries
 from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
 from pubsub.errors import DataLoss, DecodeError, PubsubError, Refused, StateCopied, Superseded
 from pubsub.protocol import Get, Message, Outcome, Position, Put, Status, format_position
@@ -80,7 +82,7 @@ class ClientCore:
     Attributes:
         due: to be committed, oldest first.
         wants_sync: all that was committed is to be fsynced.
-        forgotten: tokens whose answers are of no use any more.
+        flights: what was sent and may still be answered.
         copied: set where an answer shows that a copy of this state was used elsewhere.
     """
 
@@ -95,20 +97,18 @@ class ClientCore:
         self.settings, self.numbers, self._load_taken, self.wall = settings, numbers, load_taken, wall
         self.publisher = settings.publisher
         self.proxy = 0
-        self.outbox = Outbox(numbers, cuts, self._tries, settings.window, settings.outbox_bytes_max)
+        self.outbox = Outbox(numbers, cuts, self._retries, settings.window, settings.outbox_bytes_max)
         self.subscriptions: dict[str, Subscription] = {}
         self.due: list[Due] = []
         self.wants_sync = False
-        self.forgotten: list[int] = []
         self.copied: StateCopied | None = None
         self._awake: dict[str, Subscription] = {}
         self._unsynced: dict[str, Subscription] = {}
         self._sync_at: float | None = None
-        self._flights: dict[int, tuple[Chain | Subscription, Row | None, int, int]] = {}
-        self._token = 0
+        self.flights = Flights()
 
-    def _tries(self) -> Tries:
-        return Tries(self.settings.proxies, self.settings.tries, self.settings.try_seconds, self.proxy)
+    def _retries(self) -> Retries:
+        return Retries(self.settings.proxies, self.settings.tries, self.settings.try_seconds, self.proxy)
 
     # State from the store
 
@@ -129,7 +129,7 @@ class ClientCore:
         """A topic's subscription; a new one, off, where there is none."""
         found = self.subscriptions.get(topic)
         if found is None:
-            found = Subscription(self.settings.client, topic, self._tries(), self._load_taken)
+            found = Subscription(self.settings.client, topic, self._retries(), self._load_taken)
             self.subscriptions[topic] = found
         return found
 
@@ -142,14 +142,14 @@ class ClientCore:
     def settle(self, sub: Subscription, until: float) -> None:
         """Ask for an intent to be settled until `until`."""
         if sub.deadline is None:
-            sub.tries.renew(self.proxy)
+            sub.retries.renew(self.proxy)
         sub.settle_until = max(sub.settle_until, until)
         self._awake[sub.topic] = sub
 
     def check(self, sub: Subscription, until: float) -> None:
         """Ask until `until` whether the service knows a settled subscription; `sub.unchecked` says when it does."""
         if sub.deadline is None:
-            sub.tries.renew(self.proxy)
+            sub.retries.renew(self.proxy)
         sub.check_until = max(sub.check_until, until)
         sub.deadline = None  # The answer to what is in flight may be older than the call.
         self._awake[sub.topic] = sub
@@ -157,7 +157,7 @@ class ClientCore:
     def want(self, sub: Subscription, until: float, now: float) -> None:
         """A call waits for messages until `until`; it counts itself in `sub.waiting`, and out again."""
         if not sub.wanted(now) and sub.deadline is None:
-            sub.tries.renew(self.proxy)
+            sub.retries.renew(self.proxy)
         sub.until = max(sub.until, until) if sub.wanted(now) else until
         sub.waiting += 1
         if sub.settled and sub.parked_beyond(until, now):
@@ -196,9 +196,7 @@ class ClientCore:
         """The state is another publisher's from now on, and its subscriptions are to be made anew."""
         self.publisher, self.copied = publisher, None
         self.numbers.reopen()
-        for token, (target, _, _, _) in list(self._flights.items()):
-            if isinstance(target, Chain):
-                self._forget([token])
+        self.flights.forget(self.flights.of_puts())
         self.outbox.renewed()
         for sub in wanted:
             sub.intended(True)
@@ -207,7 +205,7 @@ class ClientCore:
 
     def receive(self, token: int, status: Status, now: float) -> None:
         """Take the answer to the message that was sent with `token`; one that is not waited for any more is ignored."""
-        flight = self._flights.pop(token, None)
+        flight = self.flights.landed(token)
         if flight is None:
             return
         target, row, generation, proxy = flight
@@ -238,7 +236,7 @@ class ClientCore:
             return
         done = self.outbox.answered(chain, status, generation, proxy, now)
         for row in done:
-            self._forget(row.tokens)
+            self.flights.forget(row.tokens)
         if done:
             self.proxy = proxy
 
@@ -251,7 +249,7 @@ class ClientCore:
                 assert isinstance(change, Confirmed)
                 sub.confirmed(change)
                 sub.heard = now
-                sub.tries.restart(proxy)
+                sub.retries.restart(proxy)
 
             self.due.append(Due([change], confirmed))
         elif status.outcome is Outcome.SUPERSEDED:
@@ -282,10 +280,10 @@ class ClientCore:
             except DecodeError:
                 sound = False
             if sound:
-                sub.tries.restart(proxy)
+                sub.retries.restart(proxy)
                 self.proxy = proxy
             else:
-                sub.trouble, sub.deadline = "an answer that is damaged", now + sub.tries.patience
+                sub.trouble, sub.deadline = "an answer that is damaged", now + sub.retries.patience
         elif outcome is Outcome.SUPERSEDED:
             sub.fail(Superseded(self.settings.client, sub.topic, status.reason.replace("_", " ")))
         elif outcome is Outcome.BEHIND:
@@ -293,7 +291,7 @@ class ClientCore:
             evidence = f"{sub.topic} was received up to {known}, after {format_position(sub.safe)} here"
             sub.fail(StateCopied(self.settings.client, self.settings.path, evidence))
         elif outcome is Outcome.GONE:
-            self._place_lost(sub, status)
+            self.due.append(Due(*sub.place_lost(status, self.wall())))
         elif outcome is Outcome.REFUSED:
             sub.fail(Refused("get", sub.topic, status.reason.replace("_", " ")))
         else:
@@ -301,26 +299,9 @@ class ClientCore:
                 sub.avoid = status.log
             self._retry_later(sub, status, now)
 
-    def _place_lost(self, sub: Subscription, status: Status) -> None:
-        """What was to come next is gone. The subscription goes on where the answer says, or is made anew."""
-        place = format_position(sub.safe)
-        error = DataLoss(sub.topic, place, place, "the log was given up; what followed in it is gone")
-        letter = Buried(sub.topic, place, place, "", 0, 0, None, error.reason, 0, self.wall())
-
-        found = sub.found_place(status)
-
-        def committed() -> None:
-            if found is None:
-                sub.intended(True)
-            else:
-                sub.confirmed(found)
-            sub.losses.append(error)
-
-        self.due.append(Due([sub.lost_place() if found is None else found, letter], committed))
-
     def _retry_later(self, sub: Subscription, status: Status, now: float) -> None:
         sub.trouble = status.reason.replace("_", " ") or status.outcome.value
-        sub.deadline = now + sub.tries.patience
+        sub.deadline = now + sub.retries.patience
         if status.outcome is Outcome.MOVED and status.log:
             sub.log = status.log
 
@@ -348,9 +329,9 @@ class ClientCore:
                     self.settings.client, topic, row.counter, self.publisher, row.count, row.previous, row.checksum,
                     row.whole, chain.log, avoid, row.body or b"", int(chain.sent > 1),
                 )  # fmt: skip
-                token = self._fly(chain, row, chain.generation, chain.tries.proxy)
+                token = self.flights.add(chain, row, chain.generation, chain.retries.proxy)
                 row.tokens.append(token)
-                out.append(Outgoing(token, chain.tries.proxy, message, row))
+                out.append(Outgoing(token, chain.retries.proxy, message, row))
             if chain.until == IDLE:
                 del self.outbox.active[topic]
 
@@ -362,48 +343,37 @@ class ClientCore:
         if not sub.settled:
             if sub.deadline is not None or not sub.asking(now):
                 return
-            message = sub.ask(self.numbers.take(), self.numbers.opening)
-            sub.deadline = now + sub.tries.patience
+            message = sub.ask(self.numbers.take(), self.numbers.epoch)
+            sub.deadline = now + sub.retries.patience
         else:
             get = self._next_get(sub, now)
             if get is None:
                 return
             message = get
         sub.generation += 1
-        self._forget(sub.tokens)
-        token = self._fly(sub, None, sub.generation, sub.tries.proxy)
+        self.flights.forget(sub.tokens)
+        token = self.flights.add(sub, None, sub.generation, sub.retries.proxy)
         sub.tokens.append(token)
-        out.append(Outgoing(token, sub.tries.proxy, message))
+        out.append(Outgoing(token, sub.retries.proxy, message))
 
     def _next_get(self, sub: Subscription, now: float) -> Get | None:
         settings = self.settings
         late = sub.acknowledge_at()
         if sub.checking(now):
             wait = 0.0
-            message = sub.get(self.numbers.opening, 0, 0, 0.0)
+            message = sub.get(self.numbers.epoch, 0, 0, 0.0)
         elif sub.hungry(now, settings.prefetch_records, settings.prefetch_bytes) or (
-            sub.deadline is not None and late is not None and now >= late and not sub.tries.failed
+            sub.deadline is not None and late is not None and now >= late and not sub.retries.failed
         ):
             wait = sub.wait_seconds(now)
-            message = sub.get(self.numbers.opening, settings.prefetch_records, settings.prefetch_bytes, wait)
+            message = sub.get(self.numbers.epoch, settings.prefetch_records, settings.prefetch_bytes, wait)
         elif sub.deadline is None and late is not None and now >= late:
             wait = 0.0
-            message = sub.get(self.numbers.opening, 0, 0, 0.0)
+            message = sub.get(self.numbers.epoch, 0, 0, 0.0)
         else:
             return None
         sub.asked_for_records(now, wait, records=message.records_max > 0)
         return message
-
-    def _fly(self, target: Chain | Subscription, row: Row | None, generation: int, proxy: int) -> int:
-        self._token += 1
-        self._flights[self._token] = (target, row, generation, proxy)
-        return self._token
-
-    def _forget(self, tokens: list[int]) -> None:
-        for token in tokens:
-            if self._flights.pop(token, None) is not None:
-                self.forgotten.append(token)
-        tokens.clear()
 
     # Time
 
@@ -411,12 +381,12 @@ class ClientCore:
         """Do what is due at `now`."""
         for chain in self.outbox.active.values():
             if chain.tick(now):
-                self.proxy = chain.tries.proxy
+                self.proxy = chain.retries.proxy
         for sub in self._awake.values():
             if sub.deadline is not None and now >= sub.deadline:
-                sub.tries.fail()
+                sub.retries.fail()
                 sub.timed_out()
-                self.proxy = sub.tries.proxy
+                self.proxy = sub.retries.proxy
         if self._sync_at is not None and now >= self._sync_at:
             self.wants_sync = True
 

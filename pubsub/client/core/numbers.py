@@ -10,11 +10,13 @@ numbers needs a disk: two million and more are given out per fsync.
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import PubsubError
+
+if TYPE_CHECKING:
+    from random import Random
 
 COUNT_BITS: Final = 22
 COUNTS: Final = 1 << COUNT_BITS
@@ -32,6 +34,10 @@ class Numbers:
         random: where the count's start comes from.
         save: makes new milliseconds durable, fsynced, before it returns.
 
+    Attributes:
+        epoch: the session epoch, the first number since the client was opened (`opening` on the wire): of two clients
+            that are open with one name, the later one goes on.
+
     Raises:
         StorageError: from `save`.
     """
@@ -39,17 +45,17 @@ class Numbers:
     def __init__(self, stored: int, wall: Callable[[], float], random: Random, save: Callable[[int], None]) -> None:
         self._milliseconds, self._wall, self._random, self._save = stored, wall, random, save
         self._next = self._end = 0
-        self.opening = 0
+        self.epoch = 0
         self.reopen()
 
     def reopen(self, above: int = 0) -> None:
-        """Take new milliseconds, so that every number to come is above `above`, and with them a new opening.
+        """Take new milliseconds, so that every number to come is above `above`, and with them a new session epoch.
 
         Raises:
             PubsubError: no number is above it.
         """
         self._advance(above)
-        self.opening = self.take()
+        self.epoch = self.take()
 
     def take(self, count: int = 1) -> int:
         """The first of `count` numbers in a row that never cross into other milliseconds; at most START_MAX."""

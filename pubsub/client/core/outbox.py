@@ -1,260 +1,28 @@
-"""Puts on their way: the chain of one publisher's batches on each topic (docs/architecture.md, *Put: the chain*).
+"""The outbox: what a client has put and the service has not acknowledged, a chain a topic (see `chain`).
 
 A batch gets its counter and `previous`, the counter before it that was not discarded, in the commit of its outbox row;
-so the rows of a topic are a chain, and what a log holds of a publisher is always a prefix of it. Batches are sent in
-order, a window of them at a time. An answer tells the highest counter, `last`, that the log holds: every row up to it
-is finished, whichever transmission the answer belongs to and however late it comes. A gap means that a row before was
-lost on the way: the chain goes back to the row after `last`, once for each value of it; where that does not help, this
-holder cannot be the right one and another is asked. A row ends by success or by `discard`, by nothing else.
-
-`Draft` is what a commit is about to hold; nothing here changes until the commit has succeeded and it is accepted.
+so the rows of a topic are a chain, and what a log holds of a publisher is always a prefix of it. `Draft` is what a
+commit is about to hold; nothing here changes until the commit has succeeded and it is accepted.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Final
 from zlib import crc32
 
+from pubsub.client.core.chain import DISCARDED, UNSURE, Chain, Row
 from pubsub.client.core.changes import ChainMoved, Change, RowAdded, RowsRemoved, RowUnchained
 from pubsub.client.core.numbers import Numbers
-from pubsub.client.core.retries import Tries
-from pubsub.errors import PubsubError, TooLarge
-from pubsub.protocol import Outcome, Status, encode_batch
-
-UNSURE: Final = -1
-"""In place of a power cut: below all of them."""
-
-WINDOW_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of batches in flight per topic; one batch is always allowed."""
+from pubsub.client.core.retries import Retries
+from pubsub.errors import TooLarge
+from pubsub.protocol import Status, encode_batch
 
 REMOVE_ROWS: Final = 64
 """Finished rows that are taken out of the outbox together; sent again after a crash, they are recognised."""
 
 REMOVE_BYTES: Final = 4 * 1024 * 1024
 """Their bytes beyond which they are not waited for."""
-
-UNFINISHED, DONE, DISCARDED = 0, 1, 2
-
-
-class Row:
-    """One put batch in the outbox.
-
-    Attributes:
-        counter, count: of its first record, and how many there are.
-        previous: the chain's counter before it; 0: none.
-        whole: 1: taken only while no other server holds any of the topic.
-        body: the encoded batch; None: it is on the disk only.
-        size: of the body in bytes.
-        state: UNFINISHED, DONE or DISCARDED.
-        held: committed and not fsynced yet though it must be; not to be sent.
-        tokens: of its transmissions that may still be answered.
-    """
-
-    __slots__ = (
-        "body", "checksum", "count", "counter", "held", "previous", "size", "state", "tokens", "topic", "whole",
-    )  # fmt: skip
-
-    def __init__(
-        self, topic: str, counter: int, previous: int, count: int, whole: int, checksum: int, body: bytes | None,
-        size: int,
-    ) -> None:  # fmt: skip
-        self.topic, self.counter, self.previous, self.count, self.whole = topic, counter, previous, count, whole
-        self.checksum, self.body, self.size = checksum, body, size
-        self.state = UNFINISHED
-        self.held = False
-        self.tokens: list[int] = []
-
-    @property
-    def last(self) -> int:
-        """The counter of its last record."""
-        return self.counter + self.count - 1
-
-
-class Chain:
-    """The unfinished rows of one topic, in order, and how far they are sent.
-
-    Attributes:
-        previous: the last counter that was not discarded: the `previous` of the next row.
-        finished: the last counter of the newest row that is done.
-        cleared: the power cut up to which a put marked `whole` has succeeded; UNSURE: the next one is to be marked.
-        loaded: the last counter that an earlier life of the client left: rows up to there may be done for all we know.
-        log: the log that has all that is done, of those that answered; avoid: one whose holder could not serve us.
-        size: bytes of the rows.
-        sent: how many rows from the front are in flight.
-        generation: rises whenever rows are sent anew; a gap or a retry answers only for its own generation.
-        until: nothing is sent after it: the latest deadline of the calls that wait.
-        trouble: what to tell them at their deadline; failure: what to raise at once.
-    """
-
-    def __init__(self, topic: str, tries: Tries, window: int) -> None:
-        self.topic, self.tries, self._window = topic, tries, window
-        self.rows: deque[Row] = deque()
-        self.previous = self.finished = self.cleared = self.loaded = 0
-        self.log = self.avoid = ""
-        self.size = self.sent = self._flying = self.generation = 0
-        self._allowed = window
-        self._gap: int | None = None
-        self._pausing = False
-        self.deadline: float | None = None
-        self.until = float("-inf")
-        self.trouble = ""
-        self.failure: PubsubError | None = None
-
-    @property
-    def crowded(self) -> bool:
-        """Whether twice a window is unfinished: who does not wait for his puts has to wait for room."""
-        return len(self.rows) >= 2 * self._window or self.size >= 2 * WINDOW_BYTES
-
-    @property
-    def roomy(self) -> bool:
-        """Whether there is room again for more than one or two: who waited for it then puts many at once."""
-        return len(self.rows) <= self._window and self.size <= WINDOW_BYTES
-
-    def add(self, row: Row) -> None:
-        """One more row at the end."""
-        self.rows.append(row)
-        self.size += row.size
-
-    def wake(self, until: float, proxy: int) -> None:
-        """Somebody waits until `until`: finish what is here, in order."""
-        if self.until == float("-inf"):
-            self.tries.renew(proxy)
-            self._allowed, self._pausing, self.trouble = self._window, False, ""
-            self.send_anew()
-        self.failure = None
-        self.until = max(self.until, until)
-
-    def sendable(self, now: float) -> list[Row]:
-        """The rows to send now, which count as in flight from here on."""
-        if self._pausing or now >= self.until or self.sent >= min(len(self.rows), self._allowed):
-            return []
-        out = []
-        while self.sent < min(len(self.rows), self._allowed):
-            row = self.rows[self.sent]
-            if row.held or (self.sent and self._flying + row.size > WINDOW_BYTES):
-                break
-            out.append(row)
-            self.sent += 1
-            self._flying += row.size
-        if out and self.deadline is None:
-            self.deadline = now + self.tries.patience
-        return out
-
-    def answered(self, status: Status, generation: int, proxy: int, now: float) -> list[Row]:
-        """Take an answer to one of its rows.
-
-        Returns:
-            The rows that are done by it.
-        """
-        outcome, current = status.outcome, generation == self.generation
-        if outcome in {Outcome.SUCCESS, Outcome.DUPLICATE}:
-            return self._progress(status, proxy, now)
-        if not current:
-            return []
-        if outcome is Outcome.GAP:
-            self._go_back(status, now)
-        else:
-            self.trouble = status.reason.replace("_", " ") or outcome.value
-            self._pause(now)
-        return []
-
-    def _progress(self, status: Status, proxy: int, now: float) -> list[Row]:
-        done = []
-        while self.rows and self.rows[0].last <= status.last:
-            row = self.rows.popleft()
-            row.state, row.body = DONE, None
-            self.size -= row.size
-            if self.sent:
-                self.sent -= 1
-                self._flying -= row.size
-            self.finished = row.last
-            done.append(row)
-        # A late answer from a log that lacks what another one acknowledged since is no reason to go there: a log
-        # that is named as ours, and lacks the put before, is taken for an older copy of itself.
-        if status.log and status.last >= self.finished:
-            self.log = status.log
-        if done:
-            self.tries.restart(proxy)
-            self._allowed, self._pausing, self._gap, self.avoid, self.trouble = self._window, False, None, "", ""
-            self.deadline = now + self.tries.patience if self.sent else None
-            if not self.rows:
-                self.until = float("-inf")
-        return done
-
-    def _go_back(self, status: Status, now: float) -> None:
-        index = next((i for i, row in enumerate(self.rows) if row.last > status.last), None)
-        if index is not None and self.rows[index].previous <= status.last and self._gap != status.last:
-            self._gap = status.last
-            self.send_anew(index)
-            self._allowed, self.deadline = self._window, now + self.tries.patience
-        else:
-            self._gap, self.avoid = None, status.log
-            self.trouble = "the server that answered does not hold the puts before this one"
-            self._pause(now)
-
-    def send_anew(self, index: int = 0) -> None:
-        """From this row on all are to be sent, whether they were before or not."""
-        self.sent = index
-        self._flying = sum([row.size for row in islice(self.rows, index)])
-        self.generation += 1
-
-    def _pause(self, now: float) -> None:
-        """Nothing more in this try; the next one begins when its time is over."""
-        self._pausing = True
-        self.send_anew()
-        if self.deadline is None:
-            self.deadline = now + self.tries.patience
-
-    def tick(self, now: float) -> bool:
-        """Begin the next try where the present one is over; stop where nobody waits any more.
-
-        Returns:
-            Whether a try came to nothing.
-        """
-        if self.rows and now >= self.until and self.until != float("-inf"):
-            self.until = float("-inf")
-            self.deadline = None
-        elif self.deadline is not None and now >= self.deadline:
-            self.tries.fail()
-            self._pausing, self._allowed, self.deadline = False, 1, None
-            self.send_anew()
-            return True
-        return False
-
-    def next_deadline(self) -> float | None:
-        """When `tick` has something to do."""
-        if self.until == float("-inf"):
-            return None
-        return self.until if self.deadline is None else min(self.until, self.deadline)
-
-    def unchain(self) -> Row | None:
-        """The log was given up: the oldest row, which is to begin the chain anew; `unchained` follows the commit.
-
-        None where it does already, or there is none.
-        """
-        self.log = ""
-        self.send_anew()
-        self._pausing = False
-        return self.rows[0] if self.rows and self.rows[0].previous else None
-
-    @staticmethod
-    def unchained(row: Row) -> None:
-        """The commit that makes this row begin the chain succeeded."""
-        row.previous = 0
-
-    def renew(self) -> None:
-        """Another publisher from now on: the oldest row begins the chain."""
-        self.finished = self.cleared = 0
-        self.failure, self.trouble = None, ""
-        self.log = self.avoid = ""
-        if self.rows:
-            self.rows[0].previous = 0
-        else:
-            self.previous = 0
-        self.send_anew()
 
 
 class Draft:
@@ -315,7 +83,7 @@ class Outbox:
     Args:
         numbers: where counters come from.
         cuts: power cuts that this state came through.
-        tries: makes the tries of a chain.
+        retries: makes the retries of a chain.
         window: batches in flight per topic.
         bytes_max: of unfinished rows.
 
@@ -323,9 +91,11 @@ class Outbox:
         on_done: told the rows that are done; None: nobody wants to know.
     """
 
-    def __init__(self, numbers: Numbers, cuts: int, tries: Callable[[], Tries], window: int, bytes_max: int) -> None:
+    def __init__(
+        self, numbers: Numbers, cuts: int, retries: Callable[[], Retries], window: int, bytes_max: int
+    ) -> None:
         self.numbers, self.cuts, self.bytes_max = numbers, cuts, bytes_max
-        self._tries, self._window = tries, window
+        self._retries, self._window = retries, window
         self.chains: dict[str, Chain] = {}
         self.active: dict[str, Chain] = {}
         self.bytes = 0
@@ -338,7 +108,7 @@ class Outbox:
         """The chain of a topic; a new one where nothing was put to it."""
         found = self.chains.get(topic)
         if found is None:
-            found = self.chains[topic] = Chain(topic, self._tries(), self._window)
+            found = self.chains[topic] = Chain(topic, self._retries(), self._window)
         return found
 
     def load(

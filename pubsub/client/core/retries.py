@@ -12,7 +12,7 @@ TRY_SECONDS_MAX: Final = 5.0
 """A try is never given longer than this, so that a service that comes back is noticed."""
 
 
-class Tries:
+class Retries:
     """The tries of one request.
 
     Args:

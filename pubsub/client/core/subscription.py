@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
 from pubsub.client.core.changes import Buried, Change, Confirmed, Intended, Taken, Told
 from pubsub.client.core.chunk import Chunk
-from pubsub.client.core.message import Piece
-from pubsub.client.core.retries import Tries
+from pubsub.client.core.prefetch import Loss, Prefetch, Taking
+from pubsub.client.core.retries import Retries
 from pubsub.errors import DataLoss, PubsubError
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
 
@@ -36,46 +35,13 @@ ACKNOWLEDGE_SECONDS: Final = 0.25
 """A GET that is held at the server so long is sent anew where there is more to acknowledge."""
 
 
-@dataclass(slots=True)
-class Loss:
-    """A place in the stream where records cannot be handed out any more."""
-
-    first: Position
-    last: Position
-
-
-@dataclass(slots=True)
-class Taking:
-    """What a call takes off the prefetch once its commit has succeeded.
-
-    Attributes:
-        pieces: what it hands out.
-        position: where the application is then; None: nothing moved.
-        counters: the last counters taken, of the publishers concerned.
-        items: how many items leave the prefetch; rest: what is left of the last of them.
-        records: how many records leave it, the dropped ones included.
-    """
-
-    pieces: list[Piece]
-    position: Position | None
-    counters: dict[str, int]
-    items: int
-    rest: Piece | None
-    records: int
-    size: int
-
-    def change(self, topic: str) -> list[Change]:
-        """What makes it durable."""
-        return [] if self.position is None else [Taken(topic, self.position, self.counters)]
-
-
 class Subscription:
     """One topic's subscription, or the wish not to have one.
 
     Args:
         client: the client ID.
         topic: the topic.
-        tries: of its requests.
+        retries: of its requests.
         load: gives the last counters taken, by publisher; asked once, when they are needed.
 
     Attributes:
@@ -91,13 +57,14 @@ class Subscription:
         settle_until: the intent is asked for until then, whoever waits; check_until: whether it is still known is.
         heard: when the service last answered a GET; trouble: why it did not.
         drained: when the last GET was sent that found nothing, with nothing here either.
+        prefetch: what was received and not taken yet.
         busy: the next message is in the hand of a handler that may be awaiting (a weak reference to its task); nobody
             else takes meanwhile.
         emptied: how often what was prefetched was thrown away.
     """
 
-    def __init__(self, client: str, topic: str, tries: Tries, load: Callable[[str], dict[str, int]]) -> None:
-        self.client, self.topic, self.tries, self._load = client, topic, tries, load
+    def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
+        self.client, self.topic, self.retries, self._load = client, topic, retries, load
         self.on = self.settled = False
         self.number = self.asked = 0
         self.position: Position | None = None
@@ -120,8 +87,7 @@ class Subscription:
         self.generation = self.emptied = 0
         self.chunk: Chunk | None = None
         self.busy: Callable[[], object] | None = None
-        self._items: deque[Piece | Loss] = deque()
-        self.records = self.size = 0
+        self.prefetch = Prefetch()
         self._taken: dict[str, int] | None = None
         self._sent_at = 0.0
         self.drained = float("-inf")
@@ -151,11 +117,11 @@ class Subscription:
         """Whether the service is to be asked if it knows this subscription."""
         return self.on and self.settled and not self.failure and self.deadline is None and now < self.check_until
 
-    def ask(self, number: int, opening: int) -> Subscribe | Unsubscribe:
+    def ask(self, number: int, epoch: int) -> Subscribe | Unsubscribe:
         """The next transmission of the intent; answers to those before count no more."""
         self.asked = number
         cls = Subscribe if self.on else Unsubscribe
-        return cls(self.client, self.topic, number, opening, self.log, self.avoid)
+        return cls(self.client, self.topic, number, epoch, self.log, self.avoid)
 
     def confirm(self, status: Status) -> Change:
         """What makes the answer to the last transmission durable; `confirmed` follows the commit."""
@@ -173,14 +139,12 @@ class Subscription:
     @property
     def after(self) -> Position | None:
         """The last position that was received."""
-        if not self._items:
-            return self.position
-        return self._items[-1].last
+        return self.prefetch.last if self.prefetch else self.position
 
     @property
     def available(self) -> bool:
         """Whether a call finds something at once."""
-        return bool(self._items)
+        return bool(self.prefetch)
 
     def wanted(self, now: float) -> bool:
         """Whether a call waits for messages."""
@@ -194,16 +158,16 @@ class Subscription:
         """Whether a GET is to be sent: somebody waits, or the last answer brought something and there is room."""
         if not (self.on and self.settled) or self.failure or self.deadline is not None:
             return False
-        if not self._items and self.wanted(now):
+        if not self.prefetch and self.wanted(now):
             return True
         # One full answer that is here does not keep the next one from being made meanwhile.
-        return self._hungry and self.records <= records_max and self.size <= bytes_max
+        return self._hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
 
-    def get(self, opening: int, records_max: int, bytes_max: int, wait: float) -> Get:
+    def get(self, epoch: int, records_max: int, bytes_max: int, wait: float) -> Get:
         """A GET for what comes after the prefetch; it acknowledges what is safe. `wait`: seconds."""
         after = self.after
         return Get(
-            self.client, self.topic, self.safe, self.number, opening, after if after != self.safe else None,
+            self.client, self.topic, self.safe, self.number, epoch, after if after != self.safe else None,
             records_max, bytes_max, int(wait * 1000), self.log, self.avoid,
         )  # fmt: skip
 
@@ -211,11 +175,11 @@ class Subscription:
         """A GET went out. `records`: it asks for some, and does not only acknowledge."""
         self._sent_at, self._parked, self._asked_records = now, wait, records
         self.acknowledged = self.safe
-        self.deadline = now + wait + self.tries.patience
+        self.deadline = now + wait + self.retries.patience
 
     def wait_seconds(self, now: float) -> float:
         """How long the server may hold the next GET; not at all where it is not known to be there."""
-        if self.tries.failed or now - self.heard > WAIT_SECONDS_MAX:
+        if self.retries.failed or now - self.heard > WAIT_SECONDS_MAX:
             return 0.0
         return min(self._wait, max(0.0, self.until - now)) if self.wanted(now) else self._wait
 
@@ -227,7 +191,7 @@ class Subscription:
         """When what is safe is to be acknowledged, where no GET does it before; None: it is."""
         if not (self.on and self.settled) or self.failure or self.safe == self.acknowledged:
             return None
-        if self.deadline is not None and self.tries.failed:
+        if self.deadline is not None and self.retries.failed:
             return None  # The service does not answer: the next try carries it.
         return self._sent_at + ACKNOWLEDGE_SECONDS
 
@@ -241,10 +205,10 @@ class Subscription:
             body = bytes(status.body)
             if crc32(body) != status.checksum:
                 return False
-            self._store(Records(body))
+            self.prefetch.add(Records(body))
         elif status.outcome is Outcome.LOST and status.first and status.message:
-            self._items.append(Loss(status.first, status.message))
-        elif status.outcome is Outcome.EMPTY and self._asked_records and not self._items and self.chunk is None:
+            self.prefetch.lose(Loss(status.first, status.message))
+        elif status.outcome is Outcome.EMPTY and self._asked_records and not self.prefetch and self.chunk is None:
             self.drained = self._sent_at
         self._hungry = status.outcome is not Outcome.EMPTY
         self._wait = WAIT_SECONDS if self._hungry else min(2 * self._wait, WAIT_SECONDS_MAX)
@@ -269,39 +233,34 @@ class Subscription:
         self.failure = error
         self._empty()
 
-    def _store(self, records: Records) -> None:
-        for run in records.runs:
-            self._items.append(Piece(run, records.data, 0, len(run.ends)))
-        self.records += records.count
-        self.size += len(records.data)
-
     def _empty(self) -> None:
-        self._items.clear()
-        self.records = self.size = 0
+        self.prefetch.clear()
         self.end_chunk()
         self.deadline, self._hungry, self._wait = None, False, WAIT_SECONDS
         self.check_until = float("-inf")
         self.generation += 1
         self.emptied += 1
 
-    def following(self, taking: Taking) -> Position | None:
-        """The position of the record behind what is about to be taken, where it is here already."""
-        if taking.rest is not None:
-            return taking.rest.run.log, taking.rest.run.offset + taking.rest.start
-        for index, item in enumerate(self._items):
-            if index == taking.items:
-                return (item.run.log, item.run.offset + item.start) if isinstance(item, Piece) else None
-        return None
+    def place_lost(self, status: Status, at: float) -> tuple[list[Change], Callable[[], None]]:
+        """What was to come next is gone with its log. It goes on where the answer says, or is made anew.
 
-    def lost_place(self) -> Change:
-        """The log was given up: what makes the subscription be asked for anew; `intended` follows the commit."""
-        return Intended(self.topic, True)
+        Returns:
+            What makes that durable, and what is to be done when it is.
+        """
+        place = format_position(self.safe)
+        error = DataLoss(self.topic, place, place, "the log was given up; what followed in it is gone")
+        letter = Buried(self.topic, place, place, "", 0, 0, None, error.reason, 0, at)
+        known = status.position is not None
+        found = Confirmed(self.topic, self.number, status.position, status.log or self.log)
 
-    def found_place(self, status: Status) -> Confirmed | None:
-        """The log was given up, and this subscription is known elsewhere: where it goes on; `confirmed` follows."""
-        if status.position is None:
-            return None
-        return Confirmed(self.topic, self.number, status.position, status.log or self.log)
+        def committed() -> None:
+            if known:
+                self.confirmed(found)
+            else:
+                self.intended(True)
+            self.losses.append(error)
+
+        return [found if known else self.intend(True), letter], committed
 
     # Taking
 
@@ -324,46 +283,15 @@ class Subscription:
 
     def unheard_since(self, started: float) -> bool:
         """Whether a call that began then can say nothing about the service."""
-        return bool(self.tries.failed) or (self.heard < started and started - self.heard > WAIT_SECONDS_MAX)
+        return bool(self.retries.failed) or (self.heard < started and started - self.heard > WAIT_SECONDS_MAX)
 
     def take(self, records_max: int) -> Taking | Loss:
         """What the next `records_max` records are, without those taken before; nothing changes until `took`."""
-        pieces: list[Piece] = []
-        counters: dict[str, int] = {}
-        position, rest, items, left, gone, size = None, None, 0, records_max, 0, 0
-        for item in self._items:
-            if isinstance(item, Loss):
-                if not items:
-                    return item
-                break
-            if not left:
-                break
-            run, items = item.run, items + 1
-            passed = counters.get(run.publisher) or self.taken.get(run.publisher, 0)
-            first = min(max(item.start, passed - run.counter + 1), item.stop)
-            stop = min(item.stop, first + left)
-            if first < stop:
-                pieces.append(
-                    item if first == item.start and stop == item.stop else item._replace(start=first, stop=stop)
-                )
-                counters[run.publisher] = run.counter + stop - 1
-                left -= stop - first
-            taken = item._replace(stop=stop)
-            position = taken.last if stop > item.start else position
-            gone, size = gone + stop - item.start, size + (taken.size if stop > item.start else 0)
-            if stop < item.stop:
-                rest = item._replace(start=stop)
-                break
-        return Taking(pieces, position, counters, items, rest, gone, size)
+        return self.prefetch.take(records_max, self.taken)
 
     def took(self, taking: Taking) -> None:
         """The commit of a taking succeeded."""
-        for _ in range(taking.items):
-            self._items.popleft()
-        if taking.rest is not None:
-            self._items.appendleft(taking.rest)
-        self.records -= taking.records
-        self.size -= taking.size
+        self.prefetch.took(taking)
         if taking.position is not None:
             self.position = taking.position
             self.taken.update(taking.counters)
@@ -378,7 +306,7 @@ class Subscription:
 
     def buried(self, loss: Loss, error: DataLoss) -> None:
         """The commit of `bury` succeeded."""
-        self._items.popleft()
+        self.prefetch.pass_loss()
         self.position = loss.last
         self.losses.append(error)
 
@@ -449,10 +377,7 @@ class Subscription:
 
     def given_back(self, chunk: Chunk, change: Taken) -> None:
         """The commit of `give_back` succeeded."""
-        for piece in reversed(chunk.rest):
-            self._items.appendleft(piece)
-            self.records += piece.stop - piece.start
-            self.size += piece.size
+        self.prefetch.give_back(chunk.rest)
         self.position = change.position
         self.taken.update(change.counters)
         self.end_chunk()

@@ -201,7 +201,7 @@ class AsyncProcessing(Processing):
 
     async def _attempt(self, attempt: Attempt, handler: AsyncHandler, *, more: bool) -> int:
         sub, session = attempt.sub, self.session
-        following = sub.following(attempt.taking) if more else None
+        following = sub.prefetch.following(attempt.taking) if more else None
 
         def changes() -> Sequence[Change]:
             if sub.emptied != attempt.emptied or not sub.on:

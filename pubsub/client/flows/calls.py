@@ -23,11 +23,12 @@ from typing import Any, Final
 
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client.arguments import check_bodies, check_count, check_kind, check_seconds, check_truth
+from pubsub.client.core.chain import DISCARDED, UNFINISHED, Chain, Row
 from pubsub.client.core.changes import Renewed
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.message import Batch
-from pubsub.client.core.outbox import DISCARDED, UNFINISHED, Chain, Row
-from pubsub.client.core.subscription import Loss, Subscription, Taking
+from pubsub.client.core.prefetch import Loss, Taking
+from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
 from pubsub.client.steps import Block

@@ -21,7 +21,8 @@ import apsw
 from pubsub.client.arguments import check_count
 from pubsub.client.core.changes import Buried, Change, Tried
 from pubsub.client.core.message import Batch, Message
-from pubsub.client.core.subscription import Loss, Subscription, Taking
+from pubsub.client.core.prefetch import Loss, Taking
+from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow
 from pubsub.client.storage.transaction import Transaction
@@ -167,7 +168,7 @@ class Processing:
         return Attempt(sub, taking, message, number, sub.emptied)
 
     def _handle(self, attempt: Attempt, handler: Handler, *, more: bool) -> int:
-        following = attempt.sub.following(attempt.taking) if more else None
+        following = attempt.sub.prefetch.following(attempt.taking) if more else None
         try:
             with self.session.transacting(lambda: self.changes(attempt, following), fsync=False) as transaction:
                 try:

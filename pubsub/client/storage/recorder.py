@@ -35,11 +35,12 @@ from pubsub.errors import ConfigurationError, StorageError
 
 if TYPE_CHECKING:
     from pubsub.base.clock import Clock
+    from pubsub.client.core.chain import Chain, Row
     from pubsub.client.core.chunk import Chunk
     from pubsub.client.core.core import ClientCore
     from pubsub.client.core.message import Piece
-    from pubsub.client.core.outbox import Chain, Row
-    from pubsub.client.core.subscription import Loss, Subscription
+    from pubsub.client.core.prefetch import Loss
+    from pubsub.client.core.subscription import Subscription
     from pubsub.protocol import Position
 
 KEPT_BYTES_MAX: Final = 1024 * 1024
@@ -146,7 +147,7 @@ class Recorder:
     def __init__(self, name: str, core: ClientCore, clock: Clock, boot: str, sink: RecordSink, *, owned: bool) -> None:
         self._name, self._core, self._clock, self._boot = name, core, clock, boot
         self._sink, self._owned = sink, owned
-        self._head = f'{{"client":{json.dumps(name)},"session":{core.numbers.opening},'
+        self._head = f'{{"client":{json.dumps(name)},"session":{core.numbers.epoch},'
         self._n = 0
         self._lines: list[dict[str, Any]] = []
         self._kept = bytearray()

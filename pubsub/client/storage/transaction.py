@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.client.core.outbox import DISCARDED, DONE, Draft, Row
+from pubsub.client.core.chain import DISCARDED, DONE, Row
+from pubsub.client.core.outbox import Draft
 from pubsub.errors import AfterFork, CallerError, PubsubError, TooLarge
 
 if TYPE_CHECKING:

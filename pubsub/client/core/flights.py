@@ -1,0 +1,64 @@
+"""What was sent and may still be answered, by the token under which the answer comes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pubsub.client.core.chain import Chain, Row
+from pubsub.client.core.subscription import Subscription
+
+
+class Flight(NamedTuple):
+    """One transmission.
+
+    Attributes:
+        target: whose it is; row: of a chain, the put that was sent.
+        generation: the target's at that time.
+        proxy: index of the proxy it went to.
+    """
+
+    target: Chain | Subscription
+    row: Row | None
+    generation: int
+    proxy: int
+
+
+class Flights:
+    """Transmissions that may still be answered.
+
+    Attributes:
+        forgotten: tokens whose answers are of no use any more; whoever reads it clears it.
+    """
+
+    def __init__(self) -> None:
+        self.forgotten: list[int] = []
+        self._flights: dict[int, Flight] = {}
+        self._token = 0
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def add(self, target: Chain | Subscription, row: Row | None, generation: int, proxy: int) -> int:
+        """A message is sent; the token for its answer."""
+        self._token += 1
+        self._flights[self._token] = Flight(target, row, generation, proxy)
+        return self._token
+
+    def get(self, token: int) -> Flight | None:
+        """The transmission with this token; None: it is not waited for."""
+        return self._flights.get(token)
+
+    def landed(self, token: int) -> Flight | None:
+        """Its answer is here; None: it is not waited for any more."""
+        return self._flights.pop(token, None)
+
+    def of_puts(self) -> list[int]:
+        """The tokens of all puts."""
+        return [token for token, flight in self._flights.items() if isinstance(flight.target, Chain)]
+
+    def forget(self, tokens: list[int]) -> None:
+        """Nobody waits for these any more; the list is emptied."""
+        for token in tokens:
+            if self._flights.pop(token, None) is not None:
+                self.forgotten.append(token)
+        tokens.clear()
