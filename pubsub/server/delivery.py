@@ -8,7 +8,7 @@ was written, is a record of the stream too: `lost`, from here to there.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 from zlib import crc32
@@ -81,7 +81,8 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost one.
         damaged: batches (log number, offset) found to be bad.
-        rest: where all that was looked at is left out: the legs behind it, which are still to be looked at.
+        rest: where nothing is to be handed out: the legs behind all that was looked at and is left out. Something may
+            lie in them already, where that was as much as one loop looks at.
     """
 
     outcome: Outcome
@@ -92,9 +93,6 @@ class Answer:
     last: Position | None = None
     damaged: list[tuple[int, int]] = field(default_factory=list)
     rest: tuple[Leg, ...] | None = None
-
-
-EMPTY: Final = Answer(Outcome.EMPTY)
 
 
 class _Full(Exception):
@@ -126,6 +124,16 @@ class _Walk:
         except StoreDamaged:
             if not self.builder.records:
                 raise  # What came before it is handed out first.
+            return
+        if not self.builder.records:
+            self.rest = tuple(self._still_growing(legs))
+
+    def _still_growing(self, legs: Iterable[Leg]) -> Iterator[Leg]:
+        """What is left of legs of which all that is there was looked at: more can come only where a log grows."""
+        for leg in legs:
+            if leg.high is None:
+                log = self._topic.logs.get(leg.log)
+                yield leg if log is None else leg.from_offset(max(leg.low, log.end))
 
     def _leg(self, leg: Leg, log: Log, others: Sequence[Leg]) -> None:
         high = log.end if leg.high is None else min(leg.high, log.end)

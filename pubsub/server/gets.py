@@ -158,9 +158,11 @@ class Gets:
             core.marks.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
             core.counters["damaged batches"] += len(answer.damaged)
             self._delivered_bytes += len(answer.body)
-        if answer.rest is not None:
-            self._go_on(poll, topic, entry, legs, answer.rest, now)
-            return
+        if answer.rest is not None and answer.rest != legs:
+            self._pass(poll, topic, entry, legs, answer.rest, now)
+            if topic.waiting(answer.rest):  # It was as much as one loop looks at: the next one goes on.
+                core.polls.look_again(get.topic)
+                return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
             poll.whole = False  # That was so in this loop; what is found lost later is asked about anew.
             return
@@ -197,19 +199,19 @@ class Gets:
             if get.sender == subscriber and _is_outdated(get, entry):
                 self._end(poll, Outcome.SUPERSEDED, **_newer(entry))
 
-    def _go_on(
+    def _pass(
         self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...], now: float
     ) -> None:
-        """There was more at the front of the legs that is left out than one loop looks at: the next one goes on.
+        """All that was looked at, at the front of the legs, is left out: what is still to be looked at lies behind it.
 
-        Where that front is the entry's own it goes for good, so that it is looked at once.
+        Where that front is the entry's own it goes for good, so that it is looked at once and counts as backlog no
+        more. It cannot wait for an acknowledgement: where nothing comes behind it there will be none, and nothing
+        comes while it fills the topic.
         """
-        core = self._core
         if legs == entry.legs:
             entry.legs = rest
-            core.marks.acknowledged(topic.name, poll.get.sender, now)
+            self._core.marks.acknowledged(topic.name, poll.get.sender, now)
         poll.walked = entry.legs, rest
-        core.polls.look_again(topic.name)
 
     def _end(self, poll: Poll, outcome: Outcome, **facts: object) -> None:
         core = self._core

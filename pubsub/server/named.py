@@ -285,6 +285,6 @@ class Named:
 
 def _passed(answer: Answer, legs: tuple[Leg, ...], after: Position) -> Position:
     """Up to where all that was looked at is left out, where nothing was handed out: the reader goes on behind it."""
-    if answer.rest is not None:
+    if answer.rest:
         return start_of(answer.rest)
     return (legs[-1].log, (legs[-1].high or 1) - 1) if legs else after

@@ -142,6 +142,18 @@ def test_what_was_put_before_the_subscription_is_left_out(held: Held) -> None:
     assert held.read(Leg(B, 1, 3, since=101)).outcome is Outcome.EMPTY
 
 
+def test_all_that_was_looked_at_is_passed_where_nothing_of_it_is_handed_out(held: Held) -> None:
+    held.topic.skips[3] = {1: 10}
+    held.put(B, [b"a"], 10)
+    held.put(A, [b"b"], 10)
+    assert held.read(Leg(B, 1, 2, skip=3), Leg(A, 1, skip=3)).rest == (Leg(A, 2, skip=3),)
+    assert held.read(Leg(B, 1, 2, skip=3)).rest == ()
+    assert held.read(Leg(A, 2)).rest == (Leg(A, 2),)
+    held.put(A, [b"c"], 11)
+    answer = held.read(Leg(B, 1, 2, skip=3), Leg(A, 1, skip=3))
+    assert (texts(answer), answer.rest) == ("c", None)
+
+
 @pytest.mark.parametrize("how", ["checksum", "shorter", "count", "publisher", "gone"])
 def test_a_bad_batch_is_lost_as_a_whole(held: Held, how: str) -> None:
     held.put(A, [b"a"], 1)

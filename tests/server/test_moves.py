@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -34,9 +35,10 @@ ADDRESS = {"s1": "tcp://127.0.0.1:11", "s2": "tcp://127.0.0.1:12", "s3": "tcp://
 class Pair:
     """Servers that reach each other, one loop each in turn; `lose` drops a step on the wire."""
 
-    def __init__(self, directory: Path, *names: str) -> None:
+    def __init__(self, directory: Path, *names: str, **changed: Any) -> None:
         self.stages = {
-            name: Stage(directory / name, id=name, advertise=ADDRESS[name], skew_seconds=0.0) for name in names
+            name: Stage(directory / name, id=name, advertise=ADDRESS[name], skew_seconds=0.0, **changed)
+            for name in names
         }
         for stage in self.stages.values():
             stage.confirms = True
@@ -738,3 +740,41 @@ def test_an_opening_that_either_side_fenced_off_stays_fenced_off(pair: Pair, rec
     stage.restart()
     assert stage.ask(Get("bob", "t", None, 6, 6, records_max=9)).outcome is Outcome.SUPERSEDED
     assert stage.ask(Get("bob", "t", None, 6, 9, records_max=9)).outcome is Outcome.EMPTY
+
+
+def test_what_both_sides_held_does_not_fill_a_topic_once_its_subscribers_have_come_by_it(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2", backlog_bytes_max=500)
+    kept = b"k" * 400
+    try:
+        pair["s1"].ask(Subscribe("bob", "t", 5, 5))
+        for stage in pair.stages.values():  # alice was not answered by s2, and put it again at s1.
+            assert put(stage, "alice", 10, 0, kept) == "success"
+        pair.merge("s2", "s1")
+        pair.turns()
+        server = pair["s1"]
+        assert put(server, "alice", 11, 10, kept) == "full"  # bob has received nothing yet
+        got = server.ask(Get("bob", "t", None, 5, 5, records_max=100))
+        assert list(Records(bytes(got.body)).bodies()) == [kept]
+        assert take(server, "bob", last=got.message) == []
+        assert put(server, "alice", 11, 10, kept) == "success"
+        server.sleep(1.0)
+        server.restart()
+        server.core.links.answered_once = True
+        assert take(server, "bob", last=got.message) == [kept]
+    finally:
+        pair.close()
+
+
+def test_what_both_sides_held_leaves_the_disk_though_nothing_comes_behind_it(pair: Pair) -> None:
+    pair["s1"].ask(Subscribe("bob", "t", 5, 5))
+    for stage in pair.stages.values():
+        assert put(stage, "alice", 10, 0, b"a") == "success"
+    pair.merge("s2", "s1")
+    pair.turns()
+    server = pair["s1"]
+    got = server.ask(Get("bob", "t", None, 5, 5, records_max=100))
+    assert take(server, "bob", last=got.message) == []
+    assert server.core.topics["t"].waiting(server.core.topics["t"].entries["bob"].legs) == 0
+    server.sleep(server.settings.retention_hold_seconds + 10)
+    assert [log.low for log in server.core.topics["t"].logs.values()] == [2]
+    assert server.core.topics["t"].skips == {}
