@@ -15,6 +15,10 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+_NAMES_MAX = 10
+
 THIS_PROCESS = "this process"
 """The owner of what this very process has open already."""
 
@@ -71,6 +75,21 @@ class AfterFork(CallerError):
 
 class HandlerMisused(CallerError):
     """A handler cannot do its work in the way it is made: it is a generator, say. It counts as no attempt."""
+
+
+class NoSuchClient(CallerError):
+    """A command asks for a client that is not there; `others` are. Nothing was made."""
+
+    exit_code = 20
+
+    def __init__(self, client: str, directory: str, others: Sequence[str]) -> None:
+        self.client, self.directory, self.others = client, directory, others
+        super().__init__(client, directory, others)
+
+    def __str__(self) -> str:
+        names = ", ".join(self.others[:_NAMES_MAX]) + (" …" if len(self.others) > _NAMES_MAX else "")
+        there = f"there are: {names}" if names else "there is none"
+        return f"there is no client {self.client} in {self.directory} ({there}); its first subscribe or put makes it"
 
 
 class NotSubscribed(CallerError):

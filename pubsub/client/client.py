@@ -382,7 +382,8 @@ class Client:
         The layout is that of Pires et al., section 5.1.
 
         Raises:
-            StorageError: it is there already, or cannot be written.
+            CallerError: it is there already, or cannot be written.
+            StorageError: the disk is full or fails.
         """
         return export_client(self._session, check_path("directory", directory))
 

@@ -65,10 +65,17 @@ def client(
 
 
 @contextmanager
-def _opened(ctx: typer.Context, loaded: Settings) -> Iterator[Client]:
+def _opened(ctx: typer.Context, loaded: Settings, topic: str | None = None, *, new: bool = False) -> Iterator[Client]:
+    """The client; one that is not there is made only where it may be `new`, and for nothing that no topic can be."""
     from pubsub.client import Client
+    from pubsub.client.places import check_exists
+    from pubsub.protocol import check_topic
     from pubsub.reachability import obstacles, telling_obstacles
 
+    if topic is not None:
+        check_topic(topic)
+    if not new:
+        check_exists(ctx.obj, loaded.settings.directory)
     opened = Client(ctx.obj, settings=loaded.settings)
     try:
         with opened, telling_obstacles(opened.settings.proxies, console.note):
@@ -86,7 +93,7 @@ def _opened(ctx: typer.Context, loaded: Settings) -> Iterator[Client]:
 @takes_settings(ClientSettings)
 def subscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
     """Receive what is put to TOPIC from now on. Where the client is subscribed already, nothing changes."""
-    with _opened(ctx, loaded) as opened:
+    with _opened(ctx, loaded, topic, new=True) as opened:
         opened.subscribe(topic)
     console.report(as_json, {"client": ctx.obj, "subscribed": topic}, f"{ctx.obj} is subscribed to {topic}")
 
@@ -95,7 +102,7 @@ def subscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJso
 @takes_settings(ClientSettings)
 def unsubscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
     """Receive nothing more of TOPIC; what waits is given up."""
-    with _opened(ctx, loaded) as opened:
+    with _opened(ctx, loaded, topic) as opened:
         opened.unsubscribe(topic)
     console.report(as_json, {"client": ctx.obj, "unsubscribed": topic}, f"{ctx.obj} is not subscribed to {topic}")
 
@@ -131,7 +138,7 @@ def get(
     """
     from pubsub.client.writing import finish_interrupted
 
-    with _opened(ctx, loaded) as opened:
+    with _opened(ctx, loaded, topic) as opened:
         done = finish_interrupted(opened)
         for path in done:
             console.note(f"{path} is complete now: an earlier get was killed before that")
@@ -173,15 +180,18 @@ def put(
 
     Exit code 5: in doubt; it is kept and goes out, once, with the next put or `flush`.
     """
+    from pubsub.protocol import check_topic
+
+    check_topic(topic)
     if lines:
-        with _source(path) as stream, _opened(ctx, loaded) as opened:
+        with _source(path) as stream, _opened(ctx, loaded, topic, new=True) as opened:
             done, seconds = _put_lines(opened, topic, stream, path)
         facts = {"client": ctx.obj, "topic": topic, "put": done, "seconds": round(seconds, 3)}
         console.report(as_json, facts, f"put {done:,} messages to {topic} in {seconds:.2f} s")
         return
     with _source(path) as stream, _readable(path):
         body = stream.read()
-    with _opened(ctx, loaded) as opened:
+    with _opened(ctx, loaded, topic, new=True) as opened:
         ticket = opened.put(topic, body)
     if as_json:
         console.print_json({"client": ctx.obj, "topic": topic, "put": 1, "counter": ticket.counter})
@@ -200,7 +210,7 @@ def flush(loaded: Settings, ctx: typer.Context, as_json: AsJson = False) -> None
 @takes_settings(ClientSettings)
 def discard(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
     """Give up the unfinished puts on TOPIC. Each of them may have been taken, or not."""
-    with _opened(ctx, loaded) as opened:
+    with _opened(ctx, loaded, topic) as opened:
         count = opened.discard(topic)
     console.report(
         as_json,
@@ -237,7 +247,7 @@ def dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """List what was lost, and what a handler failed on too often."""
-    with _opened(ctx, loaded) as opened:
+    with _opened(ctx, loaded, topic) as opened:
         letters = opened.dead_letters(topic)
     if as_json:
         console.print_json([_facts(letter.body) | {f: getattr(letter, f) for f in _LETTER} for letter in letters])
@@ -285,7 +295,7 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         name = "standard input" if str(path) == "-" else str(path)
-        raise CallerError(f"{name}: {error.strerror}") from None
+        raise CallerError(f"{name}: {error.strerror or error}") from None
 
 
 def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:

@@ -25,11 +25,11 @@ from pubsub.client.changes import Change
 from pubsub.client.core import ClientCore, CoreSettings
 from pubsub.client.numbers import Numbers
 from pubsub.client.outbox import Draft, Row
+from pubsub.client.places import state_path
 from pubsub.client.store import Store, storage_errors
 from pubsub.client.subscription import Subscription
 from pubsub.client.transaction import TRANSACTION_RECORDS_MAX, Transaction
 from pubsub.clock import Clock, SystemClock
-from pubsub.config.locations import state_directory
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, ConfigurationError, DecodeError, PubsubError, StorageError, TooLarge
 from pubsub.limits import PROXIES_MAX
@@ -149,12 +149,11 @@ class Session:
         self.timers: list[Timer] = []
         self.watchers: list[Callable[[], None]] = []
         self.counters = {"undecodable": 0, "handler_errors": 0}
-        directory = Path(settings.directory) if settings.directory is not None else state_directory("client", name)
         boot = boot_id() if boot is None else boot
         sink, owned = _opened(settings.record if record is None else record)
         self.recorder: Recorder | None = None
         try:
-            self.store = Store(directory / f"{name}.db", boot, power_safe=settings.power_safe, vfs=vfs)
+            self.store = Store(state_path(name, settings.directory), boot, power_safe=settings.power_safe, vfs=vfs)
         except BaseException:
             if sink is not None and owned:
                 sink.close()

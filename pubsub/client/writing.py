@@ -19,36 +19,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from pubsub.errors import CallerError, PubsubError, StorageError
+from pubsub.client.files import file_error, file_errors
+from pubsub.errors import CallerError
 
 if TYPE_CHECKING:
     from pubsub.client import Client
     from pubsub.client.transaction import Transaction
 
-_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 _TABLE: Final = (
     "create table if not exists pubsub_files"
     " (path text primary key, part text not null, size integer not null) without rowid"
 )
-
-
-@contextmanager
-def file_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a file into one line.
-
-    Raises:
-        StorageError: the disk is full or fails.
-        CallerError: the file cannot be used, for any other reason.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise _failure(path, error) from None
-
-
-def _failure(path: Path, error: OSError) -> PubsubError:
-    reason = error.strerror or str(error)
-    return StorageError(str(path), reason) if error.errno in _DISK else CallerError(f"{path}: {reason}")
 
 
 class StreamTarget:
@@ -74,7 +55,7 @@ class StreamTarget:
         except OSError as error:
             if self._path is None:
                 raise
-            raise _failure(self._path, error) from None
+            raise file_error(self._path, error) from None
 
 
 class FileTarget:

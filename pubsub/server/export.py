@@ -39,7 +39,7 @@ from zlib import crc32
 
 import apsw
 
-from pubsub.errors import ConfigurationError, DecodeError, InvalidName
+from pubsub.errors import CallerError, ConfigurationError, DecodeError, InvalidName
 from pubsub.intervals import IntervalSet
 from pubsub.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
 from pubsub.protocol.batch import decode_batch, decode_keys, encode_batch
@@ -85,7 +85,8 @@ def export_tree(directory: Path, target: Path, *, aside: bool = False) -> int:
 
     Raises:
         StoreInUse: the server is running.
-        ConfigurationError: there is no store, the tree is there already, or it cannot be written.
+        CallerError: the tree is there already.
+        ConfigurationError: there is no store, or the tree cannot be written.
         StorageError: the store cannot be read.
     """
     if not (directory / FILE).exists():
@@ -94,7 +95,7 @@ def export_tree(directory: Path, target: Path, *, aside: bool = False) -> int:
         server = store.server_id or directory.name
         root = target / f"server_{server if is_id(server) else 'unknown'}"
         if root.exists():
-            raise ConfigurationError(f"{root} exists already: name another target")
+            raise CallerError(f"{root} exists already, and an export replaces nothing: name another directory")
         part = target / f".{root.name}.part"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)

@@ -103,6 +103,7 @@ def test_subscribe_subscribes_though_the_client_believes_that_it_is(
 def test_unsubscribing_from_what_was_never_subscribed_says_so(
     run: Run, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert run("c", "subscribe", "another") == 0
     assert run("c", "unsubscribe", topic) == 6
     assert f"client c never subscribed to {topic}" in capsys.readouterr().err
 
@@ -156,13 +157,21 @@ def test_without_a_service_other_calls_are_unavailable(run: Run, topic: str) -> 
         (["c", "subscribe", "x" * 81], "is not allowed"),
         (["c", "put", "t", "/none/file"], "/none/file: No such file or directory"),
         (["c", "put", "t", "/"], "/: Is a directory"),
-        (["c", "get", "t", "--out", "/none/file"], "/none/file: No such file or directory"),
+        (["there", "get", "t", "--out", "/none/file"], "/none/file: No such file or directory"),
+        (["c", "put", "a b", "-"], "topic 'a b' is not allowed"),
+        (["c", "get", "a b"], "topic 'a b' is not allowed"),
+        (["c", "discard", "a b"], "topic 'a b' is not allowed"),
+        (["c", "dead-letters", "a b"], "topic 'a b' is not allowed"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
-    run: Run, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    run: Run, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    if arguments[0] == "there":
+        assert run("there", "subscribe", "t") == 0
+        capsys.readouterr()
     assert run(*arguments) == 2
+    assert not list(tmp_path.rglob("c.db"))
     error = capsys.readouterr().err
     assert complaint in error
     assert error.count("\n") == 1
@@ -196,6 +205,61 @@ def test_the_state_is_written_as_a_tree(run: Run, topic: str, tmp_path: Path) ->
     assert run("c", "export", tmp_path / "tree") == 0
     names = {path.name for path in (tmp_path / "tree").rglob("*") if path.is_file()}
     assert {"last_get_id", "last_put_counter"} <= names
+
+
+@pytest.mark.parametrize("directory", [None, "states"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["export", "tree"],
+        ["renew"],
+        ["flush"],
+        ["discard", "t"],
+        ["dead-letters"],
+        ["get", "t"],
+        ["get", "t", "--record", "record"],
+        ["unsubscribe", "t"],
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_client_is_told_and_not_made(
+    run: Run,
+    arguments: list[str],
+    directory: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = [] if directory is None else ["--directory", directory]
+    place = directory or tmp_path / "share/pirate-pubsub/client"
+    assert run("alcie", *arguments, *named) == 20
+    assert f"there is no client alcie in {place} (there is none); " in capsys.readouterr().err
+    for name in ("carol", "alice"):
+        assert run(name, "subscribe", "elsewhere", *named) == 0
+    before = sorted(tmp_path.rglob("*"))
+    capsys.readouterr()
+    assert run("alcie", *arguments, *named) == 20
+    captured = capsys.readouterr()
+    text = f"there is no client alcie in {place} (there are: alice, carol); its first subscribe or put makes it\n"
+    assert (captured.out, captured.err) == ("", f"pubsub: error: {text}")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_export_replaces_nothing(run: Run, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = tmp_path / "tree"
+    assert run("c", "subscribe", topic) == 0
+    assert run("c", "export", tree) == 0
+    before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert run("c", "export", tree) == 2
+    text = f"{tree}/client_c exists already, and an export replaces nothing: name another directory\n"
+    assert capsys.readouterr().err == f"pubsub: error: {text}"
+    assert {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()} == before
+    (tmp_path / "file").write_text("not a directory")
+    assert run("c", "export", tmp_path / "file") == 2
+    assert "Not a directory" in capsys.readouterr().err
+    assert run("c", "export", "/dev/null/tree") == 2
 
 
 def test_renew_makes_another_publisher(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:

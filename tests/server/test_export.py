@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from pubsub.errors import ConfigurationError, StoreInUse
+from pubsub.errors import CallerError, ConfigurationError, StoreInUse
 from pubsub.protocol import Outcome, Records
 from pubsub.server.commands import main
 from pubsub.server.export import export_tree, import_tree
@@ -183,7 +183,7 @@ def test_an_export_changes_nothing_and_wants_the_server_stopped(stage: Stage, tm
     before = everything(tmp_path / "old")
     export_tree(tmp_path / "old", tmp_path / "tree")
     assert everything(tmp_path / "old") == before
-    with pytest.raises(ConfigurationError, match="exists already"):
+    with pytest.raises(CallerError, match="exists already"):
         export_tree(tmp_path / "old", tmp_path / "tree")
     with pytest.raises(ConfigurationError, match="holds no server's store"):
         export_tree(tmp_path / "nothing", tmp_path / "tree")
