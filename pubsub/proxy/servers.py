@@ -19,13 +19,13 @@ from pubsub.errors import DecodeError
 from pubsub.limits import HEADER_LENGTH_MAX
 from pubsub.liveness import Liveness
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
-from pubsub.protocol import Heartbeat, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
+from pubsub.protocol import Heartbeat, Operate, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.outbox import ORIGIN_MARK, Outbox, Send
 from pubsub.proxy.roster import Roster
-from pubsub.proxy.routing import RoutingTable, Server, StoreRow
+from pubsub.proxy.routing import DeadLog, RoutingTable, Server, StoreRow
 
 HEAD_BYTES_MAX: Final = HEADER_LENGTH_MAX + PREFIX_LENGTH_MAX
 CONTESTED_MAX: Final = 10_000
@@ -121,6 +121,8 @@ class Servers:
                 self._heartbeat(server, link, prefix, said, now)
             elif isinstance(said, Whole):
                 self._whole(server, link, prefix, said, body, now)
+            elif isinstance(said, Operate) and said.action == "abandoned":
+                self._told_given_up(server, said, now)
             elif isinstance(said, Status):
                 self._counters["answers_of_servers"] += 1
                 if server is not None:
@@ -254,6 +256,24 @@ class Servers:
             if topic in server.topics:
                 for dead in islice(logs.values(), GIVEN_UP_MAX):
                     self._outbox.given_up(server, dead)
+
+    def _told_given_up(self, server: Server | None, said: Operate, now: float) -> None:
+        """A server was named another holder of a topic that it knows as given up: this proxy has forgotten that.
+
+        It was an operator's decision, and is not made anew here: it holds whether that holder is heard or not.
+        """
+        if server is None or server.id != said.sender:
+            self._counters["answers_of_strangers_dropped"] += 1
+            return
+        for holder in [one for one in self._table.holders(said.topic) if one.topics[said.topic] == said.log]:
+            if not self._table.give_up(DeadLog(said.topic, said.log, holder.id, holder.store, holder.address)):
+                return
+            text = (
+                f"topic {said.topic} of server {holder.id} was given up, with log {said.log}, server {server.id} says"
+            )
+            self._notices.say(f"dead {said.log}", text, now)
+            if holder.link is not None:  # The answer to what it announces then tells it.
+                self._outbox.tell(holder.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "a_log_was_given_up")
 
     def _turn_down(self, link: bytes, prefix: Prefix, said: Periodic, judgement: Judgement, now: float) -> None:
         """An announcement that is not believed."""

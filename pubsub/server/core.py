@@ -247,7 +247,7 @@ class ServerCore:
         proxy = int(origin.link)
         if origin.callback:
             for name, others in self.wholeness.answered(origin.callback, proxy, status, now).items():
-                self.disputes.told(name, ",".join(sorted(others)), now)
+                self.disputes.told(name, ",".join(sorted(others)), proxy, now)
             return
         self.links.answered(proxy, status, now)
         if self._given and not self._announce:
@@ -255,9 +255,9 @@ class ServerCore:
         if status.outcome is Outcome.STALE:
             self.quarantine.hold_all_back(status.reason, status.change)
         elif status.outcome in {Outcome.SUCCESS, Outcome.FULL}:
-            self._told_of_topics(status, now)
+            self._told_of_topics(status, proxy, now)
 
-    def _told_of_topics(self, status: Status, now: float) -> None:
+    def _told_of_topics(self, status: Status, proxy: int, now: float) -> None:
         """Take note of who else holds our topics, as a proxy sees it, of what was given up, and of the roster."""
         self.stores.told(status)
         try:
@@ -266,7 +266,7 @@ class ServerCore:
             self.counters["answers not understood"] += 1
             return
         for name, value in topics.items():
-            self.disputes.told(name, value, now)
+            self.disputes.told(name, value, proxy, now)
 
     def _is_disputed(self, topic: str) -> bool:
         # What we gave away ourselves is not whole because a proxy has not heard to whom.

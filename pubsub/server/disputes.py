@@ -44,8 +44,12 @@ class Disputes:
         self._fresh: set[str] = set()
         """Topics of which one was noted in this loop."""
 
-    def told(self, name: str, value: str, now: float) -> None:
-        """What a proxy says of a topic: holders as `server.log`, separated by commas; or a log of ours given up."""
+    def told(self, name: str, value: str, proxy: int, now: float) -> None:
+        """What a proxy says of a topic: holders as `server.log`, separated by commas; or a log of ours given up.
+
+        Args:
+            proxy: which one, as in `Origin.link`.
+        """
         topic = self._core.topics.get(name)
         if topic is None or not value:
             return
@@ -59,6 +63,7 @@ class Disputes:
                 self._core.counters["answers not understood"] += 1
             else:
                 self.add(topic, log, server)
+                self._core.given_up.named(topic, log, server, proxy, now)
 
     def add(self, topic: Topic, log: str, server: str) -> None:
         """Another server holds a topic too, unless its log is joined already, or was given up."""

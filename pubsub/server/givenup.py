@@ -9,6 +9,10 @@ The rules are those of docs/architecture.md, *Giving up*.
     … and we were giving the topic to  the freeze is over: our log is closed and another one opened, so that what
       that server                      goes on here is not what that server may have joined
 
+A proxy that started with an empty directory has forgotten what was given up, and takes a copy that comes back for a
+holder. Who knows better says so: this server, to a proxy that names such a holder to it, and to a giver that has frozen
+the topic for it. Either then has the copy set aside.
+
 A client whose puts or place were there names a log that is neither held nor absorbed here. While other holders may
 exist that means nothing. While the topic is whole it means that the log is gone:
 
@@ -52,6 +56,12 @@ class GivenUp:
         if topic is not None and (log == topic.open.id or log in topic.restored):
             reason = f"log {log} was given up by pubsub topic abandon while this server was not heard"
             self._core.quarantine.set_aside(topic, reason, now)
+
+    def named(self, topic: Topic, log: str, server: str, proxy: int, now: float) -> None:
+        """A proxy names another holder of a topic of ours; it is told where we know that holder's log as given up."""
+        if self._core.reader.log_state(log) == DEAD:
+            self._core.links.tell_given_up(proxy, topic.name, server, log, now)
+            self._core.counters["proxies told of what was given up"] += 1
 
     def abandoned(self, origin: Origin, asked: Operate, now: float) -> None:
         """OPERATE abandoned: from a proxy, or from an operator's command."""

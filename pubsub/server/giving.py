@@ -98,6 +98,7 @@ class Giving:
         given: deletes a topic that the sender of this `done`, at an address, has joined.
         unreadable: told of a topic that cannot be given because the store is damaged there, and why.
         given_up: tells of a log whether it is known here as given up.
+        gone: told of a frozen topic, its open log, and now, where the receiver says that this very log was given up.
     """
 
     def __init__(
@@ -111,10 +112,11 @@ class Giving:
         given: Callable[[str, Transfer, str], None],
         unreadable: Callable[[str, str], None] = lambda topic, reason: None,
         given_up: Callable[[str], bool] = lambda log: False,
+        gone: Callable[[str, str, float], None] = lambda topic, log, now: None,
     ) -> None:
         self._sender, self._random = sender, random
         self._freeze, self._thaw, self._chunks, self._given = freeze, thaw, chunks, given
-        self._unreadable, self._given_up = unreadable, given_up
+        self._unreadable, self._given_up, self._gone = unreadable, given_up, gone
         self.gifts: dict[str, Gift] = {}
         self.out: list[tuple[str, Transfer]] = []
         """Address and message, to be sent."""
@@ -218,7 +220,8 @@ class Giving:
         """The receiver's answer where it is not the next step.
 
         MOVED: it is giving the topic away itself, to the server named; the log was not joined and will not be.
-        UNKNOWN: it does not know this transfer (any more). Anything else: later.
+        UNKNOWN: it does not know this transfer (any more). GONE: the log was given up, so it takes it never; a topic
+        that is frozen is nobody else's to take, and set aside. Anything else: later.
         """
         gift = self.gifts.get(topic)
         if gift is None or gift.transfer != transfer:
@@ -235,6 +238,8 @@ class Giving:
                 return
             gift.address, gift.server = status.reason, status.server
             self._send_offer(gift, now)
+        elif status.outcome is Outcome.GONE and gift.frozen:
+            self._gone(topic, gift.log, now)
         elif status.outcome is Outcome.UNKNOWN and gift.state is State.SENDING:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)

@@ -14,7 +14,7 @@ from typing import Final
 from pubsub.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.liveness import Liveness
-from pubsub.protocol.messages import Heartbeat, Message, Outcome, Periodic, Status, Whole
+from pubsub.protocol.messages import Heartbeat, Message, Operate, Outcome, Periodic, Status, Whole
 
 RECONNECT_SECONDS_MAX: Final = 30.0
 GIVEN_MAX: Final = 10_000
@@ -232,6 +232,11 @@ class Links:
         for proxy in range(len(self.links)):
             self._send(proxy, Whole(self._settings.id, topics), now, source=token)
         return list(range(len(self.links)))
+
+    def tell_given_up(self, proxy: int, topic: str, server: str, log: str, now: float) -> None:
+        """Tell a proxy that it takes a server for a holder whose log of the topic was given up."""
+        told = Operate(self._settings.id, "-", "abandoned", topic=topic, server=server, log=log)
+        self._send(proxy, told, now)
 
     def leave(self, now: float, *, empty: bool = False) -> None:
         """Say goodbye, so that nobody waits for our silence.

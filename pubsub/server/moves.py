@@ -53,6 +53,7 @@ class Moves:
             given=self._given,
             unreadable=self._unreadable,
             given_up=lambda log: bool(log) and core.reader.log_state(log) == DEAD,
+            gone=core.given_up.announced,
         )
         self.receiving = Receiving(
             core.settings.id,
@@ -134,7 +135,7 @@ class Moves:
         if self._joined(topic, message.log):
             return Transfer(core.settings.id, message.topic, "done", message.transfer)
         if core.reader.log_state(message.log) == DEAD:
-            return Outcome.REFUSED, "this_log_was_given_up"
+            return Outcome.GONE, "this_log_was_given_up"
         if core.quarantine.holds(message.topic):
             return Outcome.BUSY, "quarantined"
         if core.full:

@@ -9,7 +9,7 @@ import pytest
 
 from pubsub.errors import InDoubt, Unavailable
 from tests.faults.cluster import Cluster, Process, until
-from tests.faults.test_operators import Operator, drained, holders, operator
+from tests.faults.test_operators import Operator, drained, holders, lose, operator, split
 
 __all__ = ["operator"]
 
@@ -21,10 +21,11 @@ WAIT = ("--startup-wait-seconds", "0.3")
 
 def forget(cluster: Cluster, away: Process) -> None:
     """A server is killed, and every proxy starts with an empty directory; until all hear the other servers again."""
-    until(lambda: all(server["heard"] for server in cluster.report("-")["servers"]), "all are heard")
-    for proxy in range(len(cluster.proxies)):
-        until(lambda proxy=proxy: _told(cluster, proxy), "each server was told of the other")
-    away.kill()
+    if away.running.poll() is None:
+        until(lambda: all(server["heard"] for server in cluster.report("-")["servers"]), "all are heard")
+        for proxy in range(len(cluster.proxies)):
+            until(lambda proxy=proxy: _told(cluster, proxy), "each server was told of the other")
+        away.kill()
     for proxy in cluster.proxies:
         proxy.kill()
         shutil.rmtree(cluster.directory / proxy.name)
@@ -96,6 +97,23 @@ def test_a_server_that_will_not_come_back_is_forgotten_and_topics_begin_anew(
     carl = cluster.client("carl")
     carl.put("u", b"2")
     assert holders(cluster, "u") == [other.name]
+
+
+def test_what_was_given_up_is_set_aside_though_every_proxy_has_forgotten_it(
+    cluster: Cluster, operator: Operator
+) -> None:
+    alice, _ = split(cluster)
+    lose(cluster, 1)
+    operator.done("topic", "abandon", "t", "--server", "s1")
+    alice.put("t", b"4")
+    forget(cluster, cluster.servers[0])
+    assert all(cluster.report("-", proxy)["abandoned"] == [] for proxy in (0, 1))
+    cluster.servers[0].start().ready()
+    until(lambda: cluster.report("s1")["aside"], "it is told")
+    assert [one["topic"] for one in cluster.report("s1")["aside"]] == ["t"]
+    until(lambda: [holders(cluster, "t", proxy) for proxy in (0, 1)] == [["s2"], ["s2"]], "s2 is its only holder")
+    alice.put("t", b"5")
+    assert cluster.report("s2")["topics"]["t"]["records"] == 2
 
 
 def test_a_proxy_that_remembers_stands_in_for_one_that_has_forgotten(cluster: Cluster) -> None:

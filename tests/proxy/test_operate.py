@@ -10,6 +10,7 @@ import apsw
 from pubsub.protocol import Operate, Outcome, Periodic, Report, Status, join_topics, split_topics
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.routes import FILE_NAME, RoutesStore
+from pubsub.proxy.routing import DeadLog
 from tests.proxy.stage import PROXIES, Stage, log_id
 
 
@@ -205,6 +206,35 @@ def test_the_log_that_this_proxy_remembers_is_dead_too_where_another_one_is_name
     assert abandon(stage, log="newer") == "success "
     logs = {row["log"] for row in report(stage)["abandoned"]}  # type: ignore[attr-defined]
     assert logs == {log_id("two"), log_id("newer")}
+
+
+def test_a_proxy_that_has_forgotten_what_was_given_up_is_told_by_a_server_that_knows() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "one"})
+    stage.announce("s2", {"t": "two", "u": "x"})
+    stage.from_server(b"s1", b"", Operate("s1", "-", "abandoned", "t", "s2", log=log_id("two")))
+    asked = [(said.link, said.message.outcome) for said in stage.said() if isinstance(said.message, Status)]
+    assert asked == [(b"s2", Outcome.ANNOUNCE)], "what it says next is answered with the log that was given up"
+    assert [server.id for server in stage.core.table.holders("t")] == ["s1"]
+    assert [server.id for server in stage.core.table.holders("u")] == ["s2"]
+    assert stage.announce("s2", {"t": "two", "u": "x"}) == told(stage, {"t": log_id("two")})
+    assert report(stage)["abandoned"] == [{"topic": "t", "log": log_id("two"), "server": "s2", "store": log_id("s2")}]
+    (row,) = stage.core.table.changes.dead.values()
+    assert row == DeadLog("t", log_id("two"), "s2", log_id("s2"), "tcp://s2"), "and is written"
+
+
+def test_a_server_s_word_gives_up_nothing_but_a_holder_with_that_very_log() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "one"})
+    stage.announce("s2", {"t": "two"})
+    word = Operate("s1", "-", "abandoned", "t", "s2", log=log_id("older"), store=log_id("s2"))
+    stage.from_server(b"s1", b"", word)
+    stage.from_server(b"s9", b"", Operate("s9", "-", "abandoned", "t", "s2", log=log_id("two")))
+    stage.from_server(b"s1", b"", Operate("s9", "-", "abandoned", "t", "s2", log=log_id("two")))
+    stage.from_server(b"s1", b"", Operate("s1", "-", "abandoned"))
+    assert stage.said() == []
+    assert [server.id for server in stage.core.table.holders("t")] == ["s1", "s2"]
+    assert report(stage)["abandoned"] == []
 
 
 def test_who_has_read_of_a_topic_that_has_no_holder_left_is_sent_to_a_server_which_tells() -> None:

@@ -43,7 +43,7 @@ def test_another_topic_stays_whole(stage: Stage) -> None:
 @pytest.mark.parametrize("value", ["s2", "s2.xyz", f"..{OTHER}"])
 def test_what_names_no_holder_is_counted_and_ignored(stage: Stage, value: str) -> None:
     stage.put("t", 1)
-    stage.core.disputes.told("t", value, stage.now)
+    stage.core.disputes.told("t", value, 0, stage.now)
     assert stage.core.topics["t"].rivals == {}
     assert stage.core.counters["answers not understood"] == 1
 

@@ -292,13 +292,57 @@ def test_a_log_that_was_given_up_is_never_joined(pair: Pair) -> None:
     abandoned(pair["s1"], "t", log, server="s2")
     pair.lose = set()
     pair.turns()
-    assert pair.holders() == ["s1", "s2"]
+    assert pair.holders() == ["s1"]
+    assert [one["log"] for one in shown(pair["s2"])["aside"]] == [log], "its giver is told"
     assert list(pair["s1"].core.topics["t"].logs) == [pair["s1"].core.topics["t"].open.id]
     pair["s1"].restart()
     offer = Transfer("s2", "t", "offer", "1" * 16, 0, log)
     pair["s1"].core.handle(Origin(LISTENER, b"s2", 99), offer, pair["s1"].now)
     pair["s1"].loop()
-    assert pair["s1"].answered(99).outcome is Outcome.REFUSED
+    assert pair["s1"].answered(99).outcome is Outcome.GONE
+
+
+def test_a_giver_that_no_proxy_tells_what_was_given_up_sets_it_aside_on_the_receiver_s_word(pair: Pair) -> None:
+    """It would be frozen for ever: only that receiver may take it, and never will."""
+    log = frozen(pair)
+    abandoned(pair["s1"], "t", log, server="s2")
+    pair.lose = set()
+    for _ in range(2):
+        pair.turns()
+        assert pair.holders() == []
+        assert [one["log"] for one in shown(pair["s2"])["aside"]] == [log]
+        pair["s2"].restart()
+
+
+def test_what_is_not_frozen_is_kept_where_another_server_refuses_it_as_given_up(pair: Pair) -> None:
+    """It may have been served since: it is refused there, and goes on here."""
+    log = pair["s2"].put("t", 1, [b"a"]).log
+    abandoned(pair["s1"], "t", log, server="s2")
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s2"]
+    assert pair["s2"].put("t", 2, [b"b"], previous=1).outcome is Outcome.SUCCESS
+
+
+def test_a_proxy_that_takes_a_holder_that_was_given_up_for_one_is_told(stage: Stage) -> None:
+    stage.put("t", 1)
+    abandoned(stage, "t", DEAD, server="s2")
+    for restart in (False, True):
+        if restart:
+            stage.restart()
+        stage.sent.clear()
+        stage.say(Status("p2", Outcome.SUCCESS, body=join_topics({"t": f"s2.{DEAD}"})), proxy=1, origin=b"", callback=0)
+        stage.loop()
+        told = [(out.link, out.message) for out in stage.sent if isinstance(out.message, Operate)]
+        assert told == [(1, Operate("s1", "-", "abandoned", topic="t", server="s2", log=DEAD))]
+        assert stage.core.topics["t"].rivals == {}
+
+
+def test_a_proxy_that_names_a_holder_whose_log_is_not_known_as_given_up_is_told_nothing(stage: Stage) -> None:
+    log = stage.put("t", 1).log
+    stage.say(Status("p1", Outcome.SUCCESS, body=join_topics({"t": f"s1.{log},s2.{DEAD}"})), origin=b"", callback=0)
+    stage.loop()
+    assert not [out for out in stage.sent if isinstance(out.message, Operate)]
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -164,14 +164,14 @@ def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: 
 def test_a_store_that_was_put_back_does_not_wait_for_what_it_lacks_itself(pair: Pair) -> None:
     stage, lacking = pair["s1"], "c" * 16
     put(stage, "alice", 10, 0, b"1")
-    stage.core.disputes.told("t", f"s1.{lacking}", stage.now)
+    stage.core.disputes.told("t", f"s1.{lacking}", 0, stage.now)
     assert stage.core.disputes.is_open("t"), "another store may have been started under this ID"
     stage.core.disputes.settle(stage.core.topics["t"], lacking)
     save(stage)
     put_back(stage)
-    stage.core.disputes.told("t", f"s1.{lacking}", stage.now)
+    stage.core.disputes.told("t", f"s1.{lacking}", 0, stage.now)
     assert not stage.core.disputes.is_open("t")
-    stage.core.disputes.told("t", f"s2.{lacking}", stage.now)
+    stage.core.disputes.told("t", f"s2.{lacking}", 0, stage.now)
     assert stage.core.disputes.is_open("t")
 
 
