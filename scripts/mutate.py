@@ -2,7 +2,7 @@
 
     scripts/mutate [--list] [--only TEXT] [--group GROUP] [--no-tests] [--no-simulate | --simulate MINUTES]
 
-`tests/mutation/mutants.toml` lists the mistakes. Each is made in a copy of the tree, never in the tree itself. Then,
+`tests/mutation/*.toml` list the mistakes. Each is made in a copy of the tree, never in the tree itself. Then,
 until something objects, come the test file of the changed module, the tests of its folder, the tests of all folders
 without those that start processes to kill or Spark, and some minutes of simulation. What objects counts only where it
 objects again, by itself, and not to the tree without the mistake: so an unsteady test catches nothing.
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MUTANTS = ROOT / "tests" / "mutation" / "mutants.toml"
+MUTANTS = ROOT / "tests" / "mutation"
 FOLDERS = ("messenger", "protocol", "proxy", "server", "client")
 TESTS_SECONDS_MAX = 900.0
 """Of one run of pytest; a mistake by which the tests take longer than that is caught."""
@@ -51,7 +51,7 @@ class Mutant:
         file: what is changed, from the root of the repository.
         old, new: the text that stands there once, and what is written instead.
         wrong: what goes wrong by it.
-        group: "chosen"; "reserve", which stand in for those that turned out to change nothing; or "earlier".
+        group: "chosen", "blind"; "reserve", which stand in for those that turned out to change nothing; or "earlier".
         equivalent: why this one changes nothing; "" where it does.
     """
 
@@ -64,10 +64,13 @@ class Mutant:
     equivalent: str = ""
 
 
-def load(path: Path = MUTANTS) -> list[Mutant]:
+def load(folder: Path = MUTANTS) -> list[Mutant]:
     """Every mistake that is listed, in order."""
-    with path.open("rb") as file:
-        return [Mutant(**row) for row in tomllib.load(file)["mutant"]]
+    return [
+        Mutant(**row)
+        for path in sorted(folder.glob("*.toml"))
+        for row in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
+    ]
 
 
 def applied(mutant: Mutant, source: str) -> str:
@@ -254,7 +257,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="say which there are and what is wrong by each, and end")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in their name or file")
-    parser.add_argument("--group", default="chosen", help="those of this group: chosen, reserve, earlier, all")
+    parser.add_argument("--group", default="chosen", help="those of this group: chosen, blind, reserve, earlier, all")
     parser.add_argument("--simulate", type=float, default=10.0, metavar="MINUTES", help="of simulation (default: 10)")
     parser.add_argument("--no-tests", action="store_true", help="the simulation only")
     parser.add_argument("--no-simulate", action="store_true", help="the tests only")

@@ -263,6 +263,24 @@ def test_nothing_happens_where_the_topic_is_unsubscribed_or_the_client_closed_me
     run(cluster, topic, work, b"a")
 
 
+def test_nothing_happens_where_the_topic_is_subscribed_anew_meanwhile(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        async def subscribes_anew(message: Message, transaction: Transaction) -> None:
+            await client.unsubscribe(topic)
+            await client.subscribe(topic)
+            await client.put(topic, b"b")
+            await write(message, transaction)
+
+        with pytest.raises(CallerError, match="changed while"):
+            await client.process(topic, subscribes_anew, timeout=10.0)
+        assert seen(client) == []
+        assert await client.process(topic, write, timeout=10.0) == 1
+        assert seen(client) == [b"b"]
+
+    run(cluster, topic, work, b"a")
+
+
+
 def test_a_handler_that_takes_from_its_own_topic_is_told_at_once(cluster: Embedded, topic: str) -> None:
     async def work(client: AsyncClient) -> None:
         async def takes(message: Message, transaction: Transaction) -> None:

@@ -17,6 +17,7 @@ import pytest
 from pubsub import embedded
 from pubsub.client import Client, Message, Transaction
 from pubsub.client.calls import split
+from pubsub.client.subscription import Loss
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import (
@@ -923,6 +924,62 @@ def test_what_is_put_after_a_loss_was_told_arrives(cluster: Embedded, topic: str
         with pytest.raises(DataLoss):  # Once more, for the process did not live to go on.
             again.get(topic, timeout=5.0)
         assert bodies(again, topic, 1) == [b"after"]
+
+
+def test_what_was_told_as_lost_is_passed_for_good_though_the_process_ends(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(_names)}"
+    client = cluster.client(name)
+    client.subscribe(topic)
+    sub = client._session.core.subscriptions[topic]
+    assert sub.position is not None
+    log, last = sub.position
+    with cluster.client("putter" + topic) as putter:
+        putter.put_many(topic, [b"lost", b"lost too"])
+        with client._session.lock:  # What the answer does that says so.
+            sub._items.append(Loss((log, last + 1), (log, last + 2)))
+        with pytest.raises(DataLoss):
+            client.get(topic, timeout=5.0)
+        kill(client)
+        putter.put(topic, b"behind it")
+    with cluster.client(name) as again:
+        with pytest.raises(DataLoss):  # The process may have ended on the way to its user.
+            again.get(topic, timeout=5.0)
+        assert bodies(again, topic, 1) == [b"behind it"]
+
+
+def test_a_renewal_takes_the_subscriptions_back_from_a_copy(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+    name = f"client{next(_names)}"
+    with cluster.client(name, directory=tmp_path / "a") as client:
+        client.subscribe(topic)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with (
+        cluster.client(name, directory=tmp_path / "a") as here,
+        cluster.client(name, directory=tmp_path / "b") as there,
+    ):
+        there.subscribe(topic)
+        here.renew()
+        assert here.get(topic, timeout=0.2) is None
+        here.put(topic, b"x")
+        assert bodies(here, topic, 1) == [b"x"]
+        with pytest.raises(Superseded):
+            there.get(topic, timeout=5.0)
+
+
+def test_what_a_renewal_kept_goes_out_after_a_kill_as_the_new_publishers_first(
+    cluster: Embedded, client: Client, topic: str, nowhere: str
+) -> None:
+    client.subscribe(topic)
+    name, folder = f"client{next(_names)}", cluster.directory / "clients"
+    with cluster.client(name) as putting:
+        putting.put(topic, b"0")
+    alone = Client(name, proxies=[nowhere], directory=folder)
+    for number in (1, 2):
+        alone.put(topic, b"%d" % number, wait=False)
+    alone.renew(keep=True)
+    kill(alone)
+    with cluster.client(name) as again:
+        again.flush(timeout=5.0)
+    assert bodies(client, topic, 3) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -332,6 +332,19 @@ def test_nothing_is_asked_for_where_nobody_waits() -> None:
     assert rig.core.deadline() is None
 
 
+def test_a_call_that_waits_longer_is_served_after_a_shorter_one_beside_it_has_ended() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (out,) = rig.wants(sub, 30.0)
+    rig.wants(sub, 1.0)
+    rig.later(1.0)
+    sub.waiting -= 1  # The shorter one has returned.
+    (out,) = rig.answer(out, status(Outcome.EMPTY, log=LOG))
+    rig.answer(out, batch(1, 1, 1))
+    assert sub.available
+
+
+
 def test_the_prefetch_goes_on_while_records_come_and_there_is_room_and_stops_when_nothing_comes() -> None:
     rig = Rig()
     sub = rig.subscribed()

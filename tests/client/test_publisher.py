@@ -170,6 +170,22 @@ def test_a_full_disk_keeps_the_open_batch_until_there_is_room(client: Client, to
     assert client.get(topic, timeout=0.05) is None
 
 
+def test_an_open_batch_that_lingered_on_a_full_disk_is_sent_by_itself_once_there_is_room(
+    client: Client, topic: str
+) -> None:
+    db = client._session.store.db
+    client.subscribe(topic)
+    with client.publisher(topic, linger=0.01) as publisher:
+        commits = client._session.store.commits
+        db.pragma("max_page_count", db.pragma("page_count"))
+        ticket = publisher.put(bytes(1 << 19))
+        eventually(lambda: client._session.store.failed)
+        assert (ticket.counter, client._session.store.commits) == (None, commits)
+        db.pragma("max_page_count", 1 << 30)
+        eventually(lambda: ticket.done)
+
+
+
 def test_a_block_that_raises_still_sends_what_was_put(client: Client, topic: str) -> None:
     tickets = []
 
