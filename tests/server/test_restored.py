@@ -11,6 +11,7 @@ import pytest
 from pubsub.limits import OFFSET_MAX
 from pubsub.protocol import Get, Outcome, Position, Read, Records, Subscribe
 from pubsub.server.delivery import collect
+from pubsub.server.links import Origin
 from pubsub.server.restored import CHANGE_STEP, accept_copy
 from tests.server.stage import Stage
 from tests.server.test_moves import Pair, message, put, split, take
@@ -159,6 +160,23 @@ def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: 
     stage.core.topics["t"].rivals.clear()
     assert stage.ask(get).outcome is Outcome.LOST
     assert stage.ask(read).outcome is Outcome.SUCCESS
+
+
+def test_a_get_that_waits_asks_anew_about_what_a_join_brings_as_lost(pair: Pair) -> None:
+    old, new = pair["s1"], pair["s2"]
+    put(old, "alice", 10, 0, b"1")
+    save(old)
+    put_back(old)
+    new.ask(Subscribe("bob", "t", 5, 5))
+    get = Get("bob", "t", None, 5, 5, records_max=10, wait_ms=60_000)
+    # It had to be known for this very request that the topic is whole, and nothing was there.
+    new.core.gets.get(Origin(0, b"cX", 77), get, new.now, whole=True)
+    new.loop()
+    new.others = f"s3.{'b' * 16}"
+    pair.merge("s1", "s2")
+    pair.turns()
+    assert pair.holders() == ["s2"]
+    assert new.answered(77).outcome is Outcome.BUSY
 
 
 def test_a_store_that_was_put_back_does_not_wait_for_what_it_lacks_itself(pair: Pair) -> None:
