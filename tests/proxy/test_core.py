@@ -393,6 +393,15 @@ def test_whole_is_not_answered_while_the_table_has_no_room_for_all_topics() -> N
     assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
 
 
+def test_whole_is_not_answered_while_a_server_that_has_left_may_hold_what_the_table_has_no_room_for() -> None:
+    stage = Stage(topics_max=2)
+    stage.announce("s1", {"a": "x"})
+    stage.announce("s2", {"b": "x", "c": "x"})
+    stage.heartbeat("s2", leaving=1)
+    assert stage.whole("s1", "c").reason == "topics_max_is_reached"
+
+
+
 def test_a_list_longer_than_the_table_is_not_even_read() -> None:
     stage = Stage(topics_max=5)
     answer = stage.announce("s1", {f"t{k}": "x" for k in range(10)})
@@ -559,6 +568,15 @@ def test_while_nothing_can_be_remembered_nothing_is_routed_but_heartbeats_go_on(
     assert stage.core.table.changes.holders["u", log_id("s1")] == log_id("y"), "it is written later"
     stage.core.resume(stage.now)
     assert stage.put("u") == "-> s1"
+
+
+def test_what_follows_from_what_could_not_be_written_is_not_sent() -> None:
+    stage = Stage()
+    header, body = encode(Periodic("s1", log_id("s1"), 1, 1, "tcp://s1", PROXIES, 0, 0, {"t": log_id("x")}))
+    stage.core.server_message(b"s1", (b"", pack(0, 0, 0) + header, body), stage.now)
+    stage.core.suspend("the_disk_of_the_proxy_is_full", stage.now)
+    assert stage.said() == [], "it would take itself for one that this proxy has heard"
+
 
 
 def test_an_announcement_that_cannot_be_written_down_is_not_confirmed_to_a_server_that_names_no_callback() -> None:
