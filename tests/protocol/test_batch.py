@@ -134,6 +134,15 @@ def test_the_largest_batches_go_through():
         check_batch(batch, len(bodies), crc32(batch))
 
 
+def test_the_largest_batch_with_keys_goes_through_and_one_byte_more_is_refused():
+    body, key = bytes(BATCH_BYTES_MAX - batch_size(1, 0) - 4 - 3), b"key"
+    batch = encode_batch([body], [key])
+    assert len(batch) == BATCH_BYTES_MAX
+    check_batch(batch, 1, crc32(batch))
+    with pytest.raises(TooLarge, match="BATCH_BYTES_MAX"):
+        encode_batch([body], [key + b"s"])
+
+
 def test_a_batch_above_the_limit_is_refused_by_the_server_too():
     raw = memoryview(bytearray(BATCH_BYTES_MAX + 1))
     with pytest.raises(DecodeError, match="above"):
