@@ -280,7 +280,6 @@ def test_nothing_happens_where_the_topic_is_subscribed_anew_meanwhile(cluster: E
     run(cluster, topic, work, b"a")
 
 
-
 def test_a_handler_that_takes_from_its_own_topic_is_told_at_once(cluster: Embedded, topic: str) -> None:
     async def work(client: AsyncClient) -> None:
         async def takes(message: Message, transaction: Transaction) -> None:

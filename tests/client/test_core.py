@@ -344,7 +344,6 @@ def test_a_call_that_waits_longer_is_served_after_a_shorter_one_beside_it_has_en
     assert sub.available
 
 
-
 def test_the_prefetch_goes_on_while_records_come_and_there_is_room_and_stops_when_nothing_comes() -> None:
     rig = Rig()
     sub = rig.subscribed()

@@ -185,7 +185,6 @@ def test_an_open_batch_that_lingered_on_a_full_disk_is_sent_by_itself_once_there
         eventually(lambda: ticket.done)
 
 
-
 def test_a_block_that_raises_still_sends_what_was_put(client: Client, topic: str) -> None:
     tickets = []
 

@@ -401,7 +401,6 @@ def test_whole_is_not_answered_while_a_server_that_has_left_may_hold_what_the_ta
     assert stage.whole("s1", "c").reason == "topics_max_is_reached"
 
 
-
 def test_a_list_longer_than_the_table_is_not_even_read() -> None:
     stage = Stage(topics_max=5)
     answer = stage.announce("s1", {f"t{k}": "x" for k in range(10)})
@@ -576,7 +575,6 @@ def test_what_follows_from_what_could_not_be_written_is_not_sent() -> None:
     stage.core.server_message(b"s1", (b"", pack(0, 0, 0) + header, body), stage.now)
     stage.core.suspend("the_disk_of_the_proxy_is_full", stage.now)
     assert stage.said() == [], "it would take itself for one that this proxy has heard"
-
 
 
 def test_an_announcement_that_cannot_be_written_down_is_not_confirmed_to_a_server_that_names_no_callback() -> None:
