@@ -16,6 +16,7 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 _NAMES_MAX = 10
 
@@ -102,14 +103,15 @@ class NotSubscribed(CallerError):
         super().__init__(client, topic)
 
     def __str__(self) -> str:
+        topic = quote(self.topic)  # Topics hold characters that a shell takes for its own.
         if self.never:
             return (
                 f"client {self.client} never subscribed to {self.topic} from this state directory; nothing was changed."
-                f" Of an earlier one's: pubsub topic unsubscribe {self.topic} --subscriber {self.client}"
+                f" Of an earlier one's: pubsub topic unsubscribe {topic} --subscriber {self.client}"
             )
         return (
             f"client {self.client} is not subscribed to {self.topic}; "
-            f"subscribe first: pubsub client {self.client} subscribe {self.topic}"
+            f"subscribe first: pubsub client {self.client} subscribe {topic}"
         )
 
 
@@ -243,9 +245,10 @@ class InDoubt(Unavailable):
         self.args = client, topic, seconds, reason, unfinished
 
     def __str__(self) -> str:
+        client = f"pubsub client {self.client}"
         return (
             f"{super().__str__()}; {self.unfinished} unfinished on this topic are kept. "
-            f"Finish: pubsub client {self.client} flush; give up: pubsub client {self.client} discard {self.topic}"
+            f"Finish: {client} flush; give up: {client} discard {quote(self.topic)}"
         )
 
 

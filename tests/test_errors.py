@@ -113,3 +113,16 @@ def test_a_name_with_line_breaks_stays_on_one_line():
 
 def test_a_limit_is_named():
     assert "BATCH_BYTES_MAX = 16,777,216" in str(TooLarge("batch", 20_000_000, 16_777_216, "BATCH_BYTES_MAX"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotSubscribed("c", "a;b&c"),
+        NotSubscribed("c", "a;b&c", never=True),
+        InDoubt("c", "a;b&c", 1.0, "", 1),
+    ],
+    ids=range(3),
+)
+def test_a_command_that_is_advised_can_be_pasted_into_a_shell(error):
+    assert " 'a;b&c'" in str(error)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pubsub import forks
 from pubsub.client import leaving
-from pubsub.client.arguments import check_count
+from pubsub.client.arguments import check_count, check_surroundings
 from pubsub.client.awaiting import AsyncProcessing
 from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
@@ -101,6 +101,7 @@ class AsyncClient:
         random: Random | None = None,
         boot: str | None = None,
     ) -> None:
+        check_surroundings(recorder, clock, random, boot)
         made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout)
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)

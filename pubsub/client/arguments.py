@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from pubsub.errors import CallerError, ConfigurationError, TooLarge
@@ -20,17 +21,19 @@ def _refuse(name: str, allowed: str, value: object) -> CallerError:
 
 
 def check_seconds(name: str, value: float | None) -> None:
-    """See that it is a number of seconds, or None.
+    """See that it is a number of seconds from 0, infinity too, or None.
 
     Raises:
         CallerError: it is not.
     """
-    if value is None or (type(value) is float and value == value):  # noqa: PLR0124 - NaN alone is not itself.
+    if value is None or (type(value) is float and value >= 0.0):
         return
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _refuse(name, "a number of seconds, or None", value)
     if math.isnan(value):
         raise CallerError(f"{name} is a number of seconds, or None, not NaN")
+    if value < 0:
+        raise CallerError(f"{name} is at least 0 s, not {value:g}; None means what the settings say")
 
 
 def check_count(name: str, value: int) -> None:
@@ -65,6 +68,22 @@ def check_kind(name: str, value: object, kind: type[Any], what: str) -> None:
     """
     if value is not None and not isinstance(value, kind):
         raise _refuse(name, what, value)
+
+
+def check_surroundings(recorder: object, clock: object, random: object, boot: object) -> None:
+    """See that what a client gets from outside can do what it is for; each may be None.
+
+    Raises:
+        CallerError: one cannot.
+    """
+    for name, value, methods in (("recorder", recorder, ("write", "close")), ("clock", clock, ("monotonic", "wall"))):
+        if value is None or (name == "recorder" and isinstance(value, str | Path)):
+            continue
+        if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
+            kind = "a path, or a RecordSink" if name == "recorder" else "a Clock"
+            raise _refuse(name, f"{kind} (with {' and '.join(methods)})", value)
+    check_kind("random", random, Random, "a random.Random")
+    check_kind("boot", boot, str, "text")
 
 
 def check_path(name: str, value: Path | str) -> Path:

@@ -310,6 +310,8 @@ class Calls:
         try:
             sub = core.subscriptions.get(check_topic(topic))
             if sub is None or not sub.on:
+                if sub is None:
+                    check_new_topic(topic)  # What cannot be subscribed to is not advised.
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
             self.close_chunk(sub)
@@ -577,13 +579,16 @@ class Calls:
             try:
                 held = timer.finish()
             except PubsubError as error:
-                _log.error(
-                    "client %s: messages in a publisher that was not closed are lost: %s", self.session.name, error
-                )
+                text = "client %s: messages in a publisher on %s that was not closed are lost: %s"
+                _log.error(text, self.session.name, timer.topic, error)
                 continue
             if held:
-                text = "client %s: a publisher was not closed; the %d messages in its open batch were put just now"
-                _log.warning(text, self.session.name, held)
+                which = "the message" if held == 1 else f"the {held:,} messages"
+                text = (
+                    "client %s: a publisher on %s was not closed; %s in its open batch went to the outbox just now:"
+                    " sent at once, or at this client's next start. Use it in a with block, or call close()"
+                )
+                _log.warning(text, self.session.name, timer.topic, which)
 
     # State
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pubsub import forks
 from pubsub.client import leaving
-from pubsub.client.arguments import check_kind, check_path, check_proxies, check_seconds, check_truth
+from pubsub.client.arguments import (
+    check_kind,
+    check_path,
+    check_proxies,
+    check_seconds,
+    check_surroundings,
+    check_truth,
+)
 from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.deadletters import DeadLetter, dead_letters
 from pubsub.client.export import export_client
@@ -127,6 +134,7 @@ class Client:
         random: Random | None = None,
         boot: str | None = None,
     ) -> None:
+        check_surroundings(recorder, clock, random, boot)
         made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout)
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)

@@ -69,7 +69,7 @@ class Lingering:
 
     def __init__(self, publisher: Publisher, calls: Calls) -> None:
         self._publisher = ref(publisher)
-        self._topic, self._calls = publisher.topic, calls
+        self.topic, self._calls = publisher.topic, calls
         self.filling: Filling | None = None
         self._again = -_NEVER
 
@@ -103,7 +103,7 @@ class Lingering:
                 if filling is not None and filling.bodies:
                     held = len(filling.bodies)
                     try:
-                        session.put_rows(self._topic, (filling.bodies,), self._calls.until(None))
+                        session.put_rows(self.topic, (filling.bodies,), self._calls.until(None))
                     except PubsubError:
                         self.filling = filling
                         raise
@@ -152,8 +152,6 @@ class Publisher:
         self._records = min(settings.publisher_records if records is None else records, BATCH_RECORDS_MAX)
         self._size = min(settings.publisher_bytes if size is None else size, BATCH_BYTES_MAX)
         self._linger = settings.linger_seconds if linger is None else linger
-        if self._records < 1 or self._size < 1 or self._linger < 0:
-            raise CallerError("a publisher's batch has at least 1 record and 1 byte, and lingers for 0 s or longer")
         self._full = BATCH_BYTES_MAX - batch_size(self._records, 0)
         self._last, self._small = self._records - 1, min(self._size, self._full)
         self._lock = threading.Lock()
@@ -328,7 +326,8 @@ class Publisher:
         if session.closed:
             return
         session.wake()  # The thread that drives the sockets puts what is left.
-        left = f"; the {held} messages in its open batch are put now" if held else ""
+        which = "the message in its open batch is" if held == 1 else f"the {held:,} messages in its open batch are"
+        left = f"; {which} put now" if held else ""
         message = f"a publisher on {self.topic} was not closed: use it in a with block, or call close(){left}"
         warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 

@@ -49,7 +49,13 @@ _log: Final = logging.getLogger("pubsub.client")
 
 
 class Timer(Protocol):
-    """Something that wants to be looked at when its time has come: a publisher with an open batch."""
+    """Something that wants to be looked at when its time has come: a publisher with an open batch.
+
+    Attributes:
+        topic: the publisher's.
+    """
+
+    topic: str
 
     def deadline(self) -> float:
         """When, on the monotonic clock; infinity: not at all."""

@@ -75,7 +75,7 @@ def check_new_topic(text: str) -> str:
         InvalidName: it is no topic (see `check_topic`), or one that is reserved.
     """
     if _RESERVED.fullmatch(check_topic(text)):
-        raise InvalidName("topic", text, "* > # and a leading _ or $ are reserved")
+        raise InvalidName("topic", text, "* > # and a leading _ or $ are reserved; there are no patterns")
     return text
 
 

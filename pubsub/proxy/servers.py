@@ -39,6 +39,9 @@ EXPIRE_SECONDS: Final = 1.0
 MERGE_SECONDS: Final = 1.0
 """How often the holders of a contested topic are asked to merge, until it is settled."""
 
+CONTESTED_SECONDS: Final = 60.0
+"""A move or a merge has two holders while it lasts; an operator is told of one that takes longer."""
+
 MERGES_MAX: Final = 100
 """Topics for which that is asked at once; the others follow as these are settled."""
 
@@ -78,6 +81,7 @@ class Servers:
         self.starts_at = now + (settings.patience_seconds if wait is None else wait)
         self.deadline = now
         self._expired = self._ticked = self._merged = now
+        self._contested_since: dict[str, float] = {}
 
     def message(self, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from the servers' side.
@@ -351,7 +355,22 @@ class Servers:
         for topic in topics if len(topics) < len(contested) else contested:
             if topic in contested and server in contested[topic]:
                 names = ", ".join(f"{one.id} (log {one.topics[topic]})" for one in contested[topic])
-                self._notices.say(f"contested {topic}", f"topic {topic} has more than one holder: {names}", now)
+                self._contested_since.setdefault(topic, now)
+                text = Routine(f"topic {topic} has more than one holder, which are joined: {names}")
+                self._notices.say(f"contested {topic}", text, now)
+
+    def _watch_contested(self, now: float) -> None:
+        """Tell of topics that have more than one holder for too long; another contest later is news."""
+        since, contested = self._contested_since, self._table.contested
+        for topic in [topic for topic in since if topic not in contested]:
+            del since[topic]
+            self._notices.settled(f"contested {topic}")
+            self._notices.settled(f"contested long {topic}")
+        for topic, began in since.items():
+            if now - began >= CONTESTED_SECONDS:
+                names = ", ".join(f"{one.id} (log {one.topics[topic]})" for one in contested[topic])
+                text = f"topic {topic} has more than one holder, for {now - began:.0f} s now: {names}"
+                self._notices.say(f"contested long {topic}", text, now)
 
     def unreachable(self, link: bytes, now: float) -> None:
         """A server's link was found closed: it counts as dead until it is heard again."""
@@ -402,6 +421,7 @@ class Servers:
         if now - self._expired >= EXPIRE_SECONDS:
             self._expired = now
             self._table.expire(now)
+            self._watch_contested(now)
         if self._table.contested:
             if now - self._merged >= MERGE_SECONDS:
                 self._merge(now)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import zmq.asyncio
 
 from pubsub import AsyncClient, Client, ClientSettings, embedded
 from pubsub.client.arguments import check_bodies
+from pubsub.client.recorder import RecordFile
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, ConfigurationError, PubsubError, TooLarge
 from pubsub.protocol import RECORD_BYTES_MAX
@@ -81,6 +84,25 @@ CALLS: list[tuple[str, Callable[[Any], Any]]] = [
             lambda c: c.process("t", nothing, timeout="1"),
         )
     ],
+    *[
+        ("timeout is at least 0 s, not -1;", call)
+        for call in (
+            lambda c: c.put("t", b"x", timeout=-1),
+            lambda c: c.put("t", b"x", timeout=-1.0, wait=False),
+            lambda c: c.put_many("t", [b"x"], timeout=-1),
+            lambda c: c.flush(-1),
+            lambda c: c.publisher("t").flush(-1),
+            lambda c: c.subscribe("t", timeout=-1),
+            lambda c: c.unsubscribe("t", timeout=-1),
+            lambda c: c.get("t", -1),
+            lambda c: c.get_many("t", timeout=-1),
+            lambda c: c.messages("t", timeout=-1),
+            lambda c: c.process("t", nothing, timeout=-1),
+        )
+    ],
+    ("linger is at least 0 s, not -0.5;", lambda c: c.publisher("t", linger=-0.5)),
+    (r"topic '\*' is not allowed:", lambda c: c.get("*")),
+    (r"topic '\*' is not allowed:", lambda c: c.process("*", nothing)),
     ("max", lambda c: c.get_many("t", "10")),
     ("max", lambda c: c.get_many("t", 0)),
     ("max", lambda c: c.get_many("t", 1.5)),
@@ -128,6 +150,14 @@ OPENINGS: list[tuple[str, dict[str, Any]]] = [
     ("power_safe", {"power_safe": "yes"}),
     ("timeout", {"timeout": "30"}),
     ("settings", {"settings": {"timeout_seconds": 5}}),
+    ("recorder", {"recorder": 1}),
+    ("recorder", {"recorder": object()}),
+    ("recorder", {"recorder": b"record"}),
+    ("recorder", {"recorder": RecordFile}),
+    ("clock", {"clock": 1}),
+    ("clock", {"clock": time.monotonic}),
+    ("random", {"random": 1}),
+    ("boot", {"boot": 1}),
     ("context", {"context": "zmq"}),
     ("context", {"context": zmq.asyncio.Context}),
 ]
@@ -143,6 +173,29 @@ def test_opening_a_client_names_the_argument(
     with pytest.raises(CallerError, match=rf"^{name} "):
         kind("c", **({"directory": tmp_path} | options))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("forever", [float("inf"), 1e300, 10**12])
+def test_a_time_out_may_be_endless(cluster: Embedded, forever: float) -> None:
+    async def main() -> None:
+        async with cluster.async_client("endless") as client:
+            await client.subscribe("endless", timeout=forever)
+            await client.put("endless", b"x", timeout=forever)
+            await client.flush(forever)
+            assert await client.get("endless", forever)
+            waiting = asyncio.ensure_future(client.get("endless", forever))
+            await asyncio.sleep(0)
+            await client.put("endless", b"y")
+            assert await waiting
+
+    asyncio.run(main())
+    with cluster.client("endless") as client, ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(client.get, "endless", forever) for _ in range(2)]
+        client.put_many("endless", [b"x", b"y"], timeout=forever)
+        assert {one.result(30).body for one in waiting} == {b"x", b"y"}
+        client.put("endless", b"z", timeout=forever)
+        assert client.process("endless", lambda message, transaction: None, timeout=forever) == 1
+        client.flush(forever)
 
 
 def test_a_body_that_is_too_large_says_the_largest(cluster: Embedded) -> None:
@@ -215,5 +268,5 @@ class TestProxies:
         "options", [{"proxies": ["nonsense"]}, {"proxies": []}, {"proxies": ["tcp://127.0.0.1:99999"]}, {"timeout": -1}]
     )
     def test_what_cannot_be_says_so(self, options: dict[str, Any]) -> None:
-        with pytest.raises(PubsubError, match=r"this program|none is named"):
+        with pytest.raises(PubsubError, match=r"this program|none is named|timeout is at least 0 s"):
             self.settings(**options)

@@ -116,6 +116,17 @@ def test_what_a_publisher_holds_that_is_collected_is_put_and_told(cluster: Embed
         assert client._session.timers == []
 
 
+def test_a_single_message_is_told_as_one(
+    cluster: Embedded, name: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cluster.client(name) as client:
+        with pytest.warns(ResourceWarning, match="; the message in its open batch is put now"):
+            client.publisher(topic, linger=60.0).put(b"x")
+        publisher = client.publisher(topic, linger=60.0)
+        publisher.put(b"y")
+    assert "the message in its open batch went to the outbox" in caplog.text
+
+
 def test_what_a_publisher_holds_when_its_client_is_closed_is_kept_and_told(
     cluster: Embedded, name: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,7 +137,10 @@ def test_what_a_publisher_holds_when_its_client_is_closed_is_kept_and_told(
         publisher.put(b"one")
         publisher.put(b"two")
         client.close()
-        assert "the 2 messages in its open batch were put just now" in caplog.text
+        text = (
+            f"client {name}: a publisher on {topic} was not closed; the 2 messages in its open batch went to the outbox"
+        )
+        assert text in caplog.text
         with pytest.raises(CallerError, match="closed"):
             publisher.put(b"three")
         with cluster.client(name) as again:
@@ -260,7 +274,7 @@ def test_what_a_publisher_holds_at_the_end_of_the_program_is_kept(tmp_path: Path
     assert ended.returncode == 0
     if warnings != "error":
         assert "client c was not closed" in ended.stderr
-    assert "the 2 messages in its open batch were put just now" in ended.stderr
+    assert "the 2 messages in its open batch went to the outbox just now" in ended.stderr
     assert "Traceback" not in ended.stderr
     with embedded(tmp_path) as cluster, cluster.client("reader") as reader:
         with cluster.client("c") as client:

@@ -21,8 +21,10 @@ from pubsub.protocol import (
     encode,
     split_topics,
 )
+from pubsub.proxy.notices import Routine
 from pubsub.proxy.outbox import Send
 from pubsub.proxy.routing import TENTATIVE_SECONDS, Remembered, StoreRow
+from pubsub.proxy.servers import CONTESTED_SECONDS
 from tests.proxy.stage import PROXIES, Stage, log_id
 
 REMEMBERED = Remembered([StoreRow(log_id("s1"), "s1", 1, 1, "tcp://s1")], [("t", log_id("s1"), log_id("x"))])
@@ -277,6 +279,30 @@ def test_two_holders_are_told_of_each_other_and_the_log_says_it_once() -> None:
     assert second is not None
     assert split_topics(first.body) == split_topics(second.body) == {"t": f"s1.{log_id('one')},s2.{log_id('two')}"}
     assert stage.log().count("topic t has more than one holder") == 1
+
+
+def test_two_holders_are_routine_until_they_stay_two() -> None:
+    stage = contested()
+
+    def said() -> list[str]:
+        return [line for line in stage.core.notices.take() if line.startswith("topic t has more than one holder")]
+
+    (line,) = said()
+    assert isinstance(line, Routine)
+    for _ in range(int(CONTESTED_SECONDS) - 1):
+        stage.sleep(1.0, "s1", "s2")
+        assert said() == []
+    stage.sleep(1.5, "s1", "s2")
+    (line,) = said()
+    assert not isinstance(line, Routine)
+    assert line.startswith("topic t has more than one holder, for 60 s now: s1 (log ")
+    stage.sleep(1.5, "s1", "s2")
+    assert said() == []
+    stage.announce("s2", {"t": ""}, change=2, partial=1)
+    stage.sleep(1.5, "s1", "s2")
+    stage.announce("s2", {"t": "two"}, change=3)
+    (line,) = said()
+    assert isinstance(line, Routine)
 
 
 def test_requests_on_a_contested_topic_follow_log_and_avoid() -> None:
