@@ -344,6 +344,19 @@ def test_a_call_that_waits_longer_is_served_after_a_shorter_one_beside_it_has_en
     assert sub.available
 
 
+def test_a_put_or_an_intent_that_waits_longer_is_tried_on_after_a_shorter_call_beside_it_has_given_up() -> None:
+    rig = Rig()
+    rig.put(1, seconds=30.0)
+    rig.put(1, seconds=1.0)
+    rig.turn()
+    assert [type(out.message) for out in (*rig.later(1.0), *rig.later(5.0))].count(Put) > 1
+    rig = Rig()
+    sub, _ = rig.intend(seconds=30.0)
+    rig.core.settle(sub, rig.now + 1.0)
+    rig.later(1.0)
+    assert [type(out.message) for out in rig.later(5.0)] == [Subscribe]
+
+
 def test_the_prefetch_goes_on_while_records_come_and_there_is_room_and_stops_when_nothing_comes() -> None:
     rig = Rig()
     sub = rig.subscribed()
