@@ -347,6 +347,7 @@ class Application:
                 self.history.violate(f"{self.name}: {error}")
             self._renew()
         elif isinstance(error, DataLoss) and self._may_lack(error):
+            self.node.compare()  # The place behind it is stored over with the next message that is taken.
             self._lack(error)
         elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
             # Its subscription has been made anew: what is put from now on reaches it.
@@ -376,6 +377,7 @@ class Application:
         try:
             # What is unfinished in an older copy may have been finished since: kept, it would be put once more.
             self.node.calls.renew(keep=False)
+            self.node.compare()
         except StorageError as error:
             self._failed(error)
 

@@ -234,8 +234,12 @@ class ClientNode(Process):
 
     def end(self, how: str) -> None:
         if self.alive and not self._turning:
-            self.found += client_memory.check(self, counters=not self._bare)
+            self.compare()
         super().end(how)
+
+    def compare(self) -> None:
+        """See that it has in memory what its next start would load; between two turns of the session."""
+        self.found += client_memory.check(self, counters=not self._bare)
 
     def turn(self) -> None:
         now, messenger, session = self.host.monotonic(), self._messenger, self.session

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from unittest import mock
 
 import pytest
 
-from pubsub.errors import StoreDamaged
+from pubsub.client.changes import Change
+from pubsub.client.subscription import Loss, Subscription
+from pubsub.errors import DataLoss, StoreDamaged
 from pubsub.server import delivery
 from pubsub.server.topic import Topic
 from tests.simulation.fate import Fate
@@ -49,6 +52,17 @@ def test_a_flipped_bit_that_is_handed_out_is_objected_to() -> None:
     with mock.patch.object(delivery._Walk, "_is_sound", return_value=True):
         _, found = missing(FLIPPED, "never")
     assert found
+
+
+def test_a_loss_that_is_not_passed_on_the_disk_is_objected_to() -> None:
+    bury = Subscription.bury
+
+    def first_only(self: Subscription, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
+        return bury(self, replace(loss, last=loss.first), at)
+
+    with mock.patch.object(Subscription, "bury", first_only):
+        _, found = missing(FLIPPED, "never")
+    assert any("position of" in line for line in found)
 
 
 def test_damage_where_nothing_was_damaged_is_objected_to() -> None:
