@@ -8,7 +8,8 @@ rules of `pubsub.config` read them, not the command-line library.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
 from typing import Annotated, Any, Final, TypeVar
 
@@ -17,6 +18,7 @@ import typer
 from pubsub.config.loading import Loaded, flag_name, load, role_name
 from pubsub.config.rules import RULES
 from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings
+from pubsub.errors import Unavailable
 
 S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 
@@ -59,6 +61,19 @@ def read(role: type[S], flags: Mapping[str, Any], file: str | None) -> Loaded[S]
     """
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in flags.items()}
     return load(role, given, file=file)
+
+
+@contextmanager
+def naming_default(loaded: Loaded[ClientSettings]) -> Iterator[None]:
+    """Where nobody answers at the default address, which nobody named: say so, and how to name another."""
+    try:
+        yield
+    except Unavailable as error:
+        if loaded.origins["proxies"] == "default":
+            error.reason += (
+                "; that is the default address: name yours by --proxy, --proxies-file or PUBSUB_PROXIES_FILE"
+            )
+        raise
 
 
 def _options(role: type[S]) -> list[inspect.Parameter]:

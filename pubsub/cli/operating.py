@@ -12,7 +12,7 @@ import typer
 
 from pubsub.cli.reports import Answer, ask, send
 from pubsub.errors import NotHeard, NotKnown, NotNow, PubsubError, Unavailable
-from pubsub.options import read
+from pubsub.options import naming_default, read
 from pubsub.protocol.messages import Operate, Outcome, Report, Status
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def cluster(
     from pubsub.messenger import Messenger
 
     loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
-    with Messenger() as messenger:
+    with Messenger() as messenger, naming_default(loaded):
         yield Cluster(messenger, loaded.settings.proxies, patience, seconds)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from pubsub import console
 from pubsub.config.settings import ClientSettings
-from pubsub.options import read
+from pubsub.options import naming_default, read
 
 app = typer.Typer(name="status", rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -28,7 +28,8 @@ def status(
     from pubsub.cli.reports import gather
 
     loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
-    found = gather(loaded.settings.proxies, wait)
+    with naming_default(loaded):
+        found = gather(loaded.settings.proxies, wait)
     if as_json:
         console.print_json(found)
     else:

@@ -20,7 +20,7 @@ from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, Unavailable
-from pubsub.options import takes_settings
+from pubsub.options import naming_default, takes_settings
 
 if TYPE_CHECKING:
     from pubsub.client import Batch, Client, Transaction
@@ -78,12 +78,14 @@ def _opened(ctx: typer.Context, loaded: Settings, topic: str | None = None, *, n
         check_exists(ctx.obj, loaded.settings.directory)
     opened = Client(ctx.obj, settings=loaded.settings)
     try:
-        with opened, telling_obstacles(opened.settings.proxies, console.note):
-            yield opened
-    except Unavailable as error:
-        if error.reason == opened._session.silence:
-            error.reason = obstacles(opened.settings.proxies)
-        raise
+        with naming_default(loaded):
+            try:
+                with opened, telling_obstacles(opened.settings.proxies, console.note):
+                    yield opened
+            except Unavailable as error:
+                if error.reason == opened._session.silence:
+                    error.reason = obstacles(opened.settings.proxies)
+                raise
     finally:
         if opened.record_problem:
             console.complain(f"the record is not whole: {opened.record_problem}")

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from pubsub.cli import main
 from pubsub.cli.app import LAZY
+from pubsub.config import ClientSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -158,3 +160,30 @@ def test_an_interrupt_while_a_command_starts_prints_nothing(module: str, tmp_pat
     done = run("-c", INTERRUPTED_AT, module, *command)
     assert done.returncode in {130, -signal.SIGINT}
     assert done.stdout + done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status", "--wait", "0.05"],
+        ["topic", "move", "t", "--to", "s2", "--patience", "0.05"],
+        ["client", "c", "subscribe", "t", "--timeout-seconds", "0.1"],
+    ],
+    ids=" ".join,
+)
+def test_a_default_address_at_which_nobody_answers_is_told_as_that(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = "tcp://127.255.255.254:9"
+    monkeypatch.setattr(fields(ClientSettings)[0], "default", (nobody,))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for name in ("PUBSUB_PROXIES_FILE", "PUBSUB_CLIENT_PROXIES", "PUBSUB_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(command) == 4
+    hint = "; that is the default address: name yours by --proxy, --proxies-file or PUBSUB_PROXIES_FILE"
+    error = capsys.readouterr().err
+    assert f"{nobody}: " in error
+    assert hint in error
+    assert main([*command, "--proxy", nobody]) == 4
+    assert hint not in capsys.readouterr().err

@@ -345,7 +345,7 @@ def test_a_command_whose_record_is_not_written_does_its_work_and_says_so(
     assert run("c", "put", topic, "-", "--record", "/dev/full", stdin=b"x") == 0
     assert b"pubsub: error: the record is not whole: [Errno 28]" in capfdbinary.readouterr().err
     assert run("c", "put", topic, "-", "--record", "/none/file", stdin=b"y") == 7
-    assert run("reader", "get", topic, "--count", "2", "--wait", "0") == 0
+    assert run("reader", "get", topic, "--count", "2", "--wait", "1") == 0
     assert capfdbinary.readouterr().out == b"x\n"
 
 
