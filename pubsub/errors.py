@@ -4,7 +4,7 @@ Every error carries its facts as attributes and builds its one-line text from th
 facts and a person reads what happened, to what, and what to do next. `exit_code` is what the commands end with.
 
     PubsubError
-      CallerError          this program asked for something that cannot be: InvalidName, TooLarge, AfterFork …
+      CallerError          this program asked for something that cannot be: InvalidName, TooLarge, Interrupted …
       PeerError            what arrived breaks the protocol: DecodeError, Refused
       StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
       ConfigurationError   a setting, an address or a directory cannot be used: SettingRefused
@@ -71,6 +71,20 @@ class AfterFork(CallerError):
         return (
             f"{self.what} was opened in process {self.parent}, before it forked this one, and works only there; "
             "open one here, after the fork and under a name of its own"
+        )
+
+
+class Interrupted(CallerError):
+    """A call of this client was ended in the midst of a step, by what a signal raised; only closing it is left."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} was interrupted in the midst of a step, so what it remembers may not be what is on its disk; "
+            "close it and open it again, and it goes on from there: unfinished puts are kept"
         )
 
 

@@ -29,6 +29,7 @@ from pubsub.client.message import Batch, Message
 from pubsub.client.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.session import Session
+from pubsub.client.steps import guarded, guards
 from pubsub.client.transaction import Ticket, Transaction
 from pubsub.client.waiting import Flow, Result, Wait
 from pubsub.config.settings import ClientSettings
@@ -134,8 +135,10 @@ class AsyncClient:
         except StopIteration as stop:
             result: Result = stop.value
             return result
-        finally:
+        except BaseException:
             flow.close()
+            self._session.recover()
+            raise
 
     async def _breathe(self) -> None:
         """Let others have their turn, and a cancellation its effect, where calls find all they want without waiting."""
@@ -214,7 +217,7 @@ class AsyncClient:
 
     def discard(self, topic: str) -> int:
         """Give up every unfinished put on a topic."""
-        return self._calls.discard(topic)
+        return guarded(self._session, self._calls.discard, topic)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """One commit around a `with` block, which must not await anything but `put(…, transaction=…)`."""
@@ -222,7 +225,7 @@ class AsyncClient:
 
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not known to be on the server's disk."""
-        return self._calls.unfinished(topic)
+        return guarded(self._session, self._calls.unfinished, topic)
 
     async def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive what is put on a topic from now on."""
@@ -234,7 +237,7 @@ class AsyncClient:
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
         """By topic: `on`, `settled`, `position`."""
-        return self._calls.subscriptions()
+        return guarded(self._session, self._calls.subscriptions)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message, or None where nothing came in time."""
@@ -264,7 +267,7 @@ class AsyncClient:
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                self._calls.end_chunk(topic, chunk)
+                guarded(self._session, self._calls.end_chunk, topic, chunk)
 
     async def process(
         self,
@@ -307,7 +310,12 @@ class AsyncClient:
             sub = await self._run(self._calls.available(topic, left if left > 0 else 0.0))
             if sub is None:
                 return 0
-            if taken := await self._processing.batch(sub, handler, max, self._breathe):
+            try:
+                taken = await self._processing.batch(sub, handler, max, self._breathe)
+            except BaseException:
+                self._session.recover()
+                raise
+            if taken:
                 return taken
 
     def _check_free(self, topic: str) -> None:
@@ -318,15 +326,15 @@ class AsyncClient:
 
     def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
         """What could not be handled or handed out."""
-        return dead_letters(self._session, topic)
+        return guarded(self._session, dead_letters, self._session, topic)
 
     def renew(self, *, keep: bool = True) -> None:
         """Make a state directory that was copied usable again."""
-        self._calls.renew(keep=keep)
+        guarded(self._session, self._calls.renew, keep=keep)
 
     async def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""
-        self._calls.close_here()
+        guarded(self._session, self._calls.close_here)
         closing = asyncio.ensure_future(asyncio.to_thread(self._calls.close, ACKNOWLEDGE_SECONDS))
         try:
             await asyncio.shield(closing)
@@ -345,3 +353,6 @@ class AsyncClient:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+guards(AsyncClient._run)

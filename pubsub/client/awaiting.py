@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import suppress
 from threading import get_ident
 from typing import Any
 from weakref import ref
@@ -20,9 +20,10 @@ from pubsub.client.changes import Change
 from pubsub.client.outbox import Draft
 from pubsub.client.processing import DISK_ERRORS, AsyncHandler, Attempt, Processing, check_result
 from pubsub.client.session import Session
+from pubsub.client.steps import Work
 from pubsub.client.subscription import Subscription
 from pubsub.client.transaction import Transaction
-from pubsub.errors import CallerError, HandlerMisused
+from pubsub.errors import CallerError, HandlerMisused, Interrupted
 
 
 class HandlerTransaction(Transaction):
@@ -39,7 +40,7 @@ class HandlerTransaction(Transaction):
     def __init__(self, session: Session, changes: Callable[[], Sequence[Change]]) -> None:
         super().__init__(session.store.db, Draft(session.core.outbox))
         self._session, self._changes, self._thread = session, changes, get_ident()
-        self._work: AbstractContextManager[Transaction] | None = None
+        self._work: Work | None = None
         self.problem = ""
 
     @property
@@ -59,14 +60,15 @@ class HandlerTransaction(Transaction):
             raise HandlerMisused("a handler's transaction is used on the event loop's thread only")
         super().check_open()
         if self._work is None:
-            self._session.enter()
+            session = self._session
+            session.enter()
             try:
-                work = self._session.transacting(self._changes, fsync=False, transaction=self)
-                work.__enter__()
-            except BaseException:
-                self._session.lock.release()
+                self._work = session.transacting(self._changes, fsync=False, transaction=self)
+                self._work.__enter__()
+            except BaseException as error:
+                self._work = None
+                session.leave(error)
                 raise
-            self._work = work
 
     def commit(self, then: Callable[[], None]) -> None:
         """Commit, and do `then` before anybody else has his turn.
@@ -80,8 +82,10 @@ class HandlerTransaction(Transaction):
         try:
             work.__exit__(None, None, None)
             then()
-        finally:
-            self._session.lock.release()
+        except BaseException as error:
+            self._session.leave(error)
+            raise
+        self._session.leave()
 
     def roll_back(self, problem: str = "") -> None:
         """End it without a trace, where it has begun. `problem`: what whoever goes on using it is told."""
@@ -91,12 +95,11 @@ class HandlerTransaction(Transaction):
             return
         try:
             error = _RolledBack()
-            try:
-                work.__exit__(_RolledBack, error, None)
-            except _RolledBack:
-                return
-        finally:
-            self._session.lock.release()
+            work.__exit__(_RolledBack, error, None)
+        except BaseException as failed:
+            self._session.leave(failed)
+            raise
+        self._session.leave()
 
 
 class _RolledBack(Exception):
@@ -191,10 +194,10 @@ class AsyncProcessing(Processing):
         session = self.session
         with session.lock:
             sub.busy = None
-            if not session.closed:
-                self.send_due()
-            for watcher in tuple(session.watchers):
-                watcher()
+            if not session.over:
+                with suppress(Interrupted), session.entered():
+                    self.send_due()
+            session.look()
 
     async def _attempt(self, attempt: Attempt, handler: AsyncHandler, *, more: bool) -> int:
         sub, session = attempt.sub, self.session
@@ -225,9 +228,10 @@ class AsyncProcessing(Processing):
                 self._uncount(attempt)
                 raise HandlerMisused(transaction.problem) from error
             with session.lock:
-                if session.closed or sub.emptied != attempt.emptied:
+                if session.over or sub.emptied != attempt.emptied:
                     raise
-                return self.failed(attempt, error)
+                with session.entered():
+                    return self.failed(attempt, error)
         except GeneratorExit:  # The event loop is gone, and this may be anywhere within the garbage collection.
             transaction.roll_back()
             raise
@@ -240,4 +244,6 @@ class AsyncProcessing(Processing):
 
     def _uncount(self, attempt: Attempt) -> None:
         with self.session.lock:
-            self.uncount(attempt)
+            if not self.session.over:
+                with suppress(Interrupted), self.session.entered():
+                    self.uncount(attempt)

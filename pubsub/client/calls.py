@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from typing import Any, Final
@@ -27,12 +27,14 @@ from pubsub.client.chunk import Chunk
 from pubsub.client.message import Batch
 from pubsub.client.outbox import DISCARDED, UNFINISHED, Chain, Row
 from pubsub.client.session import Session
+from pubsub.client.steps import Block
 from pubsub.client.subscription import Loss, Subscription, Taking
 from pubsub.client.transaction import Transaction
 from pubsub.client.waiting import Flow, Wait
 from pubsub.errors import (
     CallerError,
     InDoubt,
+    Interrupted,
     NotSubscribed,
     PubsubError,
     StateCopied,
@@ -110,12 +112,9 @@ class Calls:
         if not wait:
             yield from self.room(topic, until)
         session = self.session
-        session.enter()
-        try:
+        with session.entered():
             rows = session.put_rows(topic, batches, until) if batches else []
             chain = self.core.outbox.chain(topic)
-        finally:
-            session.lock.release()
         if wait and rows:
             yield from self.settle([chain], until, rows[-1])
         return rows
@@ -169,17 +168,18 @@ class Calls:
         session = self.session
         if session.recorder is not None:
             with session.lock:
-                if not session.closed:
+                if not session.over:
                     session.recorder.unfinished(chain, "refused" if chain.failure is not None else "in_doubt")
 
     def _broken(self, chain: Chain) -> bool:
-        return self.core.copied is not None or chain.failure is not None or self.session.closed
+        return self.core.copied is not None or chain.failure is not None or self.session.over
 
     def _check(self, chain: Chain) -> None:
         if self.core.copied is not None:
             raise self.core.copied
         if chain.failure is not None:
             raise chain.failure
+        self.session.check_whole()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call; unfinished puts are kept")
 
@@ -224,14 +224,9 @@ class Calls:
             self.session.follow()
             return sum([row.count for row in rows])
 
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Block:
         """One fsynced commit around the block."""
-        session = self.session
-        with session.entered():
-            with session.transacting(lambda: (), fsync=True) as transaction:
-                yield transaction
-            session.follow()
+        return Block(self.session)
 
     # Subscriptions
 
@@ -256,7 +251,7 @@ class Calls:
                 return False
             self.core.check(sub, until)
             session.turn()
-        yield Wait(lambda: not sub.unchecked or session.closed, until)
+        yield Wait(lambda: not sub.unchecked or session.over, until)
         if isinstance(sub.failure, Superseded) or not sub.settled:
             return False
         self._check_intent(sub, True, timeout)
@@ -281,13 +276,14 @@ class Calls:
             sub.failure, sub.insists = None, True
             self.core.settle(sub, until)
             session.turn()
-        yield Wait(lambda: sub.settled or sub.failure is not None or sub.on != on or session.closed, until)
+        yield Wait(lambda: sub.settled or sub.failure is not None or sub.on != on or session.over, until)
         sub.insists = False
         self._check_intent(sub, on, timeout)
 
     def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
         if sub.failure is not None:
             raise sub.failure
+        self.session.check_whole()
         if sub.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
         if not sub.settled or sub.unchecked:
@@ -306,8 +302,7 @@ class Calls:
         session, core = self.session, self.core
         started = session.now
         until = started + (session.settings.timeout_seconds if timeout is None else timeout)
-        session.enter()
-        try:
+        with session.entered():
             sub = core.subscriptions.get(check_topic(topic))
             if sub is None or not sub.on:
                 if sub is None:
@@ -327,8 +322,6 @@ class Calls:
             except BaseException:
                 sub.waiting -= 1
                 raise
-        finally:
-            session.lock.release()
         ready: Subscription = sub
 
         def done() -> bool:
@@ -337,8 +330,8 @@ class Calls:
 
         try:
             while True:
-                if not (done() or session.closed):
-                    yield Wait(lambda: done() or session.closed, until)
+                if not (done() or session.over):
+                    yield Wait(lambda: done() or session.over, until)
                 found = self._found(ready, started, until)
                 # Special case: another call took what this one was woken for. It waits on.
                 if found is not None or session.now >= until:
@@ -352,7 +345,7 @@ class Calls:
     def _record_idle(self, sub: Subscription) -> None:
         session = self.session
         with session.lock:
-            if session.recorder is not None and not session.closed:
+            if session.recorder is not None and not session.over:
                 session.recorder.idle(sub)
 
     def _found(self, sub: Subscription, started: float, until: float) -> Subscription | None:
@@ -363,6 +356,7 @@ class Calls:
             return sub
         if sub.failure is not None:
             raise sub.failure
+        self.session.check_whole()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call")
         if not sub.on:
@@ -490,9 +484,10 @@ class Calls:
             chunk.stop()
             sub = self.core.subscriptions[topic]
             # Inside a transaction of this thread nothing else can be committed: the next call gives back what is left.
-            if not session.closed and sub.chunk is chunk and session.owner != get_ident():
-                self.close_chunk(sub)
-                session.send()
+            if not session.over and sub.chunk is chunk and session.owner != get_ident():
+                with suppress(Interrupted), session.entered():
+                    self.close_chunk(sub)
+                    session.send()
             if session.recorder is not None:
                 session.recorder.handed_out(chunk)
 
@@ -564,12 +559,18 @@ class Calls:
     def close(self, seconds: float) -> None:
         """End the session; acknowledgements may take `seconds`."""
         self.close_here()
-        if not self.session.closed:
+        if not self.session.released and self.session.inherited is None:
             self.session.close(seconds)
 
     def close_here(self) -> None:
         """What was taken and not handed out is for the next start, and what publishers hold goes to the outbox."""
-        if not self.session.closed:
+        session = self.session
+        if session.closed:
+            return
+        if session.cut_off():
+            session.mend()
+            self.close_batches()
+        else:
             self.close_batches()
             self.close_chunks()
 

@@ -23,12 +23,13 @@ class Chunk:
         before, counters: position and last counters taken as they were.
     """
 
-    __slots__ = ("_back", "_tokens", "before", "counters", "pieces", "recorded", "rest", "total")
+    __slots__ = ("_left", "_tokens", "before", "counters", "pieces", "recorded", "rest", "total")
 
     def __init__(self, pieces: list[Piece], before: Position | None, counters: dict[str, int]) -> None:
         self.pieces, self.before, self.counters = pieces, before, counters
         self.total = sum([piece.stop - piece.start for piece in pieces])
-        self.recorded = self._back = 0
+        self.recorded = 0
+        self._left: list[None] = []
         self._tokens = iter([None] * (self.total - 1))
         self.rest: list[Piece] = []
 
@@ -38,13 +39,12 @@ class Chunk:
 
     def stop(self) -> None:
         """Hand out nothing more. The session's lock is held."""
-        for _ in self._tokens:
-            self._back += 1
+        self._left.extend(self._tokens)  # One step: an exception that a signal raises comes before it or after it.
 
     @property
     def handed(self) -> int:
         """How many were handed out."""
-        return self.total - self._back - length_hint(self._tokens)
+        return self.total - len(self._left) - length_hint(self._tokens)
 
     @property
     def over(self) -> bool:

@@ -27,6 +27,7 @@ from pubsub.client.message import Batch, Message
 from pubsub.client.processing import PROCESS_MAX, Handler, Processing
 from pubsub.client.publisher import Publisher
 from pubsub.client.session import Session
+from pubsub.client.steps import guarded, guards
 from pubsub.client.transaction import Ticket, Transaction
 from pubsub.client.waiting import Flow, Result
 from pubsub.config.loading import load
@@ -176,8 +177,10 @@ class Client:
         except StopIteration as stop:
             result: Result = stop.value
             return result
-        finally:
+        except BaseException:
             flow.close()  # Ctrl-C, or an error in the driving: what the flow holds is given back now, not at some time.
+            session.recover()
+            raise
 
     # Puts
 
@@ -256,7 +259,7 @@ class Client:
         Returns:
             How many messages those were.
         """
-        return self._calls.discard(topic)
+        return guarded(self._session, self._calls.discard, topic)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """One commit of the client's database around a `with` block: rows of the caller's own, and any number of puts.
@@ -269,7 +272,7 @@ class Client:
 
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not known to be on the server's disk."""
-        return self._calls.unfinished(topic)
+        return guarded(self._session, self._calls.unfinished, topic)
 
     # Subscriptions
 
@@ -297,7 +300,7 @@ class Client:
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
         """By topic: `on`, whether it is wanted; `settled`, whether the service confirmed that; `position`."""
-        return self._calls.subscriptions()
+        return guarded(self._session, self._calls.subscriptions)
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message; it is marked as taken just before this returns, and never comes again.
@@ -346,7 +349,7 @@ class Client:
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                self._calls.end_chunk(topic, chunk)
+                guarded(self._session, self._calls.end_chunk, topic, chunk)
 
     def process(
         self,
@@ -380,7 +383,7 @@ class Client:
 
     def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
         """Messages that a handler failed on too often, and ranges that were lost; of one topic or of all."""
-        return dead_letters(self._session, topic)
+        return guarded(self._session, dead_letters, self._session, topic)
 
     # The client
 
@@ -393,7 +396,7 @@ class Client:
             CallerError: it is there already, or cannot be written.
             StorageError: the disk is full or fails.
         """
-        return export_client(self._session, check_path("directory", directory))
+        return guarded(self._session, export_client, self._session, check_path("directory", directory))
 
     def renew(self, *, keep: bool = True) -> None:
         """Make a state directory that was copied usable again: as another publisher, subscribed anew.
@@ -401,11 +404,11 @@ class Client:
         Args:
             keep: the unfinished puts, which may be on the server already; False: discard them.
         """
-        self._calls.renew(keep=keep)
+        guarded(self._session, self._calls.renew, keep=keep)
 
     def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. More than once is fine."""
-        self._calls.close(ACKNOWLEDGE_SECONDS)
+        guarded(self._session, self._calls.close, ACKNOWLEDGE_SECONDS)
 
     def __del__(self) -> None:
         leaving.collected(getattr(self, "_calls", None))
@@ -418,3 +421,6 @@ class Client:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+guards(Client._run)

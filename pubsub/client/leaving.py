@@ -68,8 +68,11 @@ def _at_exit() -> None:
             _log.warning("client %s: it is in use, and what its publishers hold is not put", session.name)
             continue
         session.lock.release()
-        if not session.closed:
-            calls.close_batches()
+        if session.closed:
+            continue
+        if session.cut_off():
+            session.mend()
+        calls.close_batches()
 
 
 atexit.register(_at_exit)

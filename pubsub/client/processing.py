@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -176,8 +177,9 @@ class Processing:
                     raise _HandlerFailed(error) from error
         except _HandlerFailed as failed:
             return self.failed(attempt, failed.error)
-        except (HandlerMisused, KeyboardInterrupt, SystemExit):
-            self.uncount(attempt)
+        except (HandlerMisused, KeyboardInterrupt, SystemExit) as error:
+            if self.session.passes(error):  # The handler's; one that struck behind it may have come after the commit.
+                self.uncount(attempt)
             raise
         self.handled(attempt, following)
         return 1
@@ -206,6 +208,7 @@ class Processing:
         self.session.counters["handler_errors"] += 1
         _log.warning("handler failed on %s of %s, attempt %d: %r", message.id, topic, number, error)
         if number < self.session.settings.handler_attempts:
+            self.session.let_pass(error)
             raise error
         self._bury(attempt, f"{type(error).__name__}: {error}")
         return 1
@@ -244,10 +247,12 @@ class Processing:
     def send_held(self) -> None:
         """Fsync what handlers put, and send it; where the disk refuses, the next fsync does it."""
         session = self.session
-        with session.lock:
-            if session.recorder is not None and not session.closed:
+        if session.over or (session.recorder is None and session.held_since is None):
+            return
+        with suppress(CallerError), session.entered():  # It was closed, or cut off, meanwhile.
+            if session.recorder is not None:
                 session.recorder.flush()
-            if session.held_since is not None and not session.closed:
+            if session.held_since is not None:
                 try:
                     session.sync()
                 except StorageError as error:

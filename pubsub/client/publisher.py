@@ -17,9 +17,11 @@ from weakref import ref
 from pubsub import forks
 from pubsub.client.arguments import check_body, check_count, check_seconds
 from pubsub.client.calls import Calls
-from pubsub.client.outbox import DISCARDED, DONE, Row
+from pubsub.client.outbox import DISCARDED, DONE, Draft, Row
+from pubsub.client.session import Session
+from pubsub.client.steps import guarded, guards
 from pubsub.client.waiting import Flow
-from pubsub.errors import AfterFork, CallerError, PubsubError
+from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.protocol import batch_size
 
@@ -29,12 +31,25 @@ _NEVER: Final = float("inf")
 class Filling:
     """A batch that is being filled; `row` is there once it is in the outbox."""
 
-    __slots__ = ("bodies", "row", "size")
+    __slots__ = ("_draft", "bodies", "row", "size")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.size = 0
         self.row: Row | None = None
+        self._draft: Draft | None = None
+
+    def put(self, topic: str, session: Session, until: float) -> None:
+        """Into the outbox with it, and out. The session's lock is held.
+
+        Raises:
+            TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
+        """
+        if self._draft is not None and session.torn and session.store.has_row(self._draft.rows[0].counter):
+            self.row = self._draft.rows[0]  # An exception struck behind the commit; the client is about to be closed.
+            return
+        self._draft = session.draft(topic, (self.bodies,))
+        (self.row,) = session.put_draft(topic, self._draft, until)
 
 
 class BatchTicket(tuple[Filling, int]):
@@ -99,14 +114,11 @@ class Lingering:
         held, session = 0, self._calls.session
         if self.filling is not None:
             with session.entered():
-                filling, self.filling = self.filling, None
-                if filling is not None and filling.bodies:
+                filling = self.filling
+                if filling is not None and filling.bodies and filling.row is None:
+                    filling.put(self.topic, session, self._calls.until(None))
                     held = len(filling.bodies)
-                    try:
-                        session.put_rows(self.topic, (filling.bodies,), self._calls.until(None))
-                    except PubsubError:
-                        self.filling = filling
-                        raise
+                self.filling = None
         self.leave()
         return held
 
@@ -114,6 +126,12 @@ class Lingering:
         """There is nothing to look after any more."""
         with suppress(ValueError):
             self._calls.session.timers.remove(self)
+
+    def give_back(self) -> None:
+        """An exception came from anywhere: have the publisher's lock be free of this thread."""
+        publisher = self._publisher()
+        if publisher is not None:
+            publisher.give_back()
 
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that made it."""
@@ -154,7 +172,7 @@ class Publisher:
         self._linger = settings.linger_seconds if linger is None else linger
         self._full = BATCH_BYTES_MAX - batch_size(self._records, 0)
         self._last, self._small = self._records - 1, min(self._size, self._full)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._filling = Filling()
         self._deadline = _NEVER
         self._chain = calls.core.outbox.chain(topic)
@@ -175,13 +193,17 @@ class Publisher:
         if self._session.owner is not None:
             self._session.check_outside()
         if type(body) is bytes:
-            with self._lock:
-                filling = self._filling
-                index, size = len(filling.bodies), filling.size + len(body)
-                if 0 < index < self._last and size < self._small:  # Neither the first of its batch nor the last.
-                    filling.bodies.append(body)
-                    filling.size = size
-                    return BatchTicket((filling, index))
+            try:
+                with self._lock:
+                    filling = self._filling
+                    index, size = len(filling.bodies), filling.size + len(body)
+                    if 0 < index < self._last and size < self._small:  # Neither the first of its batch nor the last.
+                        filling.size = size
+                        filling.bodies.append(body)
+                        return BatchTicket((filling, index))
+            except BaseException:
+                self._session.recover()
+                raise
         ticket = self.add(body)
         if self._chain.crowded:
             self._run(self.room())
@@ -192,6 +214,9 @@ class Publisher:
         if type(body) is not bytes or len(body) >= self._size:
             body = check_body(body)
         self._session.check_outside()
+        return guarded(self._session, self._add, body)
+
+    def _add(self, body: bytes) -> BatchTicket:
         with self._lock:
             if self._closed:
                 raise self._inherited or CallerError(f"the publisher on {self.topic} is closed")
@@ -204,6 +229,9 @@ class Publisher:
                 self._close_batch()
                 filling, index = self._filling, 0
                 bodies, filling.size = filling.bodies, len(body)
+            if not index:
+                self._lingering.filling = filling
+                self._deadline = self._calls.session.now + self._linger
             bodies.append(body)
             if index + 1 >= self._records or filling.size >= self._size:
                 try:
@@ -213,8 +241,6 @@ class Publisher:
                     filling.size -= len(body)
                     raise
             elif not index:
-                self._lingering.filling = filling
-                self._deadline = self._calls.session.now + self._linger
                 self._calls.session.wake()
         return BatchTicket((filling, index))
 
@@ -234,26 +260,13 @@ class Publisher:
     def _close_batch(self) -> None:
         """The open batch goes to the outbox and is sent. The publisher's lock is held."""
         filling, session = self._filling, self._calls.session
-        self._deadline = _NEVER
         if not filling.bodies:
+            self._deadline = _NEVER
             return
-        # It is replaced first: where an interrupt strikes behind the commit, no message is put twice.
-        self._filling, commits = Filling(), -1
-        try:
-            session.enter()
-            try:
-                commits = session.store.commits
-                (filling.row,) = session.put_rows(self.topic, (filling.bodies,), self._calls.until(None))
-            finally:
-                session.lock.release()
-        except PubsubError:
-            self._filling = filling
-            raise
-        except BaseException:  # An interrupt: where it came before the commit, the batch is still to be sent.
-            if commits in {-1, session.store.commits}:
-                self._filling, self._deadline = filling, session.now + self._linger
-            raise
-        filling.bodies = []
+        with session.entered():
+            filling.put(self.topic, session, self._calls.until(None))
+            self._filling, self._deadline = Filling(), _NEVER
+            filling.bodies = []
 
     def deadline(self) -> float:
         """When the open batch is to be sent, on the monotonic clock."""
@@ -266,6 +279,8 @@ class Publisher:
             return
         try:
             self._close_batch()
+        except Interrupted:
+            self._deadline = _NEVER
         except PubsubError:
             self._deadline = now + 1.0  # It stays open: the next put or flush raises this, or goes on.
         finally:
@@ -293,13 +308,21 @@ class Publisher:
     def close_batch(self) -> None:
         """Send what the open batch holds, whatever that is."""
         self._session.check_outside()
+        guarded(self._session, self._close_locked)
+
+    def _close_locked(self) -> None:
         with self._lock:
             self._close_batch()
+
+    def give_back(self) -> None:
+        """An exception came from anywhere: have the lock be free of this thread."""
+        while self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock.release()
 
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that made it; its open batch is the parent's."""
         self._inherited, self._closed, self._last = error, True, 0
-        self._lock, self._filling, self._deadline = threading.Lock(), Filling(), _NEVER
+        self._lock, self._filling, self._deadline = threading.RLock(), Filling(), _NEVER
 
     def __reduce__(self) -> NoReturn:
         forks.no_pickling("a publisher")
@@ -307,11 +330,14 @@ class Publisher:
     def leave(self) -> None:
         """Put no more; what was put goes on, what another thread puts at this moment too."""
         try:
-            with self._lock:
-                self._closed, self._last = True, 0  # From now on no put takes the short way.
-                self._close_batch()
+            guarded(self._session, self._leave)
         finally:
             self._lingering.leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._closed, self._last = True, 0  # From now on no put takes the short way.
+            self._close_batch()
 
     def finish(self) -> int:
         """The client is about to be closed: put what the open batch holds; how many messages those were."""
@@ -344,3 +370,6 @@ class Publisher:
                 self.close_batch()
         finally:
             self.leave()
+
+
+guards(Publisher.put)

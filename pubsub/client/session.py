@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
@@ -26,12 +25,22 @@ from pubsub.client.core import ClientCore, CoreSettings
 from pubsub.client.numbers import Numbers
 from pubsub.client.outbox import Draft, Row
 from pubsub.client.places import state_path
+from pubsub.client.steps import Step, Work, within_guard
 from pubsub.client.store import Store, storage_errors
 from pubsub.client.subscription import Subscription
-from pubsub.client.transaction import TRANSACTION_RECORDS_MAX, Transaction
+from pubsub.client.transaction import Transaction
 from pubsub.clock import Clock, SystemClock
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import AfterFork, CallerError, ConfigurationError, DecodeError, PubsubError, StorageError, TooLarge
+from pubsub.errors import (
+    AfterFork,
+    CallerError,
+    ConfigurationError,
+    DecodeError,
+    Interrupted,
+    PubsubError,
+    StorageError,
+    TooLarge,
+)
 from pubsub.limits import PROXIES_MAX
 from pubsub.messenger import Messenger
 from pubsub.messenger.sockets import other_context
@@ -42,6 +51,7 @@ if TYPE_CHECKING:
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NEVER: Final = float("inf")
+_NOTHING: Final = BaseException()
 _AWAITED: Final = frozenset({"zmq.asyncio", "zmq.green.core", "zmq.green"})
 """Modules whose sockets do not answer when they are called."""
 
@@ -65,6 +75,9 @@ class Timer(Protocol):
 
     def finish(self) -> int:
         """The client is about to be closed: put what is held, and hold no more. How many messages those were."""
+
+    def give_back(self) -> None:
+        """An exception came from anywhere: hold no lock."""
 
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that made it: be of no use."""
@@ -118,6 +131,9 @@ class Session:
 
     Attributes:
         recorder: writes down what it does; None: nobody does.
+        midway: a step has begun and has not ended. Where nobody has the lock it never will.
+        torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`.
+        released: everything is closed.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -145,9 +161,11 @@ class Session:
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.RLock()
         self.owner: int | None = None
-        self.closed = False
+        self.midway = self.torn = self.closed = self.released = False
+        self._passing, self._mender = _NOTHING, 0
+        self._step = Step(self)
         self.inherited: AfterFork | None = None
-        self._transaction: Transaction | None = None
+        self.transaction: Transaction | None = None
         self._inbox: deque[tuple[int, Status]] = deque()
         self._registered: dict[int, int] = {}
         self._next = _NEVER
@@ -238,30 +256,101 @@ class Session:
 
     # The lock
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Hold the lock for a call.
-
-        Raises:
-            CallerError: the client is closed, or this thread is inside a transaction.
-        """
-        self.enter()
-        try:
-            yield
-        finally:
-            self.lock.release()
+    def entered(self) -> Step:
+        """Hold the lock for a call: a `with` block. Raises as `enter`."""
+        return self._step
 
     def enter(self) -> None:
-        """Take the lock for a call; `lock.release` gives it back.
+        """Take the lock for a step, as a call does; `leave` ends it.
+
+        A step that does not reach its end, because a signal raised something in it, leaves `midway` behind: then the
+        memory may be ahead of the disk or behind it, and nobody gets in any more.
 
         Raises:
-            CallerError: the client is closed, or this thread is inside a transaction.
+            CallerError: the client is closed, or this thread is inside a transaction; Interrupted: a step was cut off.
         """
-        self.check_outside()
         self.lock.acquire()
-        if self.closed:
+        if self.midway or self.torn or self.closed:
+            self._refuse()
+        self.midway = True
+
+    def _refuse(self) -> None:
+        if self._mender == threading.get_ident() and not self.closed:
+            return
+        self.lock.release()
+        self.check_outside()
+        self.check_open()
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            raise CallerError(f"this thread is in the midst of another call of client {self.name}")
+        self.torn = True
+        self.check_whole()
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """End a step, by `error` where that is not None: one of ours, or one that was let pass, leaves all sound."""
+        if error is None or error is self._passing or isinstance(error, PubsubError):
+            self.midway, self._passing = False, _NOTHING
+        self.lock.release()
+
+    def let_pass(self, error: BaseException) -> None:
+        """The caller's own code raised this, and what it had done is rolled back: the step ends by it in good order."""
+        self._passing = error
+
+    def passes(self, error: BaseException) -> bool:
+        """Whether it was let pass."""
+        return error is self._passing
+
+    def recover(self, *, block: bool = False) -> None:
+        """An exception leaves the client: give back what this thread still holds, wherever it struck.
+
+        Args:
+            block: it leaves the block of a transaction; else a transaction of this thread keeps the lock.
+        """
+        if not block and within_guard():
+            return
+        if not block and self.owner == threading.get_ident() and self.lock._is_owned():  # type: ignore[attr-defined]
+            return
+        self.give_back()
+        self._messenger.recover()
+        if self.torn:
+            self._messenger.announce()
+            self.look()
+
+    def give_back(self) -> None:
+        """Have the locks be free of this thread, and see whether the step within was cut off."""
+        for timer in tuple(self.timers):
+            timer.give_back()
+        owned = self.lock._is_owned()  # type: ignore[attr-defined]
+        # Who is in a step holds the lock: where it can be had, a step that has begun is nobody's any more.
+        if not owned and not (self.midway and self.lock.acquire(blocking=False)):
+            return
+        self.torn = self.torn or self.midway
+        self.transaction = self.owner = None
+        while self.lock._is_owned():  # type: ignore[attr-defined]
             self.lock.release()
-            self.check_open()
+
+    def look(self) -> None:
+        """Have coroutines that wait look whether it is over."""
+        for watcher in tuple(self.watchers):
+            watcher()
+
+    def struck(self) -> None:
+        """The Messenger was interrupted in the midst of something (it is our driver): nothing is sent any more."""
+        self.torn = True
+        self.look()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come: it is closed, or a step was cut off."""
+        return self.closed or self.torn
+
+    def check_whole(self) -> None:
+        """See that no step was cut off.
+
+        Raises:
+            Interrupted: one was.
+        """
+        if self.torn:
+            raise Interrupted(f"client {self.name}")
 
     def check_outside(self) -> None:
         """See that this thread is not inside a transaction, which may put by the transaction only.
@@ -269,7 +358,7 @@ class Session:
         Raises:
             CallerError: it is.
         """
-        if self.owner == threading.get_ident():
+        if self.owner == threading.get_ident() and self.lock._is_owned():  # type: ignore[attr-defined]
             raise CallerError(
                 "this thread is inside a transaction of the same client; "
                 "there only put(…, transaction=…) is possible, and it goes out with the commit"
@@ -291,8 +380,8 @@ class Session:
         if not self.lock._is_owned():  # type: ignore[attr-defined]
             self.lock = threading.RLock()  # Who held it is a thread of the parent.
         self.store.forked(error)
-        if self._transaction is not None:
-            self._transaction.forked(error)
+        if self.transaction is not None:
+            self.transaction.forked(error)
         forks.keep(self.recorder)
         self.recorder = None
         for timer in self.timers:
@@ -317,14 +406,21 @@ class Session:
         for timer in tuple(self.timers):
             if timer.deadline() <= now:
                 timer.tick(now)
-        if not self._inbox and now < self._next:
+        if (not self._inbox and now < self._next) or self.over:
             return
-        with self.lock:
-            if not self.closed:
+        try:
+            with self.entered():
                 self.follow()
+        except CallerError:
+            pass  # It was closed, or cut off, meanwhile.
+        except BaseException:
+            self.give_back()
+            raise
 
     def follow(self) -> None:
         """A turn after something that has succeeded: what fails in it is tried again later. The lock is held."""
+        if self.torn:
+            return
         try:
             self.turn()
         except PubsubError as error:
@@ -354,8 +450,7 @@ class Session:
         if core.wants_sync:
             self.sync()
         self.send()
-        for watcher in tuple(self.watchers):
-            watcher()
+        self.look()
 
     def commit(self, changes: Sequence[Change], *, fsync: bool = False) -> bool:
         """Commit changes; whether that was fsynced. The lock is held.
@@ -432,7 +527,10 @@ class Session:
 
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
         """Drive the sockets, or wait while another thread does, until `done()` or the deadline; what `done()` says."""
-        return self._messenger.wait(done, deadline)
+        try:
+            return self._messenger.wait(done, deadline)
+        except Interrupted:
+            raise Interrupted(f"client {self.name}") from None
 
     def wake(self) -> None:
         """Let the thread that drives the sockets see an earlier deadline."""
@@ -476,12 +574,28 @@ class Session:
         Raises:
             TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
         """
-        core = self.core
-        if core.copied is not None:
-            raise core.copied
-        draft = Draft(core.outbox)
+        return self.put_draft(topic, self.draft(topic, batches), until)
+
+    def draft(self, topic: str, batches: Sequence[Sequence[bytes]]) -> Draft:
+        """Batches as rows to be committed. The lock is held.
+
+        Raises:
+            TooLarge, StorageError, StateCopied: they cannot be.
+        """
+        if self.core.copied is not None:
+            raise self.core.copied
+        draft = Draft(self.core.outbox)
         for bodies in batches:
             draft.add(topic, bodies)
+        return draft
+
+    def put_draft(self, topic: str, draft: Draft, until: float) -> list[Row]:
+        """Commit what is drafted to the outbox and send it, after what is there. The lock is held.
+
+        Raises:
+            StorageError: nothing was written, nothing is sent.
+        """
+        core = self.core
         self.commit(draft.changes())
         core.outbox.accept(draft)
         if self.recorder is not None:
@@ -490,11 +604,12 @@ class Session:
         self.follow()
         return draft.rows
 
-    @contextmanager
     def transacting(
         self, changes: Callable[[], Sequence[Change]], *, fsync: bool, transaction: Transaction | None = None
-    ) -> Iterator[Transaction]:
-        """One commit around the block: what it executes, its puts, and `changes()` asked at its end. The lock is held.
+    ) -> Work:
+        """One commit around a `with` block: what it executes, its puts, and `changes()` asked at its end.
+
+        The lock is held, in a step. What the block raises is let pass, once all is rolled back.
 
         Args:
             changes: what else the commit holds.
@@ -504,21 +619,10 @@ class Session:
         Raises:
             StorageError: it could not be committed; nothing of it happened.
         """
-        if self.core.copied is not None:
-            raise self.core.copied
-        self.check_disk()
-        self.core.numbers.ensure(TRANSACTION_RECORDS_MAX)
-        transaction = transaction or Transaction(self.store.db, Draft(self.core.outbox))
-        draft = transaction.draft
-        try:
-            with self.store.transaction(fsync=fsync):
-                self.owner, self._transaction = threading.get_ident(), transaction
-                yield transaction
-                transaction.check_in_transaction()
-                self.store.apply([*draft.changes(), *changes()])
-        finally:
-            self.owner = self._transaction = None
-            transaction.open = False
+        return Work(self, changes, transaction, fsync=fsync)
+
+    def accept(self, draft: Draft, *, fsync: bool) -> None:
+        """What a transaction put is committed. The lock is held."""
         now = self.now
         self.core.outbox.accept(draft, held=not fsync)
         if self.recorder is not None and draft.rows:
@@ -546,6 +650,21 @@ class Session:
         Raises:
             StorageError: the last commit failed; everything is released all the same.
         """
+        if not (self.closed or self.torn):
+            self._take_leave(acknowledge_seconds)
+        with self.lock:
+            self.closed = True
+            self.look()
+        self._messenger.close()
+        with self.lock:
+            if self.released:
+                return
+            if self.recorder is not None:
+                self.recorder.close()
+            self.store.close()
+            self.released = True
+
+    def _take_leave(self, acknowledge_seconds: float) -> None:
         flying: list[Subscription] = []
         with self.entered():
             try:
@@ -556,14 +675,26 @@ class Session:
                 _log.warning("client %s: %s", self.name, error)
         if flying:
             self.wait(lambda: not any(sub.deadline is not None for sub in flying), self.now + acknowledge_seconds)
+
+    def cut_off(self) -> bool:
+        """Whether a step was cut off, found out already or not."""
+        self.give_back()
+        return self.torn
+
+    def mend(self) -> None:
+        """A step was cut off and the client is about to be closed: forget the memory, and load what is on the disk.
+
+        Nothing is sent any more; this thread, and no other, gets in, so that what publishers hold goes to the outbox.
+        """
         with self.lock:
-            if self.closed:
-                return
-            self.closed = True
-            for watcher in tuple(self.watchers):
-                watcher()
-        self._messenger.close()
-        with self.lock:
-            if self.recorder is not None:
-                self.recorder.close()
-            self.store.close()
+            self.torn, self._mender = True, threading.get_ident()
+            self.midway, self.owner, self.transaction = False, None, None
+            self.store.rollback()
+            positions = {topic: position for topic, _, _, _, _, position, _, _ in self.store.subscriptions()}
+            for sub in self.core.subscriptions.values():
+                chunk = sub.chunk
+                if chunk is not None:
+                    chunk.stop()
+                    if positions.get(sub.topic) == chunk.pieces[-1].last:  # It was taken, and nothing given back.
+                        self.store.commit([sub.give_back(chunk)])
+            self.core = self._load(SystemRandom())

@@ -98,6 +98,7 @@ class Store:
     Attributes:
         failed: the disk refused the last commit, or was full; nothing may be built on what is here before one succeeds.
         has_room: what failed last, for want of space, may succeed now.
+        rolled_back: the last `end` that failed has committed nothing, for sure.
         commits: how many there were since it was opened.
 
     Raises:
@@ -106,7 +107,7 @@ class Store:
 
     def __init__(self, path: Path, boot: str = "", *, power_safe: bool = False, vfs: str | None = None) -> None:
         self.path = str(path)
-        self.failed = self.has_room = False
+        self.failed = self.has_room = self.rolled_back = False
         self._power_safe = power_safe
         self._boot = boot
         self.commits = self._wal_pages = 0
@@ -201,19 +202,25 @@ class Store:
 
     # Writing
 
-    @contextmanager
-    def transaction(self, *, fsync: bool) -> Iterator[None]:
-        """One commit around the block, or none of it where the block raises.
+    def transaction(self, *, fsync: bool) -> _Commit:
+        """One commit around a `with` block, or none of it where the block raises.
 
         Raises:
             StorageError: it could not be committed; nothing of it happened.
         """
+        return _Commit(self, fsync=fsync)
+
+    def end(self) -> None:
+        """Commit the open transaction.
+
+        Raises:
+            StorageError: nothing of it happened.
+        """
         try:
-            self.begin(fsync=fsync)
-            yield
             self.db.execute("commit")
         except BaseException as error:
-            self._undo(error)
+            self.rolled_back = self.db.in_transaction
+            self.undo(error)
             raise
         self._succeeded()
 
@@ -276,7 +283,7 @@ class Store:
             self._spent = not self._space.make()
         return moved
 
-    def _undo(self, error: BaseException) -> None:
+    def undo(self, error: BaseException) -> None:
         """Roll back what could not be committed; raises what SQLite said as one of our errors."""
         with storage_errors(self.path):
             self.rollback()
@@ -317,15 +324,15 @@ class Store:
             self._commit(changes, fsync)
         except apsw.FullError as error:
             if not self._made_room(error):
-                self._undo(error)
+                self.undo(error)
                 raise
             try:
                 self._commit(changes, fsync)
             except BaseException as again:
-                self._undo(again)
+                self.undo(again)
                 raise
         except BaseException as error:
-            self._undo(error)
+            self.undo(error)
             raise
         self._succeeded()
         return fsync
@@ -371,6 +378,10 @@ class Store:
         yield from self.db.execute(
             "select counter, topic, previous, count, whole, checksum, length(body) from pubsub_outbox order by counter"
         )
+
+    def has_row(self, counter: int) -> bool:
+        """Whether a row is in the outbox."""
+        return bool(self.db.execute("select count(*) from pubsub_outbox where counter = ?", (counter,)).get)
 
     def body(self, counter: int) -> bytes:
         """The batch of an outbox row.
@@ -434,9 +445,11 @@ class Store:
         """
         try:
             if clean:
-                self.sync()
-                with self.transaction(fsync=True):
-                    self._put_state("clean", 1)
+                with suppress(apsw.ConnectionClosedError):  # An earlier call came so far, and no further.
+                    self.rollback()
+                    self.sync()
+                    with self.transaction(fsync=True):
+                        self._put_state("clean", 1)
         finally:
             if self._space is not None:
                 self._space.release()  # SQLite moves the WAL now.
@@ -444,6 +457,28 @@ class Store:
             _open_here.discard(self._place)
             with suppress(OSError):
                 self._pid.unlink()
+
+
+class _Commit:
+    """Made by `Store.transaction`. Not a generator: one kept from its end by an exception would go on at some time."""
+
+    __slots__ = ("_fsync", "_store")
+
+    def __init__(self, store: Store, *, fsync: bool) -> None:
+        self._store, self._fsync = store, fsync
+
+    def __enter__(self) -> None:
+        try:
+            self._store.begin(fsync=self._fsync)
+        except BaseException as error:
+            self._store.undo(error)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
+        if error is None:
+            self._store.end()
+        else:
+            self._store.undo(error)
 
 
 class _Inherited:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.client.outbox import DISCARDED, DONE, Draft, Row
-from pubsub.errors import AfterFork, CallerError, TooLarge
+from pubsub.errors import AfterFork, CallerError, PubsubError, TooLarge
 
 if TYPE_CHECKING:
     import apsw
@@ -54,6 +54,7 @@ class Transaction:
         self.open = True
         self.inherited: AfterFork | None = None
         self._records = 0
+        self._adding = False
 
     def execute(self, statement: str, bindings: Sequence[Any] | dict[str, Any] = ()) -> apsw.Cursor:
         """Run one or more SQL statements.
@@ -85,12 +86,14 @@ class Transaction:
         """This is a child of the process that began it."""
         self.inherited, self.open = error, False
 
-    def check_in_transaction(self) -> None:
-        """See that no statement ended it.
+    def check_whole(self) -> None:
+        """See that no statement ended it, and no put was cut off.
 
         Raises:
-            CallerError: one did; what it committed stays.
+            CallerError: a statement did, and what it committed stays; or a signal's exception did, which was caught.
         """
+        if self._adding:
+            raise CallerError("a put of this transaction was interrupted, so none of it happens")
         if not self._db.in_transaction:
             raise CallerError("a statement ended the transaction; leave that to the with block or the handler's return")
 
@@ -108,6 +111,12 @@ class Transaction:
                 TRANSACTION_RECORDS_MAX,
                 "TRANSACTION_RECORDS_MAX",
             )
-        row = self.draft.add(topic, bodies)
+        self._adding = True
+        try:
+            row = self.draft.add(topic, bodies)
+        except PubsubError:
+            self._adding = False
+            raise
         self._records += len(bodies)
+        self._adding = False
         return row

@@ -95,6 +95,9 @@ class FileTarget:
         if self._stream is None:
             return
         self._stream.close()
+        session = client._session
+        if session.cut_off():  # Ctrl-C struck within a commit: what is on the disk says how far it came.
+            session.mend()
         if self.path not in finish_interrupted(client):
             with suppress(OSError):
                 self.part.unlink()

@@ -7,14 +7,29 @@ finds another at the sockets sleeps until that one is done, or has done its work
 
 The lock is what orders the threads' use of the sockets; ZeroMQ asks for no more than that. It knows its owner, since an
 interrupt (Ctrl-C) may strike between taking it and the `try` that gives it back: whoever leaves gives back what is his.
+For the same reason each who waits has a lock of his own, which the driver opens, and no `Condition`, whose inner lock
+an interrupt can leave taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import TIMEOUT_MAX, Condition, Lock, RLock
+from contextlib import suppress
+from threading import TIMEOUT_MAX, Lock, RLock, get_ident
 
 from pubsub.clock import Clock
+
+
+def _closed_lock() -> Lock:
+    lock = Lock()
+    lock.acquire()
+    return lock
+
+
+def _open(lock: Lock) -> None:
+    """Let go who waits for it; where nobody does yet, he will not wait."""
+    with suppress(RuntimeError):  # It is open already, or another thread was faster.
+        lock.release()
 
 
 class Driving:
@@ -24,21 +39,21 @@ class Driving:
         clock: for the grace.
         grace_seconds: how long the I/O thread leaves the sockets alone after a caller drove them.
         wake: makes the driver return from its sleep; callable from any thread.
-
-    Attributes:
-        callers: callers who wait to drive, or for the driver to do their work; the I/O thread gives way to them.
     """
 
     def __init__(self, clock: Clock, grace_seconds: float, wake: Callable[[], None]) -> None:
         self._clock, self._grace, self._wake = clock, grace_seconds, wake
         self._lock = RLock()
-        inner = Lock()
-        self._for_callers = Condition(inner)
-        self._for_thread = Condition(inner)
+        self._waiting: dict[int, Lock] = {}
+        self._thread_waits = _closed_lock()
         self._grace_until = clock.monotonic() + grace_seconds
         self._since = 0.0
         self._parked = False
-        self.callers = 0
+
+    @property
+    def callers(self) -> int:
+        """Callers who wait to drive, or for the driver to do their work; the I/O thread gives way to them."""
+        return len(self._waiting)
 
     def try_take(self) -> bool:
         """Take the turn if it is free; not if this thread has it already."""
@@ -66,17 +81,17 @@ class Driving:
             True when this thread has the turn; False when `done()` or too late.
         """
         if not self.try_take():
-            with self._for_callers:
-                self.callers += 1
-                try:
-                    self._wake()  # The I/O thread sees us and gives way; another caller goes back to sleep.
-                    while not self.try_take():
-                        left = deadline - self._clock.monotonic()
-                        if left <= 0 or done():
-                            return False
-                        self._for_callers.wait(min(left, TIMEOUT_MAX))
-                finally:
-                    self.callers -= 1
+            mine = _closed_lock()
+            self._waiting[get_ident()] = mine
+            try:
+                self._wake()  # The I/O thread sees us and gives way; another caller goes back to sleep.
+                while not self.try_take():
+                    left = deadline - self._clock.monotonic()
+                    if left <= 0 or done():
+                        return False
+                    mine.acquire(timeout=min(left, TIMEOUT_MAX))
+            finally:
+                self._waiting.pop(get_ident(), None)
         self._since = self._clock.monotonic()
         return True
 
@@ -87,37 +102,39 @@ class Driving:
             self._lock.release()
             self._tell()
 
+    def recover(self) -> None:
+        """An exception left a caller, wherever it struck: he waits for nothing any more, and has no turn."""
+        self._waiting.pop(get_ident(), None)
+        self.caller_gives()
+
     def announce(self) -> None:
         """Let the callers who wait see whether the driver did their work."""
-        with self._for_callers:
-            self._for_callers.notify_all()
+        for waiting in tuple(self._waiting.values()):
+            _open(waiting)
 
     def stop(self) -> None:
         """Let everybody see that it is over."""
-        with self._for_callers:
-            self._for_callers.notify_all()
-            self._for_thread.notify_all()
+        self.announce()
+        _open(self._thread_waits)
 
     def _tell(self) -> None:
-        if self.callers:
+        if self._waiting:
             self.announce()
         elif self._parked:
-            with self._for_thread:
-                self._for_thread.notify_all()
+            _open(self._thread_waits)
 
     def thread_takes(self, stopped: Callable[[], bool]) -> bool:
         """Take the turn as the I/O thread, when no caller has it, wants it or had it just now; False when stopped."""
-        with self._for_thread:
-            while not stopped():
-                now = self._clock.monotonic()
-                free = not self.callers and now >= self._grace_until
-                if free and self._lock.acquire(blocking=False):
-                    return True
-                # Special case: a caller drives for long. It is not to be asked again and again; it will say so.
-                self._parked = bool(self.callers) or (free and now - self._since > self._grace)
-                # A missed word costs one second at most, never a hang.
-                self._for_thread.wait(1.0 if self._parked else max(self._grace_until - now, self._grace / 4))
-                self._parked = False
+        while not stopped():
+            now = self._clock.monotonic()
+            free = not self._waiting and now >= self._grace_until
+            if free and self._lock.acquire(blocking=False):
+                return True
+            # Special case: a caller drives for long. It is not to be asked again and again; it will say so.
+            self._parked = bool(self._waiting) or (free and now - self._since > self._grace)
+            # A missed word costs one second at most, never a hang.
+            self._thread_waits.acquire(timeout=1.0 if self._parked else max(self._grace_until - now, self._grace / 4))
+            self._parked = False
         return False
 
     def thread_gives(self) -> None:

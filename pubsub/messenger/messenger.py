@@ -11,7 +11,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable, Sequence
-from threading import Lock, Thread, get_ident
+from threading import Lock, RLock, Thread, get_ident
 from typing import Any, Final, NoReturn, Protocol
 
 import zmq
@@ -19,7 +19,7 @@ from zmq.backend import zmq_poll
 
 from pubsub import forks
 from pubsub.clock import Clock, SystemClock
-from pubsub.errors import AfterFork, CallerError, TooLarge
+from pubsub.errors import AfterFork, CallerError, Interrupted, TooLarge
 from pubsub.messenger.core import AnswerCallback, Counters, MessengerCore, ServerLoop
 from pubsub.messenger.driving import Driving
 from pubsub.messenger.framing import Callback
@@ -54,12 +54,18 @@ class Ticker(Protocol):
     def tick(self, now: float) -> None:
         """Do what is due."""
 
+    def struck(self) -> None:
+        """The Messenger was interrupted in the midst of something: it sends and receives nothing any more."""
+
 
 class Messenger:
     """Messages with callbacks between processes and threads, over `tcp://`, `ipc://` and `inproc://`.
 
     A callback or a server loop runs on whichever thread drives the sockets: the I/O thread, or a caller inside `wait`.
     It must not block. One that raises is logged and counted. In the child of a fork every call raises AfterFork.
+
+    An exception that a signal raises (Ctrl-C) while the caller's thread moves messages may leave one sent in part. Then
+    nothing is sent or received any more, and every call but `close` raises Interrupted. It does not while he waits.
 
     Args:
         context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
@@ -84,7 +90,7 @@ class Messenger:
             secrets.randbits(INSTANCE_BITS), chance or random.Random(), self._answer, self.limits
         )
         self._wakeup = Wakeup()
-        self._gate = Lock()
+        self._gate = RLock()
         self._queue: list[Callable[[float], None]] = []
         self._queued_messages = 0
         self._queued_bytes = 0
@@ -98,6 +104,8 @@ class Messenger:
         self._ticker_rests_until = 0.0
         self._sleeping = False
         self._driver = 0
+        self._midway = self._torn = False
+        """Whether messages are being moved, and whether an exception was found to have ended that."""
         self._closed = False
         self._cleaned = False
         self._driving = Driving(self.clock, self.limits.grace_seconds, self._wake_sleeper)
@@ -199,7 +207,7 @@ class Messenger:
         """This is a child of the process that opened it: whatever is called raises, and nothing is touched."""
         self._inherited = AfterFork("the Messenger", parent)
         self._closed = self._cleaned = True
-        self._gate, self._connecting = Lock(), Lock()
+        self._gate, self._connecting = RLock(), Lock()
 
     def __reduce__(self) -> NoReturn:
         forks.no_pickling("a Messenger")
@@ -214,6 +222,8 @@ class Messenger:
             raise self._inherited
         if self._closed:
             raise CallerError("the Messenger is closed")
+        if self._torn:
+            raise Interrupted("the Messenger")
 
     # Sending
 
@@ -328,37 +338,76 @@ class Messenger:
         """
         if self._driver == get_ident():
             raise CallerError("wait() was called from a callback; the thread that drives the sockets cannot wait")
-        while not done() and not self._closed:
-            try:
-                if self._driving.caller_takes(lambda: self._closed or done(), deadline):
-                    self._drive(lambda: self._closed or done(), deadline)
-            finally:
-                self._driving.caller_gives()
-            self._flush_if_free()
-            if self.clock.monotonic() >= deadline:
-                break
+        try:
+            while not done() and not self._over():
+                try:
+                    if self._driving.caller_takes(lambda: self._over() or done(), deadline):
+                        self._drive(lambda: self._over() or done(), deadline)
+                finally:
+                    self._driving.caller_gives()
+                self._flush_if_free()
+                if self.clock.monotonic() >= deadline:
+                    break
+        except BaseException:
+            self.recover()
+            raise
         if self._inherited is not None:
             raise self._inherited
+        if self._torn and not self._closed:
+            raise Interrupted("the Messenger")
         return done()
 
+    def _over(self) -> bool:
+        return self._closed or self._torn
+
+    def recover(self) -> None:
+        """An exception left a call of this thread, wherever it struck: give back what the thread still holds."""
+        while self._gate._is_owned():  # type: ignore[attr-defined]
+            self._gate.release()
+        if self._driver == get_ident():
+            self._driver = 0
+        if self._midway and (self._driving.is_mine() or self._driving.try_take()):
+            self._tear()
+        self._driving.recover()
+
+    def announce(self) -> None:
+        """Let callers who sleep in `wait` look at what they wait for."""
+        self._driving.announce()
+
+    def _begin(self) -> bool:
+        """This thread has the turn, and is about to move messages; whether nobody was interrupted in that."""
+        if self._midway:
+            self._tear()
+        if not self._torn:
+            self._midway = True
+        return self._midway
+
+    def _tear(self) -> None:
+        """The turn is this thread's, and a thread that had it was cut off: what is in the sockets is not known."""
+        self._torn, self._midway = True, False
+        self._driving.stop()
+        if self.ticker is not None:
+            self.ticker.struck()
+
     def _run(self) -> None:
-        while self._driving.thread_takes(lambda: self._closed):
+        while self._driving.thread_takes(self._over):
             try:
-                self._drive(lambda: self._closed or self._driving.callers > 0, _FOREVER, yields=True)
+                self._drive(lambda: self._over() or self._driving.callers > 0, _FOREVER, yields=True)
             finally:
                 self._driving.thread_gives()
             self._flush_if_free()
 
     def _flush_if_free(self) -> None:
         """What was queued, or asked for by `close`, while this thread was about to leave must not wait."""
-        while (self._queue or self._closed) and not self._cleaned and not self._driving.is_mine():
+        while ((self._queue and not self._torn) or self._closed) and not self._cleaned and not self._driving.is_mine():
             try:
                 if not self._driving.try_take():
                     return
                 if self._closed:
                     self._clean()
-                else:
+                elif self._begin():
                     self._flush()
+                    self._midway = False
             finally:
                 self._driving.give_up()
 
@@ -368,12 +417,14 @@ class Messenger:
         `yields`: the sleep ends when a caller wants the turn.
         """
         core, clock = self._core, self.clock
+        if not self._begin():
+            return
         self._driver = get_ident()
         try:
             while True:
                 self._flush()
                 if done():
-                    return
+                    break
                 begun = clock.monotonic()
                 for source, _ in self._sleep(begun, deadline, yields=yields):
                     link = self._links.get(source)
@@ -394,7 +445,8 @@ class Messenger:
                 if self._driving.callers and not yields:
                     self._driving.announce()
                 if begun >= deadline:
-                    return
+                    break
+            self._midway = False
         except zmq.ZMQError as error:
             if error.errno not in {zmq.ETERM, zmq.ENOTSOCK}:
                 raise
@@ -410,7 +462,10 @@ class Messenger:
             pause = 0
             if not self._queue and not (yields and self._driving.callers):
                 pause = int(min(max(self._until(deadline) - now, 0.0), _SLEEP_SECONDS_MAX) * 1000 + 0.999)
-            return zmq_poll(self._pollset, pause)
+            self._midway = False  # An exception that strikes while we sleep cuts nothing off.
+            ready = zmq_poll(self._pollset, pause)
+            self._midway = True
+            return ready
         finally:
             self._sleeping = False
 
@@ -454,10 +509,13 @@ class Messenger:
 
     def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
         """Call the application; whether it did not raise."""
+        self._midway = False  # What a callback does is its own: we are between two messages.
         try:
             function(*arguments)
+            self._midway = True
         except Exception:  # noqa: BLE001 - what an application's callback raises is logged and counted, and ends there.
             self._core.counters.callback_errors += 1
+            self._midway = True
             _LOG.exception("callback %r raised", function)
             return False
         return True
@@ -527,7 +585,9 @@ class Messenger:
         """Send what is queued as far as that goes without waiting, and close the sockets. This thread has the turn."""
         if self._cleaned:
             return
-        self._flush()
+        if not self._torn and self._begin():
+            self._flush()
+            self._midway = False
         for redial in self._redials.values():
             redial.close()
         self._redials.clear()

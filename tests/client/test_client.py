@@ -340,17 +340,17 @@ def test_a_transaction_happens_as_a_whole_or_not_at_all(client: Client, topic: s
 def test_a_transactions_puts_are_fsynced_before_they_are_sent(client: Client, topic: str) -> None:
     events: list[str] = []
     store, messenger = client._session.store, client._session._messenger
-    execute, send = store.transaction, messenger.send
+    begins, send = store.begin, messenger.send
 
-    def transaction(*, fsync: bool) -> Any:
+    def begin(*, fsync: bool) -> None:
         events.append("fsynced commit" if fsync else "commit")
-        return execute(fsync=fsync)
+        begins(fsync=fsync)
 
     def sending(*args: Any, **kwargs: Any) -> int:
         events.append("send")
         return send(*args, **kwargs)
 
-    store.transaction, messenger.send = transaction, sending  # type: ignore[method-assign]
+    store.begin, messenger.send = begin, sending  # type: ignore[method-assign]
     with client.transaction() as opened:
         client.put(topic, b"x", transaction=opened)
         assert events == ["fsynced commit"]

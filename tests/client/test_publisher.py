@@ -12,7 +12,7 @@ import pytest
 from pubsub import embedded
 from pubsub.client import Client
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, InDoubt, StoreFull, TooLarge, Unavailable
+from pubsub.errors import CallerError, InDoubt, Interrupted, StoreFull, TooLarge, Unavailable
 from pubsub.limits import BATCH_BYTES_MAX
 
 _names = count(1)
@@ -33,6 +33,13 @@ def topic() -> str:
 def client(cluster: Embedded) -> Iterator[Client]:
     with cluster.client(f"client{next(_names)}") as opened:
         yield opened
+
+
+def is_free(lock: threading.RLock) -> bool:
+    free = lock.acquire(blocking=False)
+    if free:
+        lock.release()
+    return free
 
 
 def eventually(done: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -204,7 +211,7 @@ def test_a_publisher_is_refused_inside_a_transaction_and_nobody_waits_for_ever(c
         with client.transaction() as transaction:
             transaction.execute("select 1")
             # The driving thread wants to send the batch by now: it has the publisher's lock, and waits for ours.
-            eventually(publisher._lock.locked)
+            eventually(lambda: not is_free(publisher._lock))
             for call in (lambda: publisher.put(b"two"), publisher.flush, publisher.close):
                 with pytest.raises(CallerError, match="inside a transaction"):
                     call()
@@ -215,24 +222,29 @@ def test_a_publisher_is_refused_inside_a_transaction_and_nobody_waits_for_ever(c
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_batch_whose_sending_is_interrupted_is_put_once(
-    client: Client, cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch, committed: bool
+    cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
     with cluster.client(f"reader{topic}") as reader:
         reader.subscribe(topic)
+        client = cluster.client(f"writer{topic}")
         session = client._session
-        put_rows = session.put_rows
+        put_draft = session.put_draft
 
         def interrupted(*arguments: object) -> None:
             monkeypatch.undo()
             if committed:
-                put_rows(*arguments)  # type: ignore[arg-type]
+                put_draft(*arguments)  # type: ignore[arg-type]
             raise KeyboardInterrupt
 
-        with client.publisher(topic, linger=60.0) as publisher:
-            publisher.put(b"one")
-            publisher.put(b"two")
-            monkeypatch.setattr(session, "put_rows", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                publisher.flush()
-            publisher.put(b"three")
+        publisher = client.publisher(topic, linger=60.0)
+        publisher.put(b"one")
+        publisher.put(b"two")
+        monkeypatch.setattr(session, "put_draft", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            publisher.flush()
+        with pytest.raises(Interrupted, match="close it and open it again"):
+            publisher.flush()
+        client.close()
+        with cluster.client(f"writer{topic}") as again:
+            again.put(topic, b"three")
         assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one", b"two", b"three"]

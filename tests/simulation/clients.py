@@ -65,6 +65,12 @@ class SimulatedMessenger:
     def close(self) -> None:
         pass
 
+    def recover(self) -> None:
+        pass
+
+    def announce(self) -> None:
+        pass
+
     def arrived(self, key: int, frames: list[bytes], now: float) -> None:
         call = self.core.receive(self._links[key], b"", frames[0], frames[1:], now)
         if call is not None:

@@ -1,0 +1,199 @@
+"""Steps of a session, and what becomes of one that an exception cuts off wherever it strikes.
+
+A signal handler that raises (Ctrl-C is one) does so between any two instructions of the main thread: behind a commit
+and before the memory has taken note of it, or between taking a lock and the `try` that gives it back. So a step says
+that it has begun and, last, that it has ended. Only its orderly end takes that back: by its last line, by one of our
+own errors, or by an error of the caller's own block once that is rolled back. Who then finds a step begun and nobody
+within knows that one was cut off, and refuses: what is on the disk counts, and whoever opens the client anew has it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+import apsw
+
+from pubsub.client.outbox import Draft
+from pubsub.client.transaction import TRANSACTION_RECORDS_MAX, Transaction
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from pubsub.client.changes import Change
+    from pubsub.client.session import Session
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+_guards: Final[set[CodeType]] = set()
+"""The functions that look after what an exception leaves behind."""
+
+
+def guards(function: Callable[..., Any]) -> None:
+    """A function has `Session.recover` called where an exception leaves it."""
+    _guards.add(function.__code__)
+
+
+def within_guard() -> bool:
+    """Whether this is a call within a call: of a handler of `process`, or of a signal's."""
+    frame = sys._getframe(2)
+    own = False
+    while frame is not None:
+        if frame.f_code in _guards:
+            if own:
+                return True
+            own = True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def guarded(
+    session: Session,
+    function: Callable[Parameters, Returned],
+    /,
+    *arguments: Parameters.args,
+    **named: Parameters.kwargs,
+) -> Returned:
+    """Call a function which takes the session's lock, and give back what it holds where an exception leaves it."""
+    try:
+        return function(*arguments, **named)
+    except BaseException:
+        session.recover()
+        raise
+
+
+guards(guarded)
+
+
+class Step:
+    """A step as a `with` block: made once for a session, since it holds nothing of its own."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        self._session.enter()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
+        self._session.leave(error)
+
+
+class Work:
+    """One commit around a `with` block; see `Session.transacting`.
+
+    Not a generator: one that an exception kept from its end would go on when it is collected, in the midst of anything.
+    """
+
+    def __init__(
+        self, session: Session, changes: Callable[[], Sequence[Change]], transaction: Transaction | None, *, fsync: bool
+    ) -> None:
+        self._session, self._changes, self._fsync = session, changes, fsync
+        self._transaction = transaction
+
+    def __enter__(self) -> Transaction:
+        session, core = self._session, self._session.core
+        if core.copied is not None:
+            raise core.copied
+        session.check_disk()
+        core.numbers.ensure(TRANSACTION_RECORDS_MAX)
+        transaction = self._transaction or Transaction(session.store.db, Draft(core.outbox))
+        self._transaction = transaction
+        try:
+            session.store.begin(fsync=self._fsync)
+        except BaseException as error:
+            session.store.undo(error)
+            raise
+        session.transaction, session.owner = transaction, threading.get_ident()
+        return transaction
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
+        if error is not None:
+            self._undo(error)
+            return
+        session, transaction = self._session, self._transaction
+        assert transaction is not None
+        try:
+            transaction.check_whole()
+            session.store.apply([*transaction.draft.changes(), *self._changes()])
+        except BaseException as failed:
+            self._undo(failed)
+            raise
+        try:
+            session.store.end()
+        except apsw.Error as failed:
+            # A constraint that is looked at when all ends, as a deferred foreign key: the caller's, and rolled back.
+            if session.store.rolled_back:
+                session.let_pass(failed)
+            raise
+        finally:
+            self._over(transaction)
+        session.accept(transaction.draft, fsync=self._fsync)
+
+    def _undo(self, error: BaseException) -> None:
+        """Roll back what the block, or the check behind it, did not bring to its end."""
+        session, transaction = self._session, self._transaction
+        assert transaction is not None
+        try:
+            session.store.undo(error)
+        except apsw.Error as found:
+            if found is error:
+                session.let_pass(error)
+            raise
+        finally:
+            self._over(transaction)
+        session.let_pass(error)
+
+    def _over(self, transaction: Transaction) -> None:
+        transaction.open = False
+        self._session.transaction = self._session.owner = None
+
+
+class Block:
+    """The `with` block of `transaction()`: a step with one fsynced commit in it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._work: Work | None = None
+
+    def __enter__(self) -> Transaction:
+        session = self._session
+        try:
+            with_step = session.entered()
+            with_step.__enter__()
+            try:
+                self._work = session.transacting(lambda: (), fsync=True)
+                return self._work.__enter__()
+            except BaseException as error:
+                session.leave(error)
+                raise
+        except BaseException:
+            session.recover(block=self._work is not None)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
+        session, work = self._session, self._work
+        assert work is not None
+        try:
+            try:
+                work.__exit__(kind, error, *trace)
+                if error is None:
+                    session.follow()
+            except BaseException as failed:
+                session.leave(failed)
+                raise
+            session.leave(error)
+        except BaseException:
+            session.recover(block=True)
+            raise
+        finally:
+            self._work = None
+
+    def __del__(self) -> None:
+        # From Python 3.14 on an exception may strike between the entry of a `with` block and its first instruction.
+        if self._work is not None:
+            self._session.recover(block=True)

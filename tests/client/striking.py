@@ -1,0 +1,70 @@
+"""Raises an exception in the client's code at a chosen instruction, as a signal's handler does between any two."""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pubsub.client
+import pubsub.messenger
+
+FOLDERS = tuple(str(Path(package.__file__ or "").parent) for package in (pubsub.client, pubsub.messenger))
+
+
+class Strike(BaseException):
+    """What the handler of a signal raises."""
+
+
+@cache
+def _checked(code: CodeType) -> frozenset[int]:
+    """The instructions before which the interpreter may look for signals: behind a call, a beginning and a jump back."""
+    found, before = set(), ""
+    for instruction in dis.get_instructions(code):
+        if before.startswith(("CALL", "RESUME", "JUMP_BACKWARD", "PRECALL")):
+            found.add(instruction.offset)
+        if instruction.opname != "CACHE":
+            before = instruction.opname
+    return frozenset(found)
+
+
+class Striker:
+    """Counts the instructions of the client's code on this thread, and raises at the chosen one.
+
+    Args:
+        at: which, from 1; 0: none.
+        everywhere: at all instructions, where else at those only where the interpreter looks for signals.
+        kind: what is raised.
+    """
+
+    def __init__(self, at: int, *, everywhere: bool = False, kind: type[BaseException] = Strike) -> None:
+        self.at, self.count, self.place = at, 0, ""
+        self._everywhere, self._kind = everywhere, kind
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        """Make a call under it."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            return call()
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(FOLDERS):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "opcode" and (self._everywhere or frame.f_lasti in _checked(frame.f_code)):
+            self.count += 1
+            if self.count == self.at:
+                self.place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_qualname}"
+                sys.settrace(None)
+                raise self._kind
+        return self._step
