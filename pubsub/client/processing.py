@@ -1,7 +1,8 @@
 """Handing messages to a handler: its effect, its puts and the position in one commit, or nothing of it.
 
 An attempt is counted before the handler runs, so that a message that ends the process every time is found out. It is
-taken back where the handler was at no fault: it was cancelled or interrupted (Ctrl-C), or is of a kind that a call does
+taken back where the handler was at no fault: it was cancelled or interrupted (Ctrl-C, and whatever else is no
+`Exception`), or is of a kind that a call does
 not run. `Processing` runs plain functions on the thread that calls; `pubsub.client.awaiting` builds on it
 and runs what has to be awaited.
 """
@@ -159,6 +160,7 @@ class Processing:
             attempt = Attempt(sub, taking, message, most, sub.emptied)
             self._bury(attempt, f"the process ended in the handler {most} times")
             return 1
+        self.session.trying[sub.topic] = ((message.position, number),)
         if not sub.counted_ahead:
             self.session.commit([Tried(sub.topic, message.position, number)])
         sub.attempted(message.position, number)
@@ -177,8 +179,9 @@ class Processing:
                     raise _HandlerFailed(error) from error
         except _HandlerFailed as failed:
             return self.failed(attempt, failed.error)
-        except (HandlerMisused, KeyboardInterrupt, SystemExit) as error:
-            if self.session.passes(error):  # The handler's; one that struck behind it may have come after the commit.
+        except BaseException as error:
+            # The handler's; one that struck behind it may have come after the commit.
+            if self.session.passes(error) and (isinstance(error, HandlerMisused) or not isinstance(error, Exception)):
                 self.uncount(attempt)
             raise
         self.handled(attempt, following)
@@ -186,6 +189,7 @@ class Processing:
 
     def changes(self, attempt: Attempt, following: Any) -> list[Change]:
         """What is committed with the handler's own: the position, and an attempt at the message behind it."""
+        self.session.trying[attempt.sub.topic] = ((attempt.message.position, attempt.number), (following, 1))
         ahead: list[Change] = [Tried(attempt.sub.topic, following, 1)] if following is not None else []
         return [*attempt.taking.change(attempt.sub.topic), *ahead]
 
@@ -206,6 +210,7 @@ class Processing:
         """
         topic, message, number = attempt.sub.topic, attempt.message, attempt.number
         self.session.counters["handler_errors"] += 1
+        self.session.trying.pop(topic, None)
         _log.warning("handler failed on %s of %s, attempt %d: %r", message.id, topic, number, error)
         if number < self.session.settings.handler_attempts:
             self.session.let_pass(error)

@@ -19,7 +19,7 @@ from pubsub.client.arguments import check_body, check_count, check_seconds
 from pubsub.client.calls import Calls
 from pubsub.client.outbox import DISCARDED, DONE, Draft, Row
 from pubsub.client.session import Session
-from pubsub.client.steps import guarded, guards
+from pubsub.client.steps import guarded
 from pubsub.client.waiting import Flow
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
@@ -331,8 +331,12 @@ class Publisher:
         """Put no more; what was put goes on, what another thread puts at this moment too."""
         try:
             guarded(self._session, self._leave)
-        finally:
+        except Interrupted:
+            raise  # What it holds goes to the outbox when the client is closed.
+        except PubsubError:
             self._lingering.leave()
+            raise
+        self._lingering.leave()
 
     def _leave(self) -> None:
         with self._lock:
@@ -370,6 +374,3 @@ class Publisher:
                 self.close_batch()
         finally:
             self.leave()
-
-
-guards(Publisher.put)

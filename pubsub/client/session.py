@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import zmq
 
 from pubsub import forks
-from pubsub.client.changes import Change
+from pubsub.client.changes import Change, Tried
 from pubsub.client.core import ClientCore, CoreSettings
 from pubsub.client.numbers import Numbers
 from pubsub.client.outbox import Draft, Row
@@ -44,7 +44,7 @@ from pubsub.errors import (
 from pubsub.limits import PROXIES_MAX
 from pubsub.messenger import Messenger
 from pubsub.messenger.sockets import other_context
-from pubsub.protocol import Put, Status, check_id, decode, encode
+from pubsub.protocol import Position, Put, Status, check_id, decode, encode
 
 if TYPE_CHECKING:
     from pubsub.client.recorder import Recorder, RecordSink
@@ -91,6 +91,11 @@ def boot_id() -> str:
         return ""
 
 
+def _check_proxies(proxies: Sequence[str]) -> None:
+    if not 0 < len(proxies) <= PROXIES_MAX:
+        raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; {len(proxies)} are named")
+
+
 def _check_context(context: object, proxies: Sequence[str]) -> None:
     """See that a context can be used, and the proxies be reached with it.
 
@@ -131,6 +136,7 @@ class Session:
 
     Attributes:
         recorder: writes down what it does; None: nobody does.
+        trying: by topic, attempts of handlers that are counted on the disk, or about to be, and have not failed.
         midway: a step has begun and has not ended. Where nobody has the lock it never will.
         torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`.
         released: everything is closed.
@@ -153,8 +159,7 @@ class Session:
         record: RecordSink | Path | str | None = None,
     ) -> None:
         self.name = check_id("client ID", name)
-        if not 0 < len(settings.proxies) <= PROXIES_MAX:
-            raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; {len(settings.proxies)} are named")
+        _check_proxies(settings.proxies)
         if messenger is None:
             _check_context(context, settings.proxies)
         self.settings = settings
@@ -170,6 +175,7 @@ class Session:
         self._registered: dict[int, int] = {}
         self._next = _NEVER
         self._held_since: float | None = None
+        self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
         self.timers: list[Timer] = []
         self.watchers: list[Callable[[], None]] = []
         self.counters = {"undecodable": 0, "handler_errors": 0}
@@ -697,4 +703,9 @@ class Session:
                     chunk.stop()
                     if positions.get(sub.topic) == chunk.pieces[-1].last:  # It was taken, and nothing given back.
                         self.store.commit([sub.give_back(chunk)])
+            for topic, _, _, _, _, _, tried, attempts in self.store.subscriptions():
+                if tried is not None and (tried, attempts) in self.trying.get(
+                    topic, ()
+                ):  # The handler was at no fault.
+                    self.store.commit([Tried(topic, tried, attempts - 1)])
             self.core = self._load(SystemRandom())

@@ -39,13 +39,10 @@ def guards(function: Callable[..., Any]) -> None:
 
 def within_guard() -> bool:
     """Whether this is a call within a call: of a handler of `process`, or of a signal's."""
-    frame = sys._getframe(2)
-    own = False
+    frame = sys._getframe(3)  # Who called the function that called `recover`.
     while frame is not None:
         if frame.f_code in _guards:
-            if own:
-                return True
-            own = True
+            return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
 
@@ -163,8 +160,7 @@ class Block:
     def __enter__(self) -> Transaction:
         session = self._session
         try:
-            with_step = session.entered()
-            with_step.__enter__()
+            session.enter()
             try:
                 self._work = session.transacting(lambda: (), fsync=True)
                 return self._work.__enter__()
@@ -195,5 +191,5 @@ class Block:
 
     def __del__(self) -> None:
         # From Python 3.14 on an exception may strike between the entry of a `with` block and its first instruction.
-        if self._work is not None:
+        if getattr(self, "_work", None) is not None:
             self._session.recover(block=True)

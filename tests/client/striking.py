@@ -22,7 +22,7 @@ class Strike(BaseException):
 
 @cache
 def _checked(code: CodeType) -> frozenset[int]:
-    """The instructions before which the interpreter may look for signals: behind a call, a beginning and a jump back."""
+    """The instructions before which the interpreter may look for signals: behind a call, a beginning, a jump back."""
     found, before = set(), ""
     for instruction in dis.get_instructions(code):
         if before.startswith(("CALL", "RESUME", "JUMP_BACKWARD", "PRECALL")):
