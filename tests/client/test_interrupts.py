@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from striking import Strike, Striker
 
 from pubsub import embedded
-from pubsub.client import Message, Transaction
+from pubsub.client import AsyncClient, Message, Transaction
 from pubsub.embedded import Embedded
 from pubsub.errors import Interrupted
 
@@ -232,6 +233,69 @@ KINDS = ("put", "put_many", "transaction", "publisher", "process", "get", "get_m
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_that_is_struck_anywhere_loses_nothing_and_does_nothing_twice(cluster: Embedded, kind: str) -> None:
     run(cluster, kind, SAMPLE)
+
+
+@pytest.mark.parametrize("kind", ["put", "transaction", "process"])
+def test_a_coroutines_call_that_is_struck_anywhere_loses_nothing(cluster: Embedded, kind: str) -> None:
+    topic, name = f"t-async-{kind}", f"async-{kind}"
+    sure: list[str] = []
+    made: list[str] = []
+
+    async def handle(message: Message, transaction: Transaction) -> None:
+        await asyncio.sleep(0)
+        transaction.execute("insert into effects values (?)", (message.body.decode(),))
+
+    async def opened() -> AsyncClient:
+        client = cluster.async_client(name)
+        await client.subscribe(topic)
+        return client
+
+    async def call(client: AsyncClient) -> None:
+        made.append(str(len(made)))
+        body = made[-1].encode()
+        if kind == "transaction":
+            with client.transaction() as transaction:
+                await client.put(topic, body, transaction=transaction)
+        else:
+            await client.put(topic, body, timeout=10.0)
+        sure.append(made[-1])
+        if kind == "process":
+            await client.process(topic, handle, timeout=10.0)
+
+    with asyncio.Runner() as runner:
+        client = runner.run(opened())
+        with client.transaction() as transaction:
+            transaction.execute("create table effects (body text)")
+        runner.run(call(client))
+        counted = Striker(0)
+        runner.run(under(counted, call(client)))
+        assert counted.count > 100
+        for at in places(counted.count, SAMPLE, 2):
+            with suppress(Strike, Interrupted):
+                runner.run(under(Striker(at), call(client)))
+            try:
+                runner.run(call(client))
+            except Interrupted:
+                runner.run(client.close())
+                client = runner.run(opened())
+        runner.run(client.flush())
+        while runner.run(client.process(topic, handle, timeout=0.5)):
+            pass
+        with client.transaction() as transaction:
+            effects = Counter(body for (body,) in transaction.execute("select body from effects"))
+        runner.run(client.close())
+    assert not {body for body, times in effects.items() if times > 1}, "twice"
+    assert not set(sure) - effects.keys(), "lost"
+
+
+async def under(striker: Striker, call: Coroutine[Any, Any, None]) -> None:
+    """Await a call on an event loop whose thread is struck."""
+    before = sys.gettrace()
+    sys.settrace(striker.enter)
+    try:
+        await call
+    finally:
+        sys.settrace(before)
 
 
 STORM = """
