@@ -140,6 +140,7 @@ class Session:
         midway: a step has begun and has not ended. Where nobody has the lock it never will.
         torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`.
         released: everything is closed.
+        in_block: the transaction that is open is that of a `with` block of the caller's.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -166,7 +167,7 @@ class Session:
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.RLock()
         self.owner: int | None = None
-        self.midway = self.torn = self.closed = self.released = False
+        self.midway = self.torn = self.closed = self.released = self.in_block = False
         self._passing, self._mender = _NOTHING, 0
         self._step = Step(self)
         self.inherited: AfterFork | None = None
@@ -330,7 +331,7 @@ class Session:
         if not owned and not (self.midway and self.lock.acquire(blocking=False)):
             return
         self.torn = self.torn or self.midway
-        self.transaction = self.owner = None
+        self.transaction, self.owner, self.in_block = None, None, False
         while self.lock._is_owned():  # type: ignore[attr-defined]
             self.lock.release()
 

@@ -162,6 +162,7 @@ class Block:
         try:
             session.enter()
             try:
+                session.in_block = True
                 self._work = session.transacting(lambda: (), fsync=True)
                 return self._work.__enter__()
             except BaseException as error:
@@ -174,8 +175,14 @@ class Block:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
         session, work = self._session, self._work
         assert work is not None
+        if session.closed:  # Within the block; it is rolled back.
+            self._work = None
+            if error is None:
+                session.check_open()
+            return
         try:
             try:
+                session.in_block = False
                 work.__exit__(kind, error, *trace)
                 if error is None:
                     session.follow()
