@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pubsub import forks
 from pubsub.client import leaving
-from pubsub.client.arguments import check_count, check_surroundings
+from pubsub.client.arguments import check_count, check_path, check_surroundings
 from pubsub.client.awaiting import AsyncProcessing
 from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
 from pubsub.client.deadletters import DeadLetter, dead_letters
+from pubsub.client.export import export_client
 from pubsub.client.message import Batch, Message
 from pubsub.client.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.publisher import BatchTicket, Publisher
@@ -114,6 +115,21 @@ class AsyncClient:
     def name(self) -> str:
         """The client ID."""
         return self._session.name
+
+    @property
+    def settings(self) -> ClientSettings:
+        """What it may do."""
+        return self._session.settings
+
+    @property
+    def path(self) -> Path:
+        """The file of its state."""
+        return Path(self._session.store.path)
+
+    @property
+    def publisher_id(self) -> str:
+        """Who its messages come from, as subscribers see it: `client ID/store ID`."""
+        return f"{self._session.name}/{self._session.core.publisher}"
 
     @property
     def record_problem(self) -> str:
@@ -327,6 +343,10 @@ class AsyncClient:
     def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
         """What could not be handled or handed out."""
         return guarded(self._session, dead_letters, self._session, topic)
+
+    def export(self, directory: Path | str) -> Path:
+        """Write the state as files; the directory of the client. Raises as `Client.export`."""
+        return export_client(self._session, check_path("directory", directory))
 
     def renew(self, *, keep: bool = True) -> None:
         """Make a state directory that was copied usable again."""

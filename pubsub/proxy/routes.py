@@ -9,6 +9,7 @@ what operators gave up is forgotten too. One process at a time has it open.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
@@ -17,7 +18,7 @@ from typing import Final
 
 import apsw
 
-from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.limits import NUMBER_MAX
 from pubsub.protocol.names import is_hex, is_id, is_topic
 from pubsub.proxy.routing import DeadLog, GoneStore, Remembered, RouteChanges, StoreRow
@@ -49,6 +50,10 @@ _SINCE: Final = {
 _PRAGMAS: Final = (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", 2))
 
 
+_open_here: Final[dict[str, int]] = {}
+"""Each file that is open here -> the process that opened it."""
+
+
 class RoutesStore:
     """The routes file of one proxy.
 
@@ -76,8 +81,9 @@ class RoutesStore:
                 self._db = apsw.Connection(self.path, vfs=vfs)
                 self._open(self._db)
         except StorageError:
-            self.close()
+            self._close()
             raise
+        _open_here[os.path.realpath(self.path)] = os.getpid()
 
     def _open(self, db: apsw.Connection) -> None:
         db.pragma("locking_mode", "exclusive")  # Before the first look, which then needs no shared memory.
@@ -191,6 +197,11 @@ class RoutesStore:
     def close(self) -> None:
         """Close the file."""
         if self._db is not None:
+            _open_here.pop(os.path.realpath(self.path), None)
+        self._close()
+
+    def _close(self) -> None:
+        if self._db is not None:
             self._db.close()
             self._db = None
 
@@ -202,7 +213,8 @@ class RoutesStore:
         except apsw.FullError:
             raise StoreFull(self.path, "no space is left on the disk") from None
         except apsw.BusyError:
-            raise StoreInUse(self.path, "another proxy") from None
+            here = _open_here.get(os.path.realpath(self.path)) == os.getpid()  # Not where a fork has copied the entry.
+            raise StoreInUse(self.path, THIS_PROCESS if here else "another proxy") from None
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise StoreDamaged(self.path, f"damaged ({error}); {_REMEDY}") from None
         except apsw.Error as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubsub import embedded
-from pubsub.client import AsyncClient, Message, Transaction
+from pubsub.client import AsyncClient, Client, Message, Transaction
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InDoubt, NotSubscribed
 
@@ -240,5 +241,21 @@ def test_a_cancelled_close_is_finished_all_the_same(cluster: Embedded, topic: st
             await asyncio.wait([closing])
             if not client._session.closed:
                 await client.close()
+
+    asyncio.run(main())
+
+
+def test_it_has_whatever_the_client_that_blocks_has(cluster: Embedded, tmp_path: Path) -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert public(AsyncClient) == public(Client)
+
+    async def main() -> None:
+        async with cluster.async_client("whole") as client:
+            assert client.settings.proxies == cluster.proxies
+            assert client.path.name == "whole.db"
+            assert client.publisher_id.startswith("whole/")
+            assert client.export(tmp_path) == tmp_path / "client_whole"
 
     asyncio.run(main())

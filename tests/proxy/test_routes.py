@@ -92,9 +92,15 @@ def test_every_write_that_returned_survives_sigkill(tmp_path: Path) -> None:
 
 def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
     store = RoutesStore(tmp_path)
-    with pytest.raises(StoreInUse, match="another proxy"):
+    with pytest.raises(StoreInUse, match="in use by this very process"):
         RoutesStore(tmp_path)
     store.close()
+    other = apsw.Connection(str(tmp_path / FILE_NAME))
+    other.pragma("locking_mode", "exclusive")
+    other.execute("begin immediate")
+    with pytest.raises(StoreInUse, match="in use by another process"):
+        RoutesStore(tmp_path)
+    other.close()
     assert reopened(tmp_path).stores == []
 
 
