@@ -567,7 +567,7 @@ class Calls:
         session = self.session
         if session.closed:
             return
-        if not session.in_block:  # A block that an exception has left, without a word to it, must not keep it open.
+        if session.block is None:  # A block that an exception has left, without a word to it, must not keep it open.
             session.check_outside()
         if session.cut_off():
             session.mend()

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
@@ -140,7 +141,7 @@ class Session:
         midway: a step has begun and has not ended. Where nobody has the lock it never will.
         torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`.
         released: everything is closed.
-        in_block: the transaction that is open is that of a `with` block of the caller's.
+        block: stands for the caller's `with` block whose transaction is open; None: there is none.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -167,7 +168,8 @@ class Session:
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.RLock()
         self.owner: int | None = None
-        self.midway = self.torn = self.closed = self.released = self.in_block = False
+        self.midway = self.torn = self.closed = self.released = False
+        self.block: object = None
         self._passing, self._mender = _NOTHING, 0
         self._step = Step(self)
         self.inherited: AfterFork | None = None
@@ -331,7 +333,7 @@ class Session:
         if not owned and not (self.midway and self.lock.acquire(blocking=False)):
             return
         self.torn = self.torn or self.midway
-        self.transaction, self.owner, self.in_block = None, None, False
+        self.transaction, self.owner, self.block = None, None, None
         while self.lock._is_owned():  # type: ignore[attr-defined]
             self.lock.release()
 
@@ -657,8 +659,9 @@ class Session:
         Raises:
             StorageError: the last commit failed; everything is released all the same.
         """
-        if not (self.closed or self.torn):
-            self._take_leave(acknowledge_seconds)
+        with suppress(Interrupted):
+            if not self.over:
+                self._take_leave(acknowledge_seconds)
         with self.lock:
             self.closed = True
             self.look()
@@ -705,8 +708,7 @@ class Session:
                     if positions.get(sub.topic) == chunk.pieces[-1].last:  # It was taken, and nothing given back.
                         self.store.commit([sub.give_back(chunk)])
             for topic, _, _, _, _, _, tried, attempts in self.store.subscriptions():
-                if tried is not None and (tried, attempts) in self.trying.get(
-                    topic, ()
-                ):  # The handler was at no fault.
+                # The handler was at no fault, and the attempt does not count.
+                if tried is not None and (tried, attempts) in self.trying.get(topic, ()):
                     self.store.commit([Tried(topic, tried, attempts - 1)])
             self.core = self._load(SystemRandom())

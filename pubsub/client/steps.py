@@ -156,33 +156,34 @@ class Block:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._work: Work | None = None
+        self._token = object()
 
     def __enter__(self) -> Transaction:
         session = self._session
         try:
             session.enter()
             try:
-                session.in_block = True
+                session.block = self._token
                 self._work = session.transacting(lambda: (), fsync=True)
                 return self._work.__enter__()
             except BaseException as error:
                 session.leave(error)
                 raise
         except BaseException:
-            session.recover(block=self._work is not None)
+            session.recover(block=session.block is self._token)
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
         session, work = self._session, self._work
         assert work is not None
-        if session.closed:  # Within the block; it is rolled back.
-            self._work = None
+        if session.block is not self._token:  # It was closed within the block, which is rolled back.
             if error is None:
                 session.check_open()
+                session.check_whole()
             return
         try:
             try:
-                session.in_block = False
+                session.block = None
                 work.__exit__(kind, error, *trace)
                 if error is None:
                     session.follow()
@@ -193,10 +194,9 @@ class Block:
         except BaseException:
             session.recover(block=True)
             raise
-        finally:
-            self._work = None
 
     def __del__(self) -> None:
         # From Python 3.14 on an exception may strike between the entry of a `with` block and its first instruction.
-        if getattr(self, "_work", None) is not None:
+        token = getattr(self, "_token", None)
+        if token is not None and self._session.block is token:
             self._session.recover(block=True)
