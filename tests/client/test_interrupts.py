@@ -25,6 +25,10 @@ SAMPLE = 25
 """Places struck per call; all of them: python tests/client/test_interrupts.py"""
 
 
+# What strikes within a `__del__` the interpreter only prints.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     with embedded(tmp_path_factory.mktemp("cluster")) as running:
