@@ -71,6 +71,7 @@ def test_every_name_that_the_package_offers_is_there() -> None:
             assert getattr(package, name) is not None
 
 
+@pytest.mark.slow
 def test_the_function_stays_the_function_whatever_is_imported_from_its_module() -> None:
     programs = [
         "from pubsub.embedded import Embedded; from pubsub import embedded; import pubsub",

@@ -109,6 +109,7 @@ def test_every_call_of_a_client_raises_in_the_child(cluster: Embedded) -> None:
         assert [message.body for message in client.messages("t", timeout=0.5)] == [b"three", b"four"]
 
 
+@pytest.mark.slow
 def test_the_parent_loses_nothing_whatever_the_child_does(cluster: Embedded) -> None:
     with cluster.client("c") as client, cluster.client("other") as other:
         other.subscribe("t")
@@ -130,6 +131,7 @@ def test_the_parent_loses_nothing_whatever_the_child_does(cluster: Embedded) -> 
         client.put("t", b"after")
 
 
+@pytest.mark.slow
 def test_a_fork_while_other_threads_are_in_the_midst_of_calls(cluster: Embedded) -> None:
     from threading import Thread
 
@@ -190,6 +192,7 @@ with embedded(sys.argv[1]) as cluster:
 """
 
 
+@pytest.mark.slow
 def test_a_child_whose_program_just_ends_harms_nobody(tmp_path: Path) -> None:
     """The end of its interpreter leaves the blocks and collects everything that there is."""
     words = [sys.executable, "-W", "ignore", "-W", "error::ResourceWarning", "-c", PROGRAM, str(tmp_path)]
@@ -293,6 +296,7 @@ def service(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_children_of_multiprocessing_open_their_own(service: str, tmp_path: Path, method: str) -> None:
     context: Any = multiprocessing.get_context(method)

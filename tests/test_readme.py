@@ -27,6 +27,7 @@ def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "orders b'first'\n1\n"
 
 
+@pytest.mark.slow
 def test_the_session_on_the_command_line_prints_what_it_shows(tmp_path: Path) -> None:
     (session,) = [block for block in blocks("") if "pubsub up" in block]
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data"), "PUBSUB_PROXIES_FILE": "cluster/proxies"}

@@ -28,6 +28,7 @@ def bench(capsys: pytest.CaptureFixture[str], directory: Path, *options: str) ->
     return facts
 
 
+@pytest.mark.slow
 def test_every_measure_gives_every_figure_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     facts = bench(capsys, tmp_path, "--secs", "0.02", "--reps", "1", "--sizes", "64")
     found = {(one["measure"], one["figure"]): one for one in facts["results"]}
@@ -42,6 +43,7 @@ def test_every_measure_gives_every_figure_it_names(tmp_path: Path, capsys: pytes
     assert not list(tmp_path.iterdir()), "nothing stays behind"
 
 
+@pytest.mark.slow
 def test_repetitions_and_sizes_are_interleaved_and_come_with_their_floors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

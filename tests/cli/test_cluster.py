@@ -115,6 +115,7 @@ def test_a_cluster_comes_up_is_whole_and_goes_within_two_seconds(
         assert all(gone(one["pid"]) for one in cluster.facts["processes"])
 
 
+@pytest.mark.slow
 def test_it_comes_up_again_at_the_same_addresses(tmp_path: Path) -> None:
     with up(tmp_path, "--servers", "1") as cluster:
         before = [one.get("clients") for one in cluster.facts["processes"]]
@@ -153,6 +154,7 @@ def test_a_second_cluster_in_the_same_directory_is_one_line_that_names_the_first
         assert not any(gone(one["pid"]) for one in cluster.facts["processes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
 def test_whatever_signal_ends_up_ends_its_children(tmp_path: Path, number: int) -> None:
     with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
@@ -217,6 +219,7 @@ def test_children_end_when_up_was_killed_and_the_next_up_starts(tmp_path: Path, 
             ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_closed_streams_keep_nobody_from_running(tmp_path: Path, closed: tuple[int, ...]) -> None:
     command = [sys.executable, "-m", "pubsub", "up", "--dir", str(tmp_path), "--proxies", "1", "--servers", "1"]

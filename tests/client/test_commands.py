@@ -371,6 +371,7 @@ def test_dead_letters_are_listed(
     assert "cannot be handled" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_who_cannot_be_reached_is_said_soon_and_the_error_says_why(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -387,6 +388,7 @@ def test_who_cannot_be_reached_is_said_soon_and_the_error_says_why(tmp_path: Pat
     assert process.returncode == 4
 
 
+@pytest.mark.slow
 def test_a_long_wait_for_a_message_says_nothing_of_a_proxy_that_is_there(run: Run, topic: str, service: str) -> None:
     assert run("c", "subscribe", topic) == 0
     command = [sys.executable, "-m", "pubsub", "client", "c", "get", topic, "--wait", "3"]

@@ -106,6 +106,7 @@ def test_what_a_reader_has_not_been_given_is_for_the_next_get(shell: Shell) -> N
     assert (len(everything) - len(rest)) % 7 == 0, "whole batches were taken"
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_takes_nothing(shell: Shell, tmp_path: Path) -> None:
     done = shell.get("--out", tmp_path / "none" / "out")
     assert done.returncode == 2
@@ -185,6 +186,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["before the commit", "after the commit", "before the rename", "after the rename"])
 @pytest.mark.parametrize("again", ["out", "other"])
 def test_each_message_is_in_one_file_once_wherever_get_is_killed(
@@ -259,6 +261,7 @@ def test_what_a_killed_get_left_waits_for_its_directory(shell: Shell, tmp_path: 
     assert (away / "out").read_bytes() == b"".join(bodies(0, 2))
 
 
+@pytest.mark.slow
 def test_what_was_taken_before_a_failure_is_in_the_file(shell: Shell, tmp_path: Path) -> None:
     """The limit of a file's size stands for a disk that fills up in the midst."""
     import resource

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CITED = re.compile(r"(docs/[a-z_]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
@@ -63,6 +65,7 @@ def test_nothing_is_cited_that_is_not_in_the_repository() -> None:
     assert [str(file.relative_to(ROOT)) for file in said if pattern.search(file.read_text())] == []
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     # As scripts/docs does it.
     options = [

@@ -30,6 +30,7 @@ def test_a_mistake_that_does_not_fit_is_an_error_that_says_so(source: str) -> No
     assert len(check([MISTAKE, replace(MISTAKE, file="pubsub/nowhere.py")])) == 2
 
 
+@pytest.mark.slow
 def test_a_mistake_is_made_in_a_copy_and_what_catches_it_is_named() -> None:
     (mutant,) = [one for one in load() if one.file == "pubsub/client/numbers.py"]
     before = (ROOT / mutant.file).stat()

@@ -81,6 +81,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
+@pytest.mark.slow
 def test_the_source_distribution_has_what_its_readme_names(sdist: Path) -> None:
     for name in re.findall(r"\]\((?!\w+:)([^)#]+)\)", (sdist / "README.md").read_text()):
         assert (sdist / name).exists(), name
@@ -133,6 +134,7 @@ with embedded() as cluster, cluster.client("c") as client:
 """
 
 
+@pytest.mark.slow
 def test_the_wheel_works_where_nothing_else_is(python: Path, tmp_path: Path) -> None:
     command = python.with_name("pubsub")
     assert re.fullmatch(r"pubsub \d+\.\d+\.\d+\n", run(command, "--version", cwd=tmp_path))

@@ -24,6 +24,7 @@ def bench() -> Iterator[tuple[Made, Path]]:
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_what_check_says_of_a_damaged_store_is_what_a_server_does(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation.mutants import broken
 from tests.simulation.simulation import Simulation, shortened
 
@@ -18,12 +20,14 @@ def test_a_client_has_in_memory_what_its_store_says() -> None:
     assert not [line for seed in range(SEED, SEED + 5) for line in run(seed)]
 
 
+@pytest.mark.slow
 def test_a_position_that_is_not_stored_is_found_out() -> None:
     with broken("position not committed with what was handled"):
         found = [line for seed in range(SEED, SEED + 10) for line in run(seed)]
     assert any("position of" in line for line in found)
 
 
+@pytest.mark.slow
 def test_a_row_that_was_not_taken_out_is_found_out() -> None:
     with broken("finished rows stay in the store"):
         found = [line for seed in range(SEED, SEED + 10) for line in run(seed)]

@@ -62,6 +62,7 @@ def test_runs_do_something() -> None:
     assert any(name.startswith("fault: ") for result in results for name in result.counters)
 
 
+@pytest.mark.slow
 def test_a_seed_is_one_history_in_every_process() -> None:
     """Whatever the hash seed, and whatever ran before in the same process."""
     seeds = [str(seed) for seed in (2, 5, 8, 9, 10, 12, 17, 18)]  # Each was several histories once.
@@ -81,6 +82,7 @@ def test_another_seed_is_another_history() -> None:
     assert short(1).trace != short(2).trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", QUICK)
 def test_a_breakage_is_caught(title: str) -> None:
     first = QUICK[title]

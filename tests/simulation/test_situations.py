@@ -16,6 +16,8 @@ from pubsub.server.topic import Topic
 from tests.simulation.fate import Fate
 from tests.simulation.simulation import Result, simulate
 
+pytestmark = pytest.mark.slow
+
 FLIPPED = Fate(servers=1, proxies=1, topics=2, seconds=4.0, think=0.02, faults={"flip": 2.0, "pause": 2.0})
 TIGHT = Fate(servers=1, topics=1, seconds=5.0, think=0.005, tight=True, faults={"detour": 1.0, "pause": 4.0})
 QUARTERS = Fate(servers=4, proxies=4, clients=4, topics=6, seconds=7.0, faults={"quarters": 0.2, "detour": 1.0})
