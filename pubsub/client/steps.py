@@ -164,6 +164,7 @@ class Block:
             session.enter()
             try:
                 session.block = self._token
+                self.__class__ = _OpenBlock
                 self._work = session.transacting(lambda: (), fsync=True)
                 return self._work.__enter__()
             except BaseException as error:
@@ -194,9 +195,14 @@ class Block:
         except BaseException:
             session.recover(block=True)
             raise
+        finally:
+            self.__class__ = Block
+
+
+class _OpenBlock(Block):
+    """One that was not left yet. Only this one has a `__del__`, in which Python drops what a signal raises."""
 
     def __del__(self) -> None:
-        # From Python 3.14 on an exception may strike between the entry of a `with` block and its first instruction.
-        token = getattr(self, "_token", None)
-        if token is not None and self._session.block is token:
+        # An exception struck between the entry and the first instruction within, or behind the last.
+        if self._session.block is self._token:
             self._session.recover(block=True)
