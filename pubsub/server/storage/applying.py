@@ -137,10 +137,8 @@ class Applying:
         self.reader.drop_range(first | change.low, first | change.high)
 
     def _discard(self, change: c.BatchesDiscarded) -> None:
-        # The log of a topic whose giving was taken back for want of space is held again, and keeps its batches.
         first = change.log << OFFSET_BITS
-        if not self.db.execute("select 1 from log where id = ? and state = 'held'", (change.log,)).fetchall():
-            self._each(first, first | change.low, _deletion)
+        self._each(first, first | change.low, _deletion)
         if change.last:
             self.db.execute("delete from log where id = ? and state = 'incoming'", (change.log,))
 
