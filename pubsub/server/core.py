@@ -294,13 +294,9 @@ class ServerCore:
     def outgoing(self, now: float) -> list[Outgoing]:
         """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
         state = self.state
-        self.operations.committed()
         self.stores.committed(now)
         self.contested.committed(now)
-        self.quarantine.committed()
-        self.retention.committed()
-        self.staging.committed()
-        state.committed()
+        state.uncommitted.committed()
         if state.announcements:
             self.proxies.announce(state.announcements, state.change, now)
             state.announcements = {}
@@ -327,12 +323,9 @@ class ServerCore:
             reload: gives a topic as the store has it, or None where it holds none of that name.
             outcome, reason: of the answers; by default, that it was for want of space.
         """
+        self.state.revert(reload)
+        # What is under way, and is nowhere stored, begins anew.
         self.proxies.withdraw_announcements()
-        self.state.reverted(reload)
-        self.operations.reverted()
-        self.stores.reverted()
-        self.quarantine.reverted()
         self.moves.reverted(now)
-        self.retention.reverted(now)
-        self.staging.reverted()
+        self.retention.pause(now)
         self.state.replies.retry(outcome, reason)

@@ -29,8 +29,10 @@ from pubsub.protocol.messages import Outcome
 from pubsub.server.core import ServerCore
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.storage.database import Turns, translate
+from pubsub.server.storage.loading import load
+from pubsub.server.storage.local import begin_incarnation
 from pubsub.server.storage.reserve import Reserve
-from pubsub.server.storage.store import Store, load
+from pubsub.server.storage.store import Store
 from pubsub.server.topic.topic import Topic
 
 FULL_RETRY_SECONDS: Final = 0.5
@@ -61,8 +63,8 @@ class Serving:
         self.lock = Turns()
         self._full_check_at = 0.0
         with self._translated():
-            incarnation, change = store.start(int(wall * 1000), settings.id)
-            loaded = load(store, incarnation, change)
+            begin_incarnation(store, int(wall * 1000), settings.id)
+            loaded = load(store)
         stamps = Stamps(wall, now, store.stamp())
         self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)
         self.core.state.disk = store.sizes
@@ -151,7 +153,7 @@ class Serving:
         Raises:
             StoreDamaged: it is no single topic's, or one that is held back already.
         """
-        core, change, self.store.failed = self.core, self.store.failed, None
+        core, change = self.core, self.store.failed()
         topic = None if change is None else core.state.topic_of(change)
         if topic is None and core.moves.receiving.brings(getattr(change, "log", 0)):
             _log.error("what arrives from another server is not taken: %s", error)

@@ -20,7 +20,7 @@ import zmq
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
 from pubsub.console.terminal import announce
-from pubsub.errors import ConfigurationError, StorageError, StoreFull
+from pubsub.errors import ConfigurationError, StorageError
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
     Connections,
@@ -35,10 +35,9 @@ from pubsub.server.group_commit import Serving
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.database import translate
+from pubsub.server.storage.local import keep_port, kept_port
 from pubsub.server.storage.reserve import ReserveFile
 from pubsub.server.storage.store import Store
-from pubsub.server.topic.changes import NoteKept
-from pubsub.server.topic.notes import PORT
 
 TRANSFERS_RECEIVED_MAX: Final = 32
 """Messages of one other server that wait to be taken: more than one sends before it is answered."""
@@ -151,18 +150,13 @@ class ServerProcess:
         """
         if not bind.startswith("tcp://") or bind[-2:] not in {":0", ":*"}:
             return open_router(self._context, bind, received_max=TRANSFERS_RECEIVED_MAX)
-        before = self._store.notes().get(PORT)
-        if isinstance(before, int):
+        before = kept_port(self._store)
+        if before is not None:
             with contextlib.suppress(ConfigurationError):
                 return open_router(self._context, f"{bind[:-1]}{before}", received_max=TRANSFERS_RECEIVED_MAX)
         listener, address = open_router(self._context, bind, received_max=TRANSFERS_RECEIVED_MAX)
         try:
-            with self._translated():
-                self._store.begin()
-                self._store.apply([NoteKept(PORT, int(address.rpartition(":")[2]))])
-                self._store.commit()
-        except StoreFull:  # What is there can be served all the same.
-            self._store.roll_back()
+            keep_port(self._store, int(address.rpartition(":")[2]))
         except BaseException:
             listener.close(0)
             raise

@@ -937,7 +937,7 @@ def test_what_was_told_as_lost_is_passed_for_good_though_the_process_ends(cluste
     with cluster.client("putter" + topic) as putter:
         putter.put_many(topic, [b"lost", b"lost too"])
         with client._session.lock:  # What the answer does that says so.
-            sub._items.append(Loss((log, last + 1), (log, last + 2)))
+            sub.prefetch.lose(Loss((log, last + 1), (log, last + 2)))
         with pytest.raises(DataLoss):
             client.get(topic, timeout=5.0)
         kill(client)

@@ -19,6 +19,7 @@ from pubsub.cli import main
 from pubsub.protocol import Outcome, Status
 from pubsub.server.core import ServerCore
 from pubsub.server.state.replies import Outgoing
+from pubsub.server.storage.applying import Applying
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import BatchAppended, EntryChanged
@@ -67,7 +68,7 @@ def answer_before_commit(begin: Path) -> None:
 
     def commit(self: Store) -> None:
         if begin.exists():
-            self._fresh.clear()
+            self._applying.fresh.clear()
         else:
             right_commit(self)
 
@@ -150,14 +151,14 @@ def record_syncs(begin: Path) -> None:
 
     _own_disk()
     _File.before_write, _File.after_sync = on_log("write"), on_log("sync")
-    append, change_entry = Store._APPLY[BatchAppended], Store._APPLY[EntryChanged]
+    append, change_entry = Applying.APPLY[BatchAppended], Applying.APPLY[EntryChanged]
     outgoing = ServerCore.outgoing
 
-    def recording_append(self: Store, change: BatchAppended) -> object:
+    def recording_append(self: Applying, change: BatchAppended) -> object:
         lines.write(f"made put {change.counter + change.count - 1}\n")
         return append(self, change)
 
-    def recording_change_entry(self: Store, change: EntryChanged) -> object:
+    def recording_change_entry(self: Applying, change: EntryChanged) -> object:
         lines.write(f"made entry {change.number}\n")
         return change_entry(self, change)
 
@@ -171,8 +172,8 @@ def record_syncs(begin: Path) -> None:
                     lines.write(f"answer entry {out.message.number}\n")
         return messages
 
-    Store._APPLY[BatchAppended] = recording_append
-    Store._APPLY[EntryChanged] = recording_change_entry
+    Applying.APPLY[BatchAppended] = recording_append
+    Applying.APPLY[EntryChanged] = recording_change_entry
     _patch(ServerCore, "outgoing", recording_outgoing)
 
 

@@ -29,8 +29,9 @@ import apsw
 from pubsub.errors import StorageError
 from pubsub.protocol import Get, Outcome, Publish, Subscribe, encode_batch
 from pubsub.protocol import Stage as Rows
-from pubsub.server.offline.check import Found, Verdict, check
-from pubsub.server.storage.store import FILE
+from pubsub.server.offline.check import check
+from pubsub.server.offline.found import Found, Verdict
+from pubsub.server.storage.schema import FILE
 from tests.server.stage import STORE, Stage, put
 
 PAGE = 16_384

@@ -17,9 +17,11 @@ from pubsub import embedded
 from pubsub.cli import main
 from pubsub.errors import ConfigurationError, StoreDamaged, StoreInUse
 from pubsub.protocol import Outcome
-from pubsub.server.offline.check import Found, Verdict, check, compare
+from pubsub.server.offline.check import check, compare
+from pubsub.server.offline.found import Found, Verdict
 from pubsub.server.offline.restore import accept_copy
-from pubsub.server.storage.store import FILE, FORMAT, Store
+from pubsub.server.storage.schema import FILE, FORMAT
+from pubsub.server.storage.store import Store
 from tests.server.stage import Stage
 
 PAGE = 16_384

@@ -11,8 +11,10 @@ import pytest
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol import Get, Outcome
-from pubsub.server.offline.check import Verdict, check
-from pubsub.server.storage.store import FILE, Store
+from pubsub.server.offline.check import check
+from pubsub.server.offline.found import Verdict
+from pubsub.server.storage.schema import FILE
+from pubsub.server.storage.store import Store
 from tests.server.damages import LOG, PAGE, TOPICS, Made, serve, tried, workshop
 from tests.server.stage import Stage
 from tests.server.test_moves import Pair, put, split

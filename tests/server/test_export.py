@@ -14,7 +14,8 @@ from pubsub.errors import CallerError, ConfigurationError, StoreInUse
 from pubsub.protocol import Outcome, Records
 from pubsub.server.commands import main
 from pubsub.server.offline.export import export_tree, import_tree
-from pubsub.server.storage.store import FILE, Store
+from pubsub.server.storage.schema import FILE
+from pubsub.server.storage.store import Store
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.topic import Log
 from tests.server.stage import STORE, Stage, bodies

@@ -23,9 +23,9 @@ def test_a_name_keeps_its_number_and_a_new_one_gets_the_next(known: Publishers) 
 
 def test_who_came_with_a_loop_that_was_taken_back_is_not_known_and_leaves_no_gap(known: Publishers) -> None:
     known.number("eve")
-    known.committed()
+    known._uncommitted.committed()
     known.number("dan")
-    known.reverted()
+    known._uncommitted.revert()
     assert known.names == ["", "ann", "", "bob", "eve"]
     assert (known.find("dan"), known.find("eve")) == (None, 4)
     assert known.number("carl") == 5

@@ -88,9 +88,10 @@ def test_nothing_of_a_store_that_cannot_be_written_is_changed(pair: Pair, monkey
     def fail(*_: object) -> None:
         raise OSError("no more")
 
-    monkeypatch.setattr("pubsub.server.storage.store.Store.skip_changes", fail)
+    monkeypatch.setattr("pubsub.server.storage.store.Store.commit", fail)
     with pytest.raises(OSError, match="no more"):
         accept_copy(stage.settings.directory)
+    monkeypatch.undo()
     stage.restart()
     assert stage.core.state.topics["t"].open.id == log
     assert stage.core.state.topics["t"].restored == ()

@@ -12,7 +12,9 @@ import apsw
 import pytest
 
 from pubsub.errors import ConfigurationError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
-from pubsub.server.storage.store import FILE, FORMAT, Store, read_legs, write_legs
+from pubsub.server.storage.local import begin_incarnation
+from pubsub.server.storage.schema import FILE, FORMAT, read_legs, write_legs
+from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.topic import Entry
@@ -73,10 +75,10 @@ def test_each_start_is_a_higher_incarnation_whatever_the_clock_says(tmp_path: Pa
     incarnations = []
     for wall in (1000, 5, 2**40):
         store = Store(tmp_path)
-        incarnations.append(store.start(wall, "s1"))
+        incarnations.append(begin_incarnation(store, wall, "s1"))
         assert store.server_id == "s1"
         store.close()
-    assert incarnations == [(1000, 0), (1001, 0), (2**40, 0)]
+    assert incarnations == [1000, 1001, 2**40]
 
 
 def test_a_log_of_which_everything_went_keeps_its_end(store: Store) -> None:

@@ -60,9 +60,9 @@ def test_dropping_names_every_topic_that_was_marked_or_taken(topics: dict[str, T
     uncommitted.last("u", 7)
     uncommitted.entry("v", "bob")
     uncommitted.acknowledged("w", "bob", 0.0)
-    assert uncommitted.drop() == ["t", "u", "v", "w"]
+    assert uncommitted.revert() == ["t", "u", "v", "w"]
     assert uncommitted.take(100.0) == []
-    assert uncommitted.drop() == []
+    assert uncommitted.revert() == []
 
 
 def test_of_a_topic_that_is_gone_nothing_is_written(topics: dict[str, Topic]) -> None:
@@ -74,4 +74,4 @@ def test_of_a_topic_that_is_gone_nothing_is_written(topics: dict[str, Topic]) ->
     del topics["t"]
     uncommitted.gone("t")
     assert uncommitted.take(100.0) == []
-    assert uncommitted.drop() == ["t"]
+    assert uncommitted.revert() == ["t"]

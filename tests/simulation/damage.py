@@ -11,7 +11,8 @@ import apsw
 
 from pubsub.base.limits import OFFSET_BITS
 from pubsub.protocol.batch import decode_batch
-from pubsub.server.storage.store import FILE, Store
+from pubsub.server.storage.schema import FILE
+from pubsub.server.storage.store import Store
 from tests.simulation.disk import NAME
 from tests.simulation.nodes import ServerNode
 

@@ -127,7 +127,7 @@ class ServerNode(Process):
 
     def witnessed(self) -> set[str]:
         """The other stores that this server knows of, durably."""
-        return set(self.core.stores._stored[0]) if hasattr(self, "core") else set()
+        return set(self.core.stores.announced[0]) if hasattr(self, "core") else set()
 
     def ended(self) -> None:
         self.kill_at_step = ""

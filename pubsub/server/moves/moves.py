@@ -76,6 +76,7 @@ class Moves:
             discard=retention.discard,
             join=self._join,
             unstage=staging.discard,
+            keep=state.uncommitted.keep_item,
         )
         self._tokens: dict[str, tuple[str, int]] = {}
         self._last_token = FIRST_CALLBACK

@@ -52,6 +52,9 @@ class Incoming:
     stages: dict[StageKey, Stage] = field(default_factory=dict)
 
 
+Key = tuple[str, str]
+"""Topic and giver."""
+
 Reply = Transfer | tuple[Outcome, str]
 """The next step, or why there is none."""
 
@@ -66,6 +69,7 @@ class Receiving:
         discard: deletes what was stored of these log numbers.
         unstage: deletes what was stored of these stages.
         join: joins a topic that arrived in full.
+        keep: told of a transfer that is about to be forgotten: it is put back where the loop is undone.
     """
 
     def __init__(
@@ -77,11 +81,12 @@ class Receiving:
         discard: Callable[[list[int]], None],
         join: Callable[[Incoming, float], None],
         unstage: Callable[[Iterable[Stage]], None] = lambda _: None,
+        keep: Callable[[dict[Key, Incoming], Key], None] = lambda items, key: None,
     ) -> None:
         self._sender = sender
         self._number, self._store, self._discard, self._join = number, store, discard, join
-        self._unstage = unstage
-        self.incoming: dict[tuple[str, str], Incoming] = {}
+        self._unstage, self._keep = unstage, keep
+        self.incoming: dict[Key, Incoming] = {}
 
     def offered(self, message: Transfer, now: float) -> Reply:
         """An offer that nothing speaks against."""
@@ -125,6 +130,7 @@ class Receiving:
             return Outcome.UNKNOWN, "transfer"
         if incoming.next != message.chunk or not incoming.moving.open:
             return self._step(message, "chunk", incoming.next)
+        self._keep(self.incoming, (message.topic, message.sender))
         del self.incoming[message.topic, message.sender]
         self._join(incoming, now)
         return self._step(message, "done")
@@ -145,7 +151,7 @@ class Receiving:
         return any(one.number == log for incoming in self.incoming.values() for one in incoming.moving.logs.values())
 
     def clear(self) -> None:
-        """Forget everything, without deleting: the loop in which it arrived was taken back."""
+        """Forget everything: the loop was undone, and what arrived in it is not stored."""
         for key in list(self.incoming):
             self._forget(key)
 
@@ -166,8 +172,9 @@ class Receiving:
         return incoming
 
     def _forget(self, key: tuple[str, str]) -> None:
-        incoming = self.incoming.pop(key, None)
-        if incoming is not None:
+        if key in self.incoming:
+            self._keep(self.incoming, key)
+            incoming = self.incoming.pop(key)
             self._discard([log.number for log in incoming.moving.logs.values()])
             self._unstage(incoming.stages.values())
 

@@ -23,8 +23,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,168 +31,20 @@ import apsw
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.protocol.batch import Buffer, check_batch
+from pubsub.server.offline.found import PROBLEMS_MAX, Found, TopicFound, Verdict
 from pubsub.server.storage.database import find_damage
-from pubsub.server.storage.reader import BATCH, Reader, is_batch
+from pubsub.server.storage.loading import Loading, load
+from pubsub.server.storage.reader import BATCH, is_batch
+from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT
 from pubsub.server.storage.staged import body_of
-from pubsub.server.storage.store import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, Store, load
 from pubsub.server.storage.wal import begins_damaged, first_page, frames
 from pubsub.server.topic.notes import HELD, STALE
 from pubsub.server.topic.topic import Log, Topic
-
-PROBLEMS_MAX: Final = 20
-"""Problems that are named of one topic, and of the file; the others are counted."""
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 _SQLITE: Final = b"SQLite format 3\0"
 _WAL_VERSION: Final = 2
 """The version of SQLite's file format that has a write-ahead log; a file of a later one is only read."""
-
-
-class Verdict(StrEnum):
-    """What a store is."""
-
-    INTACT = "intact"
-    DAMAGED = "damaged"
-    BROKEN = "broken"
-    STALE = "stale"
-    NEWER = "newer"
-
-
-@dataclass(slots=True)
-class Problems:
-    """What is wrong, in sentences."""
-
-    said: list[str] = field(default_factory=list)
-    left_out: int = 0
-
-    def add(self, text: str) -> None:
-        """One more, as long as there are not too many."""
-        if len(self.said) < PROBLEMS_MAX:
-            self.said.append(text)
-        else:
-            self.left_out += 1
-
-    def __bool__(self) -> bool:
-        return bool(self.said)
-
-
-@dataclass(slots=True)
-class TopicFound:
-    """One topic.
-
-    Attributes:
-        records: that can be read; bare: those of them whose bytes were given up on purpose, for all had them.
-        lost: that cannot be read, as far as that is known.
-        stops: the first position that a server comes to and cannot read, "" for none; it hands out nothing behind it.
-        held_back: whether a server serves nothing of it.
-        aside: whether it was set aside, and is served no more.
-    """
-
-    topic: str
-    log: str = ""
-    records: int = 0
-    bare: int = 0
-    lost: int = 0
-    stops: str = ""
-    held_back: bool = False
-    aside: bool = False
-    problems: Problems = field(default_factory=Problems)
-
-
-@dataclass(slots=True)
-class Found:
-    """What was found in a directory.
-
-    Attributes:
-        problems: of the file as a whole; what makes it broken comes first.
-        stale: why it counts as an older copy, "" where it does not.
-        notes: what is no problem and worth knowing.
-    """
-
-    directory: str
-    verdict: Verdict = Verdict.INTACT
-    store: str = ""
-    server: str = ""
-    incarnation: int = 0
-    change: int = 0
-    problems: Problems = field(default_factory=Problems)
-    stale: str = ""
-    notes: list[str] = field(default_factory=list)
-    topics: list[TopicFound] = field(default_factory=list)
-
-    def facts(self) -> dict[str, Any]:
-        """As JSON can say it."""
-        return {
-            "directory": self.directory,
-            "verdict": str(self.verdict),
-            "store": self.store,
-            "server": self.server,
-            "incarnation": self.incarnation,
-            "change": self.change,
-            "stale": self.stale,
-            "problems": self.problems.said,
-            "problems_left_out": self.problems.left_out,
-            "notes": self.notes,
-            "topics": [
-                {
-                    "topic": one.topic,
-                    "log": one.log,
-                    "intact": not one.problems,
-                    "records": one.records,
-                    "without_bytes": one.bare,
-                    "lost": one.lost,
-                    "set_aside": one.aside,
-                    "served_until": one.stops,
-                    "held_back": one.held_back,
-                    "problems": one.problems.said,
-                    "problems_left_out": one.problems.left_out,
-                }
-                for one in self.topics
-            ],
-        }
-
-    def sentences(self) -> Iterator[str]:
-        """The same for a person."""
-        who = f"server {self.server or 'unknown'}, store {self.store}" if self.store else "unreadable"
-        yield f"{self.directory}: {who}"
-        for one in self.topics:
-            where = f"topic {one.topic}" + (" (set aside)" if one.aside else "")
-            bare = f", {one.bare:,} of them without their bytes, which all had received" if one.bare else ""
-            if not one.problems:
-                yield f"  {where} is intact: {one.records:,} records{bare}"
-                continue
-            lost = f", {one.lost:,} are lost" if one.lost else ""
-            yield f"  {where} is damaged: {one.records:,} records can be read{bare}{lost}"
-            yield from _listed(one.problems, "    ")
-            if one.held_back:
-                yield "    a server holds it back: it serves nothing of it"
-            elif one.stops:
-                yield f"    a server hands out nothing from {one.stops} on"
-        yield from _listed(self.problems, "  ")
-        for note in self.notes:
-            yield f"  {note}"
-        yield _SUMMARY[self.verdict].format(stale=self.stale)
-
-
-_SUMMARY: Final = {
-    Verdict.INTACT: "the store is intact",
-    Verdict.DAMAGED: (
-        "the store is damaged: a server starts on it, serves what is intact, and tells subscribers once of each record"
-        " that is lost; where it cannot read on, and of what it holds back, it says that it is unavailable"
-    ),
-    Verdict.BROKEN: "the store is broken: a server refuses to start on it; put back a backup, or let the topics go",
-    Verdict.STALE: (
-        "the store is an older copy: {stale}. Find the newer one; only where that is gone: pubsub server restored"
-    ),
-    Verdict.NEWER: "the store was written by a newer release: upgrade",
-}
-
-
-def _listed(problems: Problems, indent: str) -> Iterator[str]:
-    for text in problems.said:
-        yield f"{indent}{text}"
-    if problems.left_out:
-        yield f"{indent}and {problems.left_out:,} more"
 
 
 def check(directory: Path) -> Found:
@@ -286,19 +136,8 @@ def _open(path: Path) -> apsw.Connection:
     return db
 
 
-class _Reading(Store):
-    """A store of which only the reading half is there."""
-
-    def __init__(self, path: Path, db: apsw.Connection) -> None:
-        self.directory, self.path, self.db = path.parent, path, db
-        self._lock_file = None
-        self.failed = None
-        self._fresh, self._newest_stamp = [], 0
-        self.reader = Reader(db)
-        self.store_id = str(self._meta("store") or "")
-
-    def meta(self, name: str) -> Any:
-        return self._meta(name)
+class _Reading(Loading):
+    """A store to be checked, with what no server asks of it."""
 
     def names(self, table: str) -> list[str]:
         return [name for (name,) in self._rows(f"select name from {table}")]  # noqa: S608 - our own words
@@ -332,8 +171,8 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
     sound = _check_pages(found, db)
     store = _Reading(path, db)
     found.store, found.server = store.store_id, store.server_id
-    found.incarnation, found.change = int(store.meta("incarnation") or 0), int(store.meta("change") or 0)
-    load(store, found.incarnation, found.change)
+    found.incarnation, found.change = store.incarnation(), store.change()
+    load(store)
     publishers = len(store.publishers())
     for name in store.names("topic"):
         found.topics.append(_check_topic(store, name, publishers, aside=False))

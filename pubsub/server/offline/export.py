@@ -55,7 +55,8 @@ from pubsub.protocol.names import (
 )
 from pubsub.protocol.records import check_publisher
 from pubsub.server.storage.database import translate
-from pubsub.server.storage.store import FILE, Store
+from pubsub.server.storage.schema import FILE
+from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.ranges import KEY

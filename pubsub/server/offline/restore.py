@@ -24,7 +24,8 @@ import apsw
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.errors import ConfigurationError
 from pubsub.server.storage.database import translate
-from pubsub.server.storage.store import FILE, Store
+from pubsub.server.storage.schema import FILE
+from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.notes import ACCEPTED, HELD, STALE, STALE_CHANGE
 from pubsub.server.topic.topic import Log, Topic
@@ -81,7 +82,8 @@ def end_logs(store: Store) -> Restored:
                 store.apply(_end_log(topic, number + added))
             store.apply([c.NoteKept(name, None) for name in notes if _is_quarantine(name)])
             store.apply([c.NoteKept(ACCEPTED, 1)])
-            store.skip_changes(max(change, store.change()) + CHANGE_STEP)
+            # What proxies remember of the newer store must be below.
+            store.apply([c.ChangeCounted(max(change, store.change()) + CHANGE_STEP, store.stamp())])
         return Restored(
             store.server_id,
             tuple(topic.name for topic in topics if not topic.frozen),

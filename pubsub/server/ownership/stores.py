@@ -28,6 +28,7 @@ class Stores:
     Attributes:
         known: the other stores.
         gone: those that are gone.
+        announced: both, as proxies are told: only what is durable.
     """
 
     def __init__(self, state: State, proxies: Proxies, notes: Mapping[str, object]) -> None:
@@ -40,7 +41,6 @@ class Stores:
                 self.known[note.removeprefix(STORE)] = Known(server, int(incarnation))
             elif note.startswith(GONE):
                 self.gone[note.removeprefix(GONE)] = int(str(value))
-        self._stored = self.known, self.gone
         self._announce()
 
     def told(self, status: Status) -> None:
@@ -64,9 +64,11 @@ class Stores:
         if len(self.known) >= STORES_MAX:
             self._state.counters["stores not remembered"] += 1
             return
+        self._state.uncommitted.keep(self, "known")
         self.known = {**self.known, store: mark}
         self._state.uncommitted.rows.append(c.NoteKept(STORE + store, f"{mark.incarnation} {mark.server}"))
         if gone >= 0:
+            self._state.uncommitted.keep(self, "gone")
             self.gone = {one: number for one, number in self.gone.items() if one != store}
             self._state.uncommitted.rows.append(c.NoteKept(GONE + store, None))
 
@@ -74,26 +76,25 @@ class Stores:
         if store in self.known:
             if self.known[store].incarnation > incarnation:
                 return
+            self._state.uncommitted.keep(self, "known")
             self.known = {one: mark for one, mark in self.known.items() if one != store}
             self._state.uncommitted.rows.append(c.NoteKept(STORE + store, None))
+        self._state.uncommitted.keep(self, "gone")
         self.gone = {**self.gone, store: incarnation}
         self._state.uncommitted.rows.append(c.NoteKept(GONE + store, incarnation))
         if len(self.gone) > GONE_MAX:
             oldest = min(self.gone, key=lambda one: self.gone[one])
+            self._state.uncommitted.keep(self, "gone")
             self.gone = {one: number for one, number in self.gone.items() if one != oldest}
             self._state.uncommitted.rows.append(c.NoteKept(GONE + oldest, None))
 
     def committed(self, now: float) -> None:
         """What was told is durable: every proxy hears of it."""
-        if (self.known, self.gone) != self._stored:
-            self._stored = self.known, self.gone
+        if (self.known, self.gone) != self.announced:
             self._announce()
             self._proxies.announce_all(now)
 
-    def reverted(self) -> None:
-        """The loop was taken back: it will be told again."""
-        self.known, self.gone = self._stored
-
     def _announce(self) -> None:
+        self.announced = self.known, self.gone
         gone = {store: Known("", incarnation) for store, incarnation in self.gone.items()}
         self._proxies.roster = format_stores(self.known), format_stores(gone)

@@ -33,24 +33,6 @@ class Quarantine:
 
     def __init__(self, state: State, retention: Retention, moves: Moves) -> None:
         self._state, self._retention, self._moves = state, retention, moves
-        self._stored = self._kept()
-
-    def _kept(self) -> tuple[list[Aside], str, dict[str, str]]:
-        return list(self._state.aside), self._state.stale, dict(self._state.held)
-
-    def committed(self) -> None:
-        """What was decided is durable."""
-        if (len(self._state.aside), self._state.stale, len(self._state.held)) != (
-            len(self._stored[0]),
-            self._stored[1],
-            len(self._stored[2]),
-        ):
-            self._stored = self._kept()
-
-    def reverted(self) -> None:
-        """The loop was taken back: what showed it will show it again."""
-        aside, self._state.stale, held = self._stored
-        self._state.aside, self._state.held = list(aside), dict(held)
 
     def set_aside(self, topic: Topic, reason: str, now: float) -> None:
         """A topic that was given up here: it is this server's no more, and kept."""
@@ -62,17 +44,19 @@ class Quarantine:
         state.uncommitted.gone(topic.name)
         state.uncommitted.rows.append(c.TopicSetAside(topic.number, reason, stamp))
         state.announce(topic.name, "")
-        self._state.aside.append(Aside(topic.name, topic.open.id, reason, stamp))
-        self._state.aside.sort(key=lambda one: (one.stamp, one.topic))
+        state.uncommitted.keep(state, "aside")
+        aside = [*state.aside, Aside(topic.name, topic.open.id, reason, stamp)]
+        state.aside = sorted(aside, key=lambda one: (one.stamp, one.topic))
         state.counters["topics set aside"] += 1
 
     def hold_back(self, topic: Topic, reason: str) -> None:
         """Something shows that a topic is an older copy of itself."""
         state = self._state
-        if topic.name in self._state.held:
+        if topic.name in state.held:
             return
         self._stop(topic.name)
-        self._state.held[topic.name] = reason
+        state.uncommitted.keep_item(state.held, topic.name)
+        state.held[topic.name] = reason
         state.uncommitted.touched.add(topic.name)
         state.uncommitted.rows.append(c.NoteKept(HELD + topic.name, reason))
         state.counters["topics held back"] += 1
@@ -84,11 +68,10 @@ class Quarantine:
         """
         state = self._state
         state.damaged.add(topic.name)
-        if topic.name in self._state.held:
+        if topic.name in state.held:
             return
         self._stop(topic.name)
-        self._state.held[topic.name] = reason
-        self._stored[2][topic.name] = reason
+        state.held[topic.name] = reason
         state.counters["topics held back"] += 1
 
     def hold_all_back(self, reason: str, change: int) -> None:
@@ -97,17 +80,22 @@ class Quarantine:
         Args:
             change: the change number that the proxy knows of.
         """
-        if self._state.stale:
+        state = self._state
+        if state.stale:
             return
-        self._state.stale = reason
-        for name in self._state.topics:
+        state.uncommitted.keep(state, "stale")
+        state.stale = reason
+        for name in state.topics:
             self._stop(name)
-        self._state.uncommitted.rows += [c.NoteKept(STALE, reason), c.NoteKept(STALE_CHANGE, change)]
+        state.uncommitted.rows += [c.NoteKept(STALE, reason), c.NoteKept(STALE_CHANGE, change)]
 
     def release(self, topic: str) -> None:
         """A topic is held back no more."""
-        if self._state.held.pop(topic, None) is not None:
-            self._state.uncommitted.rows.append(c.NoteKept(HELD + topic, None))
+        state = self._state
+        if topic in state.held:
+            state.uncommitted.keep_item(state.held, topic)
+            del state.held[topic]
+            state.uncommitted.rows.append(c.NoteKept(HELD + topic, None))
 
     def _stop(self, name: str) -> None:
         """Have nothing go on with a topic."""

@@ -65,7 +65,7 @@ class Operations:
             "unsubscribe": Action(self._unsubscribe, topic=True),
             "abandoned": Action(abandoned.abandoned),
         }
-        proxies.draining = self._draining_stored = bool(notes.get(DRAINING))
+        proxies.draining = bool(notes.get(DRAINING))
 
     def handle(self, origin: Origin, asked: Operate, now: float) -> None:
         """OPERATE: do it, and answer."""
@@ -79,14 +79,6 @@ class Operations:
             replies.answer(origin, Outcome.UNKNOWN, reason="topic_is_not_held")
         else:
             action.run(origin, asked, now)
-
-    def committed(self) -> None:
-        """What was told is durable."""
-        self._draining_stored = self._proxies.draining
-
-    def reverted(self) -> None:
-        """The loop was taken back."""
-        self._proxies.draining = self._draining_stored
 
     def _move(self, origin: Origin, asked: Operate, now: float) -> None:
         state, giving = self._state, self._moves.giving
@@ -113,6 +105,7 @@ class Operations:
     def _drain(self, origin: Origin, asked: Operate, now: float) -> None:
         draining = not asked.stop
         if self._proxies.draining != draining:
+            self._state.uncommitted.keep(self._proxies, "draining")
             self._proxies.draining = draining
             self._state.uncommitted.rows.append(c.NoteKept(DRAINING, 1 if draining else None))
             self._proxies.announce_all(now)

@@ -22,7 +22,6 @@ class Publishers:
         self.names = names
         self._uncommitted = uncommitted
         self._numbers = {name: number for number, name in enumerate(names) if name}
-        self._stored = len(names)
 
     @property
     def full(self) -> bool:
@@ -40,14 +39,8 @@ class Publishers:
             number = self._numbers[name] = len(self.names)
             self.names.append(name)
             self._uncommitted.rows.append(c.PublisherSeen(number, name))
+            self._uncommitted.undo(self._forget_newest)
         return number
 
-    def committed(self) -> None:
-        """All are stored."""
-        self._stored = len(self.names)
-
-    def reverted(self) -> None:
-        """The loop was taken back: who came with it is not stored."""
-        for name in self.names[self._stored :]:
-            del self._numbers[name]
-        del self.names[self._stored :]
+    def _forget_newest(self) -> None:
+        del self._numbers[self.names.pop()]

@@ -87,7 +87,6 @@ class State:
         self.given = {
             name.removeprefix(GIVEN): str(value) for name, value in loaded.notes.items() if name.startswith(GIVEN)
         }
-        self._given_stored, self._change_stored = dict(self.given), self.change
         self.announcements: dict[str, str] = {}
         self.count_change = True
         self.newly_contested: set[str] = set()
@@ -186,10 +185,12 @@ class State:
         self.count_change = True
         if value:
             self.uncommitted.rows.append(c.NoteKept(GIVEN + topic.name, value))
+            self.uncommitted.keep_item(self.given, topic.name)
             self.given[topic.name] = value
 
     def forget_given(self, topic: str) -> None:
         """To whom a topic was given need not be told any more."""
+        self.uncommitted.keep_item(self.given, topic)
         del self.given[topic]
         self.uncommitted.rows.append(c.NoteKept(GIVEN + topic, None))
 
@@ -201,35 +202,25 @@ class State:
         if out and self.count_change:
             # The first commit after an announcement moves the change number, so that a copy of the store from
             # before it can be told by that number.
+            self.uncommitted.keep(self, "change")
             self.change += 1
             self.count_change = False
             out.append(c.ChangeCounted(self.change, self.stamps.last))
         return out
 
-    def committed(self) -> None:
-        """All that was taken from `changes` is durable."""
-        self.uncommitted.touched.clear()
-        self.publishers.committed()
-        self._change_stored = self.change
-        if self.given != self._given_stored:
-            self._given_stored = dict(self.given)
-
-    def reverted(self, reload: Callable[[str], Topic | None]) -> None:
+    def revert(self, reload: Callable[[str], Topic | None]) -> None:
         """The commit failed: go back to what the store holds.
 
         Args:
             reload: gives a topic as the store has it, or None where it holds none of that name.
         """
-        self.announcements = {}
         # A number that is announced is on the disk, or an honest server would look stale after a power cut.
-        self.change, self.count_change = self._change_stored, True
-        for name in self.uncommitted.drop():
+        self.announcements, self.count_change = {}, True
+        for name in self.uncommitted.revert():
             self.topics.pop(name, None)
             topic = reload(name)
             if topic is not None:
                 self.topics[name] = topic
-        self.given = dict(self._given_stored)
-        self.publishers.reverted()
 
 
 def announced(topic: Topic) -> str:

@@ -2,18 +2,26 @@
 
 An acknowledgement alone is not worth a commit: it waits a moment for one to ride on, since a client repeats it with
 every GET. Everything else is committed by the loop that made it.
+
+Where the commit fails the loop is undone, by one rule: a topic that it touched is loaded from the store again; whatever
+else in memory is durable was named to `keep` or `undo` before it changed, and is put back, the latest first. Whoever
+changes such a thing without a word leaves a lie in memory: `tests/simulation/memory.py` compares it with the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.topic import Topic
 
 ACKNOWLEDGE_SECONDS: Final = 0.2
 """How long an acknowledgement may wait for a commit to ride on."""
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class Uncommitted:
@@ -35,6 +43,24 @@ class Uncommitted:
         self._acknowledge_by = float("inf")
         self.touched: set[str] = set()
         """Topics of which something is taken and not committed yet."""
+        self._undo: list[Callable[[], object]] = []
+
+    def undo(self, action: Callable[[], object]) -> None:
+        """Have this put back what is about to change, where the loop is undone."""
+        self._undo.append(action)
+
+    def keep(self, owner: object, attribute: str) -> None:
+        """An attribute is about to have another value, which the commit makes durable."""
+        value = getattr(owner, attribute)
+        self._undo.append(lambda: setattr(owner, attribute, value))
+
+    def keep_item(self, items: dict[_Key, _Value], key: _Key) -> None:
+        """The same of what a mapping has under a key, or that it has nothing there."""
+        if key in items:
+            value = items[key]
+            self._undo.append(lambda: items.__setitem__(key, value))
+        else:
+            self._undo.append(lambda: items.pop(key, None))
 
     def topic(self, name: str) -> None:
         """A topic is new, or its spine changed."""
@@ -78,8 +104,16 @@ class Uncommitted:
         self._clear()
         return out
 
-    def drop(self) -> list[str]:
-        """Forget all that is marked or taken since the last commit; the topics that it was about, sorted."""
+    def committed(self) -> None:
+        """All that was taken is durable."""
+        self.touched.clear()
+        self._undo.clear()
+
+    def revert(self) -> list[str]:
+        """Put back what is not durable, and forget all marks; the topics that are to be loaded again, sorted."""
+        undo, self._undo = self._undo, []
+        for action in reversed(undo):
+            action()
         self._touch(self._entries | self._acknowledged)
         touched, self.touched = self.touched, set()
         self._clear()

@@ -126,14 +126,11 @@ def publish(db: apsw.Connection, key: int, change: c.BatchPublished) -> None:
 
 
 def _delete(db: apsw.Connection, change: c.StagedDeleted) -> None:
-    # A stage whose dropping was taken back for want of space is somebody's again, and keeps its rows.
-    nobodys = "exists (select 1 from stage where id = ? and topic = 0)"
     db.execute(
-        f"delete from staged where id in (select id from staged where stage = ? limit ?) and {nobodys}",  # noqa: S608
-        (change.stage, change.pieces, change.stage),
+        "delete from staged where id in (select id from staged where stage = ? limit ?)", (change.stage, change.pieces)
     )
     if change.last:
-        db.execute("delete from stage where id = ? and topic = 0", (change.stage,))
+        db.execute("delete from stage where id = ?", (change.stage,))
 
 
 APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {

@@ -68,8 +68,6 @@ class Retention:
         """By log: the offset below which they have."""
         self._discarded: deque[int] = deque()
         self._skips: deque[int] = deque()
-        self._done: list[tuple[deque[int], int]] = []
-        """What was taken from these two, and is gone only with the commit of this loop."""
         self._generation: dict[str, int] = {}
         self._new_batches = self._new_bytes = 0
         self._paused_until = float("-inf")
@@ -93,23 +91,17 @@ class Retention:
 
     def discard(self, logs: list[int]) -> None:
         """Delete the batches of logs that are nobody's, by their numbers."""
-        self._discarded.extend(logs)
+        for log in logs:
+            self._discarded.append(log)
+            self._state.uncommitted.undo(self._discarded.pop)
 
     def discard_skips(self, numbers: Iterable[int]) -> None:
         """Delete copies of `last` that no leg refers to, by their numbers."""
         self._skips.extend(numbers)
 
-    def committed(self) -> None:
-        """What was deleted is gone."""
-        self._done.clear()
-
-    def reverted(self, now: float) -> None:
-        """The loop was taken back: nothing was deleted, and it is not to be tried again at once."""
-        while self._done:
-            queue, number = self._done.pop()
-            queue.appendleft(number)
+    def pause(self, now: float) -> None:
+        """The loop was undone: nothing was deleted, and it is not to be tried again at once."""
         self._paused_until = now + PAUSE_SECONDS
-        self._bare.clear()
 
     def _push(self, name: str, at: float) -> None:
         """Look at a topic at this time, if not earlier."""
@@ -169,7 +161,7 @@ class Retention:
 
     def _next(self, queue: deque[int]) -> int:
         number = queue.popleft()
-        self._done.append((queue, number))
+        self._state.uncommitted.undo(lambda: queue.appendleft(number))
         return number
 
     def _examine(self, topic: Topic, now: float) -> None:
@@ -239,6 +231,7 @@ class Retention:
             self._state.found_damaged(topic)
             self._over.popleft()
             return []
+        self._state.uncommitted.keep_item(self._bare, log_id)
         self._bare[log_id] = high
         self._state.counters["batches without their bytes"] += taken
         return [BodiesDropped(log.number, low, high)]
@@ -274,6 +267,7 @@ class Retention:
         out: list[Change] = [LogTrimmed(log.number, low, log.end, log.total)]
         if topic.trim(log, low):
             out.append(LogUsedUp(log.number))
+            self._state.uncommitted.keep_item(self._bare, log.id)
             self._bare.pop(log.id, None)
         out += [SkipDropped(skip) for skip in drop_unused_skips(topic)] if topic.skips else []
         self._state.uncommitted.topic(topic.name)

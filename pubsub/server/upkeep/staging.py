@@ -54,8 +54,6 @@ class Staging:
         self._state = state
         self._next_stage, self._next_piece = next_stage, next_piece
         self._dropped: deque[tuple[int, int]] = deque(dropped)
-        self._deleting: tuple[int, int] | None = None
-        """The first of them as it was before this loop, whose commit deletes some of it."""
         self._look_at = now + LOOK_SECONDS
 
     def keep(self, topic: Topic, publisher: int, rows: StageRows, now: float) -> int:
@@ -132,6 +130,7 @@ class Staging:
         for stage in stages:
             self._state.uncommitted.rows.append(c.StageDropped(stage.number))
             self._dropped.append((stage.number, len(stage.pieces)))
+            self._state.uncommitted.undo(self._dropped.pop)
 
     def tick(self, now: float) -> list[c.Change]:
         """Drop stages that were silent for long, and delete some of what was dropped."""
@@ -144,22 +143,12 @@ class Staging:
                         self._drop(topic, stage)
         if not self._dropped:
             return []
-        number, pieces = self._deleting = self._dropped.popleft()
+        number, pieces = self._dropped.popleft()
+        self._state.uncommitted.undo(lambda: self._dropped.appendleft((number, pieces)))
         if pieces > DELETED_PIECES:
             self._dropped.appendleft((number, pieces - DELETED_PIECES))
+            self._state.uncommitted.undo(self._dropped.popleft)
         return [c.StagedDeleted(number, DELETED_PIECES, pieces <= DELETED_PIECES)]
-
-    def committed(self) -> None:
-        """What was deleted is gone."""
-        self._deleting = None
-
-    def reverted(self) -> None:
-        """The loop was taken back: nothing was deleted."""
-        if self._deleting is not None:
-            if self._dropped and self._dropped[0][0] == self._deleting[0]:
-                self._dropped.popleft()
-            self._dropped.appendleft(self._deleting)
-            self._deleting = None
 
     def deadline(self) -> float:
         """When `tick` has something to do."""

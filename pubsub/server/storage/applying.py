@@ -1,0 +1,256 @@
+"""How each change is carried out in the store's tables, within the transaction of a loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import apsw
+
+from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
+from pubsub.server.storage import staged
+from pubsub.server.storage.reader import Reader
+from pubsub.server.storage.schema import RESTORED, write_legs
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.delivery import Batch
+
+
+def _deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """The statements that delete the batches with keys in [low, high), but for those found damaged."""
+    return (*staged.deletion(low, high), (f"delete from batch where {staged.SOUND}", (low, high)))  # noqa: S608
+
+
+def _baring(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """Those that take their bytes."""
+    return ((f"update batch set body = null where body is not null and {staged.SOUND}", (low, high)),)  # noqa: S608
+
+
+def _on_database(apply: Callable[[apsw.Connection, Any], object]) -> Callable[[Applying, Any], object]:
+    return lambda applying, change: apply(applying.db, change)
+
+
+class Applying:
+    """Carries out changes.
+
+    Args:
+        db: the writing connection.
+        reader: told what is there to be read.
+
+    Attributes:
+        failed: the change during which a damaged page was met.
+        fresh: keys of batches that are not committed yet, and may be remembered by the reader.
+    """
+
+    def __init__(self, db: apsw.Connection, reader: Reader) -> None:
+        self.db, self.reader = db, reader
+        self.failed: c.Change | None = None
+        self.fresh: list[int] = []
+
+    def apply(self, changes: Sequence[c.Change]) -> None:
+        """Carry out changes within the open transaction, in order.
+
+        Raises:
+            apsw.CorruptError, apsw.ConstraintError: a damaged page was met; `failed` is the change that needed it.
+        """
+        try:
+            for change in changes:
+                self.APPLY[type(change)](self, change)
+        except (apsw.CorruptError, apsw.ConstraintError):  # A row is in the way that no sound page shows.
+            self.failed = change
+            raise
+
+    def _spared(self, *statements: tuple[str, tuple[Any, ...]]) -> bool:
+        """Carry these out, all or, where a damaged page is in the way, none; whether they were."""
+        self.db.execute("savepoint spared")
+        try:
+            for statement, bind in statements:
+                self.db.execute(statement, bind)
+        except apsw.CorruptError:
+            self.db.execute("rollback to spared")
+            return False
+        finally:
+            self.db.execute("release spared")
+        return True
+
+    def _each(
+        self, low: int, high: int, statements: Callable[[int, int], tuple[tuple[str, tuple[Any, ...]], ...]]
+    ) -> None:
+        """Change the batches with keys in [low, high); of those that a damaged page is in the way of, none.
+
+        What was found damaged stays as it is: its row may lead to pages that are another's.
+        """
+        if self._spared(*statements(low, high)):
+            return
+        keys: list[int] = []
+        with contextlib.suppress(apsw.CorruptError):
+            for (key,) in self.db.execute("select key from batch where key >= ? and key < ?", (low, high)):
+                keys.append(key)
+        for key in keys:
+            self._spared(*statements(key, key + 1))
+
+    def _append(self, change: c.BatchAppended) -> None:
+        key = change.log << OFFSET_BITS | change.offset
+        self.db.execute(
+            "insert into batch values (?,?,?,?,?,?,?,?)",
+            (
+                key,
+                change.count,
+                change.publisher,
+                change.counter,
+                change.stamp,
+                change.checksum,
+                change.total,
+                change.body,
+            ),
+        )
+        batch = Batch(
+            change.offset,
+            change.count,
+            change.publisher,
+            change.counter,
+            change.stamp,
+            change.checksum,
+            change.total,
+            change.body,
+            change.sound,
+        )
+        self.fresh.append(key)
+        self.reader.remember(key, batch)
+
+    def _publish(self, change: c.BatchPublished) -> None:
+        key = change.log << OFFSET_BITS | change.offset
+        staged.publish(self.db, key, change)
+        self.fresh.append(key)  # It may be read, and so remembered, before the commit.
+
+    def _trim(self, change: c.LogTrimmed) -> None:
+        first = change.log << OFFSET_BITS
+        self.db.execute(
+            "update log set low = ?, end = ?, total = ? where id = ?",
+            (change.low, change.end, change.total, change.log),
+        )
+        self._each(first, first | change.low, _deletion)
+
+    def _drop_bodies(self, change: c.BodiesDropped) -> None:
+        first = change.log << OFFSET_BITS
+        self._each(first | change.low, first | change.high, _baring)
+        self.reader.drop_range(first | change.low, first | change.high)
+
+    def _discard(self, change: c.BatchesDiscarded) -> None:
+        first = change.log << OFFSET_BITS
+        self._each(first, first | change.low, _deletion)
+        if change.last:
+            self.db.execute("delete from log where id = ? and state = 'incoming'", (change.log,))
+
+    def _replaced(self, change: c.LogReplaced) -> None:
+        self.db.execute(
+            "update log set state = 'incoming', topic = 0, end = 1, receiver = ''"
+            " where topic = ? and name = ? and state = 'held'",
+            (change.topic, change.log),
+        )
+        # Of one that was only known nothing is stored that could be deleted later.
+        self.db.execute("delete from log where topic = ? and name = ?", (change.topic, change.log))
+
+    def _given(self, change: c.TopicGiven) -> None:
+        self.db.execute(
+            "update log set state = 'given', receiver = ?, topic = 0 where topic = ?", (change.receiver, change.topic)
+        )
+        for table, column in (("topic", "id"), ("last", "topic"), ("entry", "topic"), ("rival", "topic")):
+            self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
+
+    def _quarantine(self, change: c.BatchQuarantined) -> None:
+        key = change.log << OFFSET_BITS | change.offset
+        # Its row stays: where a page number is what was damaged, to free its pages would free those of another.
+        self._spared(staged.keep(key))
+        self._spared(
+            (
+                "insert or ignore into quarantine select key, checksum, body from batch where key = ?1"
+                " and body is not null",
+                (key,),
+            )
+        )
+        self.reader.damaged.add(key)
+        self.reader.drop(key)
+
+    def _topic(self, change: c.TopicChanged) -> None:
+        self.db.execute(
+            "insert or replace into topic values (?,?,?,?,?)",
+            (change.topic, change.name, change.open_log, write_legs(change.spine), change.frozen),
+        )
+
+    def _entry(self, change: c.EntryChanged) -> None:
+        log, acknowledged = change.acknowledged
+        self.db.execute(
+            "insert or replace into entry values (?,?,?,?,?,?,?,?,?)",
+            (
+                change.topic,
+                change.subscriber,
+                change.number,
+                change.opening,
+                int(change.on),
+                change.since,
+                log,
+                acknowledged,
+                write_legs(change.legs),
+            ),
+        )
+
+    def _set_aside(self, change: c.TopicSetAside) -> None:
+        self.db.execute(
+            "insert into aside select id, name, open_log, spine, ?, ? from topic where id = ?",
+            (change.reason, change.stamp, change.topic),
+        )
+        self.db.execute("delete from topic where id = ?", (change.topic,))
+        self.db.execute("delete from rival where topic = ?", (change.topic,))
+        self.db.execute("update log set receiver = state, state = 'aside' where topic = ?", (change.topic,))
+
+    def _note(self, change: c.NoteKept) -> None:
+        if change.value is None:
+            self.db.execute("delete from meta where name = ?", (f"note {change.name}",))
+        else:
+            self.db.execute("insert or replace into meta values (?,?)", (f"note {change.name}", change.value))
+
+    def _counted(self, change: c.ChangeCounted) -> None:
+        self.db.executemany(
+            "insert or replace into meta values (?,?)", (("change", change.change), ("stamp", change.stamp))
+        )
+
+    APPLY: Final[dict[type[Any], Callable[[Applying, Any], object]]] = {
+        c.BatchAppended: _append,
+        c.PublisherSeen: lambda self, x: self.db.execute("insert into publisher values (?,?)", (x.publisher, x.name)),
+        c.LastMoved: lambda self, x: self.db.execute(
+            "insert or replace into last values (?,?,?)", (x.topic, x.publisher, x.last)
+        ),
+        c.LogOpened: lambda self, x: self.db.execute(
+            "insert into log values (?,?,?,?,1,1,0,'')", (x.log, x.id, x.topic, x.state)
+        ),
+        c.LogJoined: lambda self, x: self.db.execute(
+            "update log set topic = ?, state = 'held', low = ?, end = ?, total = ? where id = ?",
+            (x.topic, x.low, x.end, x.total, x.log),
+        ),
+        c.LogUsedUp: lambda self, x: self.db.execute("update log set state = 'absorbed' where id = ?", (x.log,)),
+        c.BatchesDiscarded: _discard,
+        c.TopicGiven: _given,
+        c.SkipStored: lambda self, x: self.db.executemany(
+            "insert into skip values (?,?,?)", [(x.skip, *item) for item in x.counters.items()]
+        ),
+        c.SkipDropped: lambda self, x: self.db.execute("delete from skip where id = ?", (x.skip,)),
+        c.LogTrimmed: _trim,
+        c.BodiesDropped: _drop_bodies,
+        c.TopicChanged: _topic,
+        c.EntryChanged: _entry,
+        c.BatchQuarantined: _quarantine,
+        c.LogEnded: lambda self, x: self.db.execute(
+            "update log set end = ?, receiver = ? where id = ?", (OFFSET_MAX, RESTORED if x.here else "", x.log)
+        ),
+        c.LogReplaced: _replaced,
+        c.TopicSetAside: _set_aside,
+        c.RivalTold: lambda self, x: self.db.execute(
+            "insert or replace into rival values (?,?,?)", (x.topic, x.log, x.server)
+        ),
+        c.RivalGone: lambda self, x: self.db.execute("delete from rival where topic = ? and log = ?", (x.topic, x.log)),
+        c.NoteKept: _note,
+        c.ChangeCounted: _counted,
+        c.BatchPublished: _publish,
+        **{kind: _on_database(apply) for kind, apply in staged.APPLY.items()},
+    }

@@ -1,0 +1,275 @@
+"""What a server reads of its store: every topic, and what it remembers of itself. Nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
+from pubsub.errors import StoreDamaged
+from pubsub.server.storage import staged
+from pubsub.server.storage.reader import Reader
+from pubsub.server.storage.schema import RESTORED, read_legs
+from pubsub.server.topic.loaded import Aside, Loaded
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Entry, Log, Topic
+
+_OFFSET: Final = (1 << OFFSET_BITS) - 1
+
+
+class Loading:
+    """A store that is open, to be read.
+
+    Args:
+        path: of its file.
+        db: the connection.
+
+    Attributes:
+        reader: reads its batches.
+        store_id: its ID; "" where it has none.
+    """
+
+    def __init__(self, path: Path, db: apsw.Connection) -> None:
+        self.path, self.db = path, db
+        self.reader = Reader(db)
+        self.store_id = str(self._meta("store") or "")
+        self._newest_stamp = 0
+
+    # Of the server
+
+    def incarnation(self) -> int:
+        """The number of the last start; 0 where there was none."""
+        return int(self._meta("incarnation") or 0)
+
+    def change(self) -> int:
+        """The change number that was stored last."""
+        return int(self._meta("change") or 0)
+
+    def stamp(self) -> int:
+        """The highest stamp of the topics loaded so far, and of the last commit that counted a change."""
+        return max(self._newest_stamp, int(self._meta("stamp") or 0))
+
+    def notes(self) -> dict[str, Any]:
+        """What the server remembers of itself, by name."""
+        return dict(self._rows("select substr(name, 6), value from meta where substr(name, 1, 5) = 'note '"))
+
+    @property
+    def server_id(self) -> str:
+        """The ID of the server that used it last, "" where none did."""
+        return str(self._meta("server") or "")
+
+    def publishers(self) -> list[str]:
+        """Every publisher's name, by its number."""
+        names = [""]
+        for number, name in self._rows("select id, name from publisher order by id"):
+            names.extend([""] * (number - len(names)))
+            names.append(name)
+        return names
+
+    def topics(self, name: str | None = None, *, aside: bool = False, unreadable: bool = False) -> Iterator[Topic]:
+        """Every topic, or the one named, as the last commit left it.
+
+        Args:
+            aside: those that were set aside, which are no topics of this server's any more.
+            unreadable: where a topic cannot be read, give what is to be had of it, marked so.
+
+        Raises:
+            StoreDamaged: a topic cannot be read, or a row refers to what is not there.
+        """
+        every = "select id, name, open_log, spine, frozen from topic"
+        if aside:
+            every = "select id, name, open_log, spine, '' from aside"
+        for row in self._rows(every) if name is None else self._rows(f"{every} where name = ?", (name,)):
+            try:
+                topic = self._topic_of(*row, aside=aside)
+            except (apsw.CorruptError, StoreDamaged) as error:
+                if not unreadable:
+                    raise
+                number, title, open_log, *_ = row
+                topic = self._unreadable(number, title, open_log, str(error))
+            yield topic
+
+    def _unreadable(self, number: int, title: str, open_log: int, reason: str) -> Topic:
+        row = self._row("select name from log where id = ?", (open_log,))
+        if row is None:
+            raise StoreDamaged(str(self.path), f"topic {title} has no open log")
+        log = Log(open_log, row[0])
+        return Topic(number, title, log, {log.id: log}, unreadable=reason)
+
+    def _topic_of(self, number: int, title: str, open_log: int, spine: str, frozen: str, *, aside: bool) -> Topic:
+        logs = {log.number: log for log in self._logs(number, aside=aside)}
+        if open_log not in logs:
+            raise StoreDamaged(str(self.path), f"topic {title} has no open log")
+        topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
+        topic.spine, topic.frozen = self._legs(spine, title), frozen
+        topic.absorbed = {
+            name for (name,) in self._rows("select name from log where topic = ? and state = 'absorbed'", (number,))
+        }
+        ended = self._rows(
+            "select name, receiver from log where topic = ? and end >= ? order by id", (number, OFFSET_MAX)
+        )
+        topic.ended = {name for name, _ in ended}
+        topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
+        topic.rivals = dict(self._rows("select log, server from rival where topic = ?", (number,)))
+        topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
+        for row in self._rows(
+            "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry where topic = ?",
+            (number,),
+        ):
+            who, own, opening, on, since, log, acknowledged, legs = row
+            topic.entries[who] = Entry(own, opening, bool(on), since, (log, acknowledged), self._legs(legs, title))
+        self._load_skips(topic)
+        topic.stages = staged.load(self.db, number)
+        self._check_types(topic)
+        return topic
+
+    def _check_types(self, topic: Topic) -> None:
+        """See that numbers are numbers and texts are texts: SQLite gives what stands there.
+
+        Raises:
+            StoreDamaged: something is not.
+        """
+        numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
+        for counters in topic.skips.values():
+            numbers |= set(map(type, counters)) | set(map(type, counters.values()))
+        texts = {type(text) for text in (topic.name, topic.frozen, *topic.absorbed, *topic.ended, *topic.entries)}
+        texts |= {type(text) for rival in topic.rivals.items() for text in rival}
+        for entry in topic.entries.values():
+            numbers |= {type(entry.number), type(entry.opening), type(entry.since), type(entry.acknowledged[1])}
+            texts.add(type(entry.acknowledged[0]))
+        if not (numbers <= {int} and texts <= {str}):
+            raise StoreDamaged(str(self.path), f"topic {topic.name} has rows that cannot be read")
+
+    def _legs(self, text: str, topic: str) -> tuple[Leg, ...]:
+        try:
+            return read_legs(text)
+        except (ValueError, TypeError):
+            raise StoreDamaged(str(self.path), f"topic {topic} has legs that cannot be read") from None
+
+    def _load_skips(self, topic: Topic) -> None:
+        legs = (*topic.spine, *(leg for entry in topic.entries.values() for leg in entry.legs))
+        for number in sorted({leg.skip for leg in legs} - {0}):
+            topic.skips[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))
+
+    def unused_skips(self, topics: Iterable[Topic]) -> list[int]:
+        """Numbers of the copies of `last` that no leg refers to.
+
+        Args:
+            topics: all that the store holds; those that were set aside refer to copies too.
+        """
+        every = (*topics, *self.topics(aside=True, unreadable=True))
+        if any(topic.unreadable for topic in every):
+            return []  # Nobody knows what those refer to.
+        used = {number for topic in every for number in topic.skips}
+        found, unused = 0, []
+        # One look for each copy: to have them all read would cost a row for each publisher.
+        while (row := self._row("select id from skip where id > ? order by id limit 1", (found,))) is not None:
+            found = row[0]
+            if found not in used:
+                unused.append(found)
+        return unused
+
+    def discarded(self) -> list[int]:
+        """Numbers of logs that are nobody's and have batches yet that can be deleted: what is damaged stays."""
+        return [
+            number
+            for (number,) in self._rows(
+                "select id from log where state in ('incoming', 'given') and (state = 'incoming' or exists"
+                " (select 1 from batch where key >= log.id << ? and key < (log.id + 1) << ?"
+                " and key not in (select key from quarantine)))",
+                (OFFSET_BITS, OFFSET_BITS),
+            )
+        ]
+
+    def _logs(self, topic: int, *, aside: bool = False) -> Iterator[Log]:
+        which = "state = 'aside' and receiver = 'held'" if aside else "state = 'held'"
+        for number, name, low, end, total in self._rows(
+            f"select id, name, low, end, total from log where topic = ? and {which}",  # noqa: S608 - our own words
+            (topic,),
+        ):
+            newest = self._row(
+                "select key, count, total, length(body), stamp from batch"
+                " where key >= ? and key < ? order by key desc limit 1",
+                (number << OFFSET_BITS, number + 1 << OFFSET_BITS),
+            )
+            log = Log(number, name, low, end, total)
+            if not all(type(value) is int for value in (low, end, total)) or type(name) is not str:
+                raise StoreDamaged(str(self.path), f"what the store says of log {name} cannot be read")
+            stored = low  # A damaged batch may have been left behind below it.
+            if newest is not None:
+                key, count, before, size, stamp = newest
+                if not all(type(value) is int for value in (count, before, stamp)):
+                    raise StoreDamaged(str(self.path), f"the newest batch of log {name} cannot be read")
+                self._newest_stamp = max(self._newest_stamp, stamp)
+                stored = max(low, (key & _OFFSET) + count)
+                log.end = max(end, stored)
+                log.total = max(total, before + (size or staged.size_of(self.db, key)))
+            log.unknown = log.end - stored if log.end == OFFSET_MAX else 0
+            yield log
+
+    def next_numbers(self) -> tuple[int, int, int]:
+        """The first numbers of a topic, a log and a copy of `last` that are free."""
+        topic = max(self._row(f"select coalesce(max(id), 0) + 1 from {table}")[0] for table in ("topic", "aside"))  # noqa: S608
+        log = self._row("select coalesce(max(id), 0) + 1 from log")[0]
+        skip = self._row("select coalesce(max(id), 0) + 1 from skip")[0]
+        return topic, log, skip
+
+    def next_staged(self) -> tuple[int, int]:
+        """The first numbers of a stage and of a piece of one that are free."""
+        return staged.next_numbers(self.db)
+
+    def dropped_stages(self) -> list[tuple[int, int]]:
+        """Number and pieces of the stages that are nobody's."""
+        return staged.dropped(self.db)
+
+    def aside(self) -> list[Aside]:
+        """What was set aside."""
+        rows = self._rows(
+            "select aside.name, log.name, reason, stamp from aside join log on log.id = open_log"
+            " order by stamp, aside.name"
+        )
+        return [Aside(*row) for row in rows]
+
+    def _rows(self, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
+        try:
+            return self.db.execute(statement, bind).fetchall()
+        except UnicodeDecodeError:
+            raise StoreDamaged(str(self.path), "damaged: a text that is none") from None
+
+    def _row(self, statement: str, bind: tuple[Any, ...] = ()) -> Any:
+        """The first row, or None."""
+        rows = self._rows(statement, bind)
+        return rows[0] if rows else None
+
+    def _meta(self, name: str) -> Any:
+        row = self._row("select value from meta where name = ?", (name,))
+        return row[0] if row else None
+
+
+def load(store: Loading) -> Loaded:
+    """All that a server reads of its store before it serves; `pubsub server check` reads the same.
+
+    Raises:
+        apsw.Error, StoreDamaged: it cannot start on this store.
+    """
+    next_topic, next_log, next_skip = store.next_numbers()
+    topics = {topic.name: topic for topic in store.topics(unreadable=True)}
+    return Loaded(
+        store.store_id,
+        store.incarnation(),
+        store.change(),
+        topics,
+        store.publishers(),
+        next_topic,
+        next_log,
+        next_skip,
+        tuple(store.discarded()),
+        store.notes(),
+        store.aside(),
+        *store.next_staged(),
+        tuple(store.dropped_stages()),
+        tuple(store.unused_skips(topics.values())),
+    )

@@ -1,0 +1,77 @@
+"""The server's store as SQLite sees it: its tables, and how ranges of logs stand in a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from pubsub.server.storage import staged
+from pubsub.server.topic.spans import Leg
+
+FORMAT: Final = 1
+APPLICATION_ID: Final = 0x50505542
+FILE: Final = "server.db"
+RESTORED: Final = "restored"
+"""Stands as the receiver of a log that was ended in this store because it was restored."""
+
+SCHEMA: Final = (
+    "create table meta (name text primary key, value) without rowid",
+    "create table topic (id integer primary key, name text not null unique, open_log integer not null,"
+    " spine text not null, frozen text not null)",
+    "create table log (id integer primary key, name text not null, topic integer not null, state text not null,"
+    " low integer not null, end integer not null, total integer not null, receiver text not null default '')",
+    "create index log_name on log (name)",
+    "create index log_topic on log (topic)",
+    "create table publisher (id integer primary key, name text not null unique)",
+    "create table last (topic integer, publisher integer, last integer not null, primary key (topic, publisher))"
+    " without rowid",
+    "create table entry (topic integer, subscriber text, number integer not null, opening integer not null,"
+    " subscribed integer not null, since integer not null, log text not null, acknowledged integer not null,"
+    " legs text not null, primary key (topic, subscriber)) without rowid",
+    "create table skip (id integer, publisher integer, counter integer not null, primary key (id, publisher))"
+    " without rowid",
+    "create table batch (key integer primary key, count integer not null, publisher integer not null,"
+    " counter integer not null, stamp integer not null, checksum integer not null, total integer not null, body blob)",
+    "create table quarantine (key integer primary key, checksum integer not null, body blob)",
+    *staged.SCHEMA,
+)
+ADDED: Final = (
+    "create table if not exists rival (topic integer, log text, server text not null, primary key (topic, log))"
+    " without rowid",
+    "create table if not exists aside (id integer primary key, name text not null, open_log integer not null,"
+    " spine text not null, reason text not null, stamp integer not null)",
+)
+"""Tables that a store of this format may lack."""
+
+DESCRIBING: Final = (
+    "sqlite_schema",
+    "meta",
+    "topic",
+    "log",
+    "publisher",
+    "last",
+    "entry",
+    "skip",
+    "stage",
+    "published",
+    "rival",
+    "aside",
+    "quarantine",
+)
+"""Tables that every topic needs, or whose rows stand close together: a server refuses to start where a page of one, or
+of the list of free pages, is damaged. What is damaged elsewhere concerns single topics."""
+
+
+def write_legs(legs: Iterable[Leg]) -> str:
+    """Legs as the text that a row holds."""
+    return json.dumps([(leg.log, leg.low, leg.high, leg.skip, leg.since) for leg in legs], separators=(",", ":"))
+
+
+def read_legs(text: str) -> tuple[Leg, ...]:
+    """The legs that `write_legs` wrote.
+
+    Raises:
+        ValueError: the text is something else.
+    """
+    return tuple(Leg(*row) for row in json.loads(text))
