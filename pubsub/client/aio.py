@@ -27,9 +27,10 @@ from pubsub.client.flows.awaiting import AsyncProcessing
 from pubsub.client.flows.calls import RECEIVE_MAX, Calls
 from pubsub.client.flows.flow import Flow, Result, Wait
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
+from pubsub.client.guards import guards
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.session import Session
-from pubsub.client.steps import guarded, guards
+from pubsub.client.steps import guarded
 from pubsub.client.storage.dead_letters import DeadLetter, dead_letters
 from pubsub.client.storage.export import export_client
 from pubsub.client.storage.transaction import Ticket, Transaction

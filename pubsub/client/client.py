@@ -24,9 +24,10 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.flows.calls import RECEIVE_MAX, Calls
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
+from pubsub.client.guards import guards
 from pubsub.client.publisher import Publisher
 from pubsub.client.session import Session
-from pubsub.client.steps import guarded, guards
+from pubsub.client.steps import guarded
 from pubsub.client.storage.dead_letters import DeadLetter, dead_letters
 from pubsub.client.storage.export import export_client
 from pubsub.client.storage.transaction import Ticket, Transaction

@@ -17,8 +17,8 @@ LARGER: dict[str, int] = {
     "client/commands.py:get": 55,
     "client/flows/calls.py": 610,
     "client/flows/calls.py:Calls": 539,
-    "client/session.py": 715,
-    "client/session.py:Session": 591,
+    "client/session.py": 713,
+    "client/session.py:Session": 574,
     "client/session.py:Session.__init__": 63,
     "client/storage/store.py": 597,
     "client/storage/store.py:Store": 371,
@@ -30,7 +30,7 @@ Each may only shrink, and what has come within its limit leaves the list.
 """
 
 ROOMS_THAT_GO_ROUND: dict[str, set[str]] = {
-    "pubsub.client": {"pubsub.client.session", "pubsub.client.steps", "pubsub.client.storage"},
+    "pubsub.client": {"pubsub.client.session", "pubsub.client.storage"},
 }
 """Folders whose rooms import each other in a circle, with those rooms; a folder leaves the list when none does."""
 

@@ -18,6 +18,7 @@ import pubsub.client.core.prefetch
 import pubsub.client.core.subscription
 import pubsub.client.flows.calls
 import pubsub.client.session
+import pubsub.client.steps
 import pubsub.client.storage.store
 import pubsub.messenger.core
 import pubsub.messenger.pending
@@ -119,9 +120,13 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("transaction's put sent before its fsync")
 def _(stack: contextlib.ExitStack) -> None:
-    session = pubsub.client.session.Session
-    original, accept = session.transacting, pubsub.client.core.outbox.Outbox.accept
-    _replace(stack, session, "transacting", lambda self, changes, *, fsync: original(self, changes, fsync=False))
+    accept, entered = pubsub.client.core.outbox.Outbox.accept, pubsub.client.steps.Work.__enter__
+
+    def enter(self: Any) -> Any:
+        self._fsync = False
+        return entered(self)
+
+    _replace(stack, pubsub.client.steps.Work, "__enter__", enter)
     _replace(stack, pubsub.client.core.outbox.Outbox, "accept", lambda self, draft, **_: accept(self, draft))
 
 

@@ -31,7 +31,7 @@ from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
-from pubsub.client.steps import Block
+from pubsub.client.steps import Block, Work
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import (
     CallerError,
@@ -417,7 +417,7 @@ class Calls:
             self.bury_loss(sub, taking)
         assert isinstance(taking, Taking)
         batch = Batch(sub.topic, taking.pieces)
-        with session.transacting(partial(taking.change, sub.topic), fsync=fsync) as transaction:
+        with Work(session, partial(taking.change, sub.topic), fsync=fsync) as transaction:
             if batch:
                 sink(batch, transaction)
         self.took(sub, taking, fsynced=fsync or session.settings.power_safe)

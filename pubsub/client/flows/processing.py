@@ -25,6 +25,7 @@ from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow
+from pubsub.client.steps import Work
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, HandlerMisused, PubsubError, StorageError
 
@@ -170,7 +171,7 @@ class Processing:
     def _handle(self, attempt: Attempt, handler: Handler, *, more: bool) -> int:
         following = attempt.sub.prefetch.following(attempt.taking) if more else None
         try:
-            with self.session.transacting(lambda: self.changes(attempt, following), fsync=False) as transaction:
+            with Work(self.session, lambda: self.changes(attempt, following), fsync=False) as transaction:
                 try:
                     result: object = handler(attempt.message, transaction)  # type: ignore[func-returns-value]
                     check_result(result, awaits=False)
