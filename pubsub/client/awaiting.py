@@ -63,7 +63,7 @@ class HandlerTransaction(Transaction):
             session = self._session
             session.enter()
             try:
-                self._work = session.transacting(self._changes, fsync=False, transaction=self)
+                self._work = Work(session, self._changes, fsync=False, transaction=self)
                 self._work.__enter__()
             except BaseException as error:
                 self._work = None

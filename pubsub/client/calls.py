@@ -27,7 +27,7 @@ from pubsub.client.chunk import Chunk
 from pubsub.client.message import Batch
 from pubsub.client.outbox import DISCARDED, UNFINISHED, Chain, Row
 from pubsub.client.session import Session
-from pubsub.client.steps import Block
+from pubsub.client.steps import Block, Work
 from pubsub.client.subscription import Loss, Subscription, Taking
 from pubsub.client.transaction import Transaction
 from pubsub.client.waiting import Flow, Wait
@@ -416,7 +416,7 @@ class Calls:
             self.bury_loss(sub, taking)
         assert isinstance(taking, Taking)
         batch = Batch(sub.topic, taking.pieces)
-        with session.transacting(partial(taking.change, sub.topic), fsync=fsync) as transaction:
+        with Work(session, partial(taking.change, sub.topic), fsync=fsync) as transaction:
             if batch:
                 sink(batch, transaction)
         self.took(sub, taking, fsynced=fsync or session.settings.power_safe)

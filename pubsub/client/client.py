@@ -23,11 +23,12 @@ from pubsub.client.arguments import (
 from pubsub.client.calls import RECEIVE_MAX, Calls
 from pubsub.client.deadletters import DeadLetter, dead_letters
 from pubsub.client.export import export_client
+from pubsub.client.guards import guards
 from pubsub.client.message import Batch, Message
 from pubsub.client.processing import PROCESS_MAX, Handler, Processing
 from pubsub.client.publisher import Publisher
 from pubsub.client.session import Session
-from pubsub.client.steps import guarded, guards
+from pubsub.client.steps import guarded
 from pubsub.client.transaction import Ticket, Transaction
 from pubsub.client.waiting import Flow, Result
 from pubsub.config.loading import load

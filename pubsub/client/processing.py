@@ -22,6 +22,7 @@ from pubsub.client.arguments import check_count
 from pubsub.client.calls import Calls
 from pubsub.client.changes import Buried, Change, Tried
 from pubsub.client.message import Batch, Message
+from pubsub.client.steps import Work
 from pubsub.client.subscription import Loss, Subscription, Taking
 from pubsub.client.transaction import Transaction
 from pubsub.client.waiting import Flow
@@ -169,7 +170,7 @@ class Processing:
     def _handle(self, attempt: Attempt, handler: Handler, *, more: bool) -> int:
         following = attempt.sub.following(attempt.taking) if more else None
         try:
-            with self.session.transacting(lambda: self.changes(attempt, following), fsync=False) as transaction:
+            with Work(self.session, lambda: self.changes(attempt, following), fsync=False) as transaction:
                 try:
                     result: object = handler(attempt.message, transaction)  # type: ignore[func-returns-value]
                     check_result(result, awaits=False)

@@ -23,10 +23,10 @@ import zmq
 from pubsub import forks
 from pubsub.client.changes import Change, Tried
 from pubsub.client.core import ClientCore, CoreSettings
+from pubsub.client.guards import within_guard
 from pubsub.client.numbers import Numbers
 from pubsub.client.outbox import Draft, Row
 from pubsub.client.places import state_path
-from pubsub.client.steps import Step, Work, within_guard
 from pubsub.client.store import Store, storage_errors
 from pubsub.client.subscription import Subscription
 from pubsub.client.transaction import Transaction
@@ -119,6 +119,21 @@ def _opened(record: RecordSink | Path | str | None) -> tuple[RecordSink | None, 
     from pubsub.client.recorder import open_record  # noqa: PLC0415 - most clients have none.
 
     return open_record(record), True
+
+
+class Step:
+    """A step as a `with` block: made once for a session, since it holds nothing of its own."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        self._session.enter()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
+        self._session.leave(error)
 
 
 class Session:
@@ -612,23 +627,6 @@ class Session:
         core.finish(topic, until)
         self.follow()
         return draft.rows
-
-    def transacting(
-        self, changes: Callable[[], Sequence[Change]], *, fsync: bool, transaction: Transaction | None = None
-    ) -> Work:
-        """One commit around a `with` block: what it executes, its puts, and `changes()` asked at its end.
-
-        The lock is held, in a step. What the block raises is let pass, once all is rolled back.
-
-        Args:
-            changes: what else the commit holds.
-            fsync: it must survive a power cut.
-            transaction: what the block uses; None: it is made here.
-
-        Raises:
-            StorageError: it could not be committed; nothing of it happened.
-        """
-        return Work(self, changes, transaction, fsync=fsync)
 
     def accept(self, draft: Draft, *, fsync: bool) -> None:
         """What a transaction put is committed. The lock is held."""

@@ -9,42 +9,22 @@ within knows that one was cut off, and refuses: what is on the disk counts, and 
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import apsw
 
+from pubsub.client.guards import guards
 from pubsub.client.outbox import Draft
 from pubsub.client.transaction import TRANSACTION_RECORDS_MAX, Transaction
 
 if TYPE_CHECKING:
-    from types import CodeType
-
     from pubsub.client.changes import Change
     from pubsub.client.session import Session
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
-
-_guards: Final[set[CodeType]] = set()
-"""The functions that look after what an exception leaves behind."""
-
-
-def guards(function: Callable[..., Any]) -> None:
-    """A function has `Session.recover` called where an exception leaves it."""
-    _guards.add(function.__code__)
-
-
-def within_guard() -> bool:
-    """Whether this is a call within a call: of a handler of `process`, or of a signal's."""
-    frame = sys._getframe(3)  # Who called the function that called `recover`.
-    while frame is not None:
-        if frame.f_code in _guards:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
 
 
 def guarded(
@@ -65,29 +45,29 @@ def guarded(
 guards(guarded)
 
 
-class Step:
-    """A step as a `with` block: made once for a session, since it holds nothing of its own."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def __enter__(self) -> None:
-        self._session.enter()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
-        self._session.leave(error)
-
-
 class Work:
-    """One commit around a `with` block; see `Session.transacting`.
+    """One commit around a `with` block: what it executes, its puts, and `changes()` asked at its end.
 
-    Not a generator: one that an exception kept from its end would go on when it is collected, in the midst of anything.
+    The lock is held, in a step. What the block raises is let pass, once all is rolled back. It is no generator: one
+    that an exception kept from its end would go on when it is collected, in the midst of anything.
+
+    Args:
+        session: whose commit it is.
+        changes: what else the commit holds.
+        fsync: it must survive a power cut.
+        transaction: what the block uses; None: it is made here.
+
+    Raises:
+        StorageError: it could not be committed; nothing of it happened.
     """
 
     def __init__(
-        self, session: Session, changes: Callable[[], Sequence[Change]], transaction: Transaction | None, *, fsync: bool
+        self,
+        session: Session,
+        changes: Callable[[], Sequence[Change]],
+        *,
+        fsync: bool,
+        transaction: Transaction | None = None,
     ) -> None:
         self._session, self._changes, self._fsync = session, changes, fsync
         self._transaction = transaction
@@ -165,9 +145,11 @@ class Block:
             try:
                 session.block = self._token
                 self.__class__ = _OpenBlock
-                self._work = session.transacting(lambda: (), fsync=True)
+                self._work = Work(session, lambda: (), fsync=True)
                 return self._work.__enter__()
             except BaseException as error:
+                session.block = None  # There is no block: nothing is to be given back when this is collected.
+                self.__class__ = Block
                 session.leave(error)
                 raise
         except BaseException:

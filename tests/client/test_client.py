@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import socket
 import threading
@@ -382,6 +383,25 @@ def test_a_transaction_that_is_over_takes_no_put(client: Client, topic: str) -> 
         pass
     with pytest.raises(CallerError, match="over"):
         client.put(topic, b"x", transaction=transaction)
+
+
+def test_a_transaction_that_could_not_begin_is_collected_without_harm(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise StoreFull("store", "no space")
+
+    block = client.transaction()
+    with monkeypatch.context() as patched:
+        patched.setattr(client._session, "check_disk", full)
+        with pytest.raises(StoreFull):
+            block.__enter__()
+    with client._session.entered():  # The collector may come in the midst of any later step of the thread.
+        del block
+        gc.collect()
+    client.put(topic, b"1")
+    with client.transaction() as transaction:
+        client.put(topic, b"2", transaction=transaction)
 
 
 def test_a_transaction_is_its_own_clients(cluster: Embedded, client: Client, topic: str) -> None:

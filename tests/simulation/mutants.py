@@ -15,6 +15,7 @@ import pubsub.client.calls
 import pubsub.client.core
 import pubsub.client.outbox
 import pubsub.client.session
+import pubsub.client.steps
 import pubsub.client.store
 import pubsub.client.subscription
 import pubsub.liveness
@@ -118,9 +119,13 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("transaction's put sent before its fsync")
 def _(stack: contextlib.ExitStack) -> None:
-    session = pubsub.client.session.Session
-    original, accept = session.transacting, pubsub.client.outbox.Outbox.accept
-    _replace(stack, session, "transacting", lambda self, changes, *, fsync: original(self, changes, fsync=False))
+    accept, entered = pubsub.client.outbox.Outbox.accept, pubsub.client.steps.Work.__enter__
+
+    def enter(self: Any) -> Any:
+        self._fsync = False
+        return entered(self)
+
+    _replace(stack, pubsub.client.steps.Work, "__enter__", enter)
     _replace(stack, pubsub.client.outbox.Outbox, "accept", lambda self, draft, **_: accept(self, draft))
 
 
