@@ -191,16 +191,13 @@ class Moves:
     def _freeze(self, name: str, address: str) -> None:
         state = self._state
         topic = state.topics[name]
-        topic.frozen = address
-        state.uncommitted.topic(name)
+        topic.freeze(address)
         self._retention.forget(name)
         state.long_polls.end_all(name, Outcome.MOVED)
         self.receiving.drop(name)
 
     def _thaw(self, name: str) -> None:
-        topic = self._state.topics[name]
-        topic.frozen = ""
-        self._state.uncommitted.topic(name)
+        self._state.topics[name].freeze("")
         self._retention.look_at(name)
 
     def _chunks(self, name: str) -> Iterator[bytes]:
@@ -208,8 +205,7 @@ class Moves:
 
     def _given(self, name: str, done: Transfer, address: str) -> None:
         state = self._state
-        topic = state.topics.pop(name)
-        state.uncommitted.gone(name)
+        topic = state.remove(name)
         state.uncommitted.rows.append(c.TopicGiven(topic.number, f"{done.sender} {address}"))
         state.uncommitted.rows += [c.SkipDropped(number) for number in topic.skips]
         self._retention.discard([log.number for log in topic.logs.values()])
@@ -275,13 +271,7 @@ class Moves:
             number = state.new_log_number()
             rows.append(c.LogOpened(number, absorbed, topic.number, "absorbed"))
             rows += [c.LogEnded(number)] if absorbed in moving.ended else []
-        topic.ended |= moving.ended - known
         self._staging.join(topic, incoming.stages.values())
-        state.uncommitted.topic(name)
-        for publisher in other.last:
-            state.uncommitted.last(name, publisher)
-        for subscriber in topic.entries:
-            state.uncommitted.entry(name, subscriber)
         self._contested.joined(topic, moving.rivals.items())
         self._retention.forget(name)
         self._retention.look_at(name)

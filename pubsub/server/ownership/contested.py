@@ -21,7 +21,6 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.protocol.names import parse_holder
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.state.state import State
-from pubsub.server.topic import changes as c
 from pubsub.server.topic.topic import Topic
 
 RIVALS_MAX: Final = 1_000
@@ -84,9 +83,7 @@ class Contested:
     def settle(self, topic: Topic, *logs: str) -> None:
         """These logs are joined, or given up."""
         for log in logs:
-            if topic.rivals.pop(log, None) is not None:
-                self._state.uncommitted.touched.add(topic.name)
-                self._state.uncommitted.rows.append(c.RivalGone(topic.number, log))
+            topic.settle(log)
 
     def committed(self, now: float) -> None:
         """What was noted is durable."""

@@ -102,14 +102,11 @@ class Abandoned:
     def _take_back(self, topic: Topic) -> None:
         state = self._state
         self._moves.stop(topic.name)
-        topic.frozen = ""
+        topic.freeze("")
         log = Log(state.new_log_number(), state.new_log_id())
         state.uncommitted.rows.append(c.LogOpened(log.number, log.id, topic.number))
         topic.go_on_in(log)
         state.measure(topic)
-        state.uncommitted.topic(topic.name)
-        for subscriber in topic.entries:
-            state.uncommitted.entry(topic.name, subscriber)
         state.announce(topic.name, log.id)
         self._retention.look_at(topic.name)
         state.counters["topics taken back"] += 1

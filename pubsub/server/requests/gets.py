@@ -54,15 +54,11 @@ class Gets:
             state.replies.answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
             return
         if get.opening > entry.opening:
-            entry.opening = get.opening
-            state.uncommitted.entry(topic.name, get.sender)
-        sound, changed = topic.acknowledge(entry, get.last)
-        if not sound:
+            topic.opened(get.sender, get.opening)
+        if not topic.acknowledge(get.sender, get.last):
             state.counters["positions behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
             return
-        if changed:
-            state.uncommitted.acknowledged(topic.name, get.sender, now)
         if get.records_max == 0:
             state.replies.answer(origin, Outcome.EMPTY, log=topic.open.id)
             return
@@ -110,7 +106,7 @@ class Gets:
             state.long_polls.end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return
         if answer.rest is not None:
-            self._go_on(poll, topic, entry, legs, answer.rest, now)
+            self._go_on(poll, topic, entry, legs, answer.rest)
             return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
             poll.whole = False  # That was so in this loop; what is found lost later is asked about anew.
@@ -148,16 +144,13 @@ class Gets:
             self._delivered_bytes += len(answer.body)
         return answer
 
-    def _go_on(
-        self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...], now: float
-    ) -> None:
+    def _go_on(self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...]) -> None:
         """There was more at the front of the legs that is left out than one loop looks at: the next one goes on.
 
         Where that front is the entry's own it goes for good, so that it is looked at once.
         """
         state = self._state
         if legs == entry.legs:
-            entry.legs = rest
-            state.uncommitted.acknowledged(topic.name, poll.get.sender, now)
+            topic.pass_over(poll.get.sender, rest)
         poll.walked = entry.legs, rest
         state.long_polls.look_again(topic.name)
