@@ -60,7 +60,7 @@ class Contested:
             return
         if server == self._state.settings.id and self._state.accepted:
             return  # What the copy of this store lacks is gone: nobody will come with it.
-        if self._state.reader.log_state(log) not in {"", "incoming"}:  # It was given up, or is ours.
+        if not self._state.reader.log_state(log).new:  # It was given up, or is ours.
             return
         self._state.contest(topic, log, server)
 

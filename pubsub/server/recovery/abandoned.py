@@ -29,7 +29,7 @@ from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.topic import DEAD, Entry, Log, Topic, knows
+from pubsub.server.topic.topic import Entry, Log, Topic, knows
 from pubsub.server.upkeep.retention import Retention
 
 
@@ -70,9 +70,9 @@ class Abandoned:
         if asked.log:
             self.announced(asked.topic, asked.log, now)
         topic = state.topics.get(asked.topic)
-        news = not asked.log or state.reader.log_state(asked.log) in {"", "incoming"}
+        news = not asked.log or state.reader.log_state(asked.log).new
         if asked.log and news and not (topic is not None and asked.log in topic.logs):
-            state.uncommitted.rows.append(c.LogOpened(state.new_log_number(), asked.log, 0, DEAD))
+            state.uncommitted.rows.append(c.LogOpened(state.new_log_number(), asked.log, 0, c.LogState.DEAD))
             self._moves.receiving.drop_log(asked.topic, asked.log)
         if topic is not None and asked.log:
             self._contested.settle(topic, asked.log)

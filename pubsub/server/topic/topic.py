@@ -29,9 +29,6 @@ from pubsub.server.topic.stages import Piece, Stage, StageKey
 _COUNT: Final = (1 << 22) - 1
 """The part of a client's number that counts, below the milliseconds (docs/architecture.md, *Numbers*)."""
 
-DEAD: Final = "dead"
-"""State of a log that was given up elsewhere."""
-
 
 @dataclass(slots=True)
 class Log:
