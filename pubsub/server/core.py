@@ -154,7 +154,7 @@ class ServerCore:
             self.puts.put(origin, request, now, whole)
         elif isinstance(request, Get):
             if request.name:
-                self.subscriptions.acknowledge(origin, request, now)
+                self.subscriptions.acknowledge(origin, request)
             else:
                 self.gets.get(origin, request, now, whole)
         elif isinstance(request, Subscribe | Unsubscribe):

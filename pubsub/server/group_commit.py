@@ -33,6 +33,7 @@ from pubsub.server.storage.loading import load
 from pubsub.server.storage.local import begin_incarnation
 from pubsub.server.storage.reserve import Reserve
 from pubsub.server.storage.store import Store
+from pubsub.server.topic.commits import Commit
 from pubsub.server.topic.topic import Topic
 
 FULL_RETRY_SECONDS: Final = 0.5
@@ -62,6 +63,7 @@ class Serving:
         self.store, self.reserve = store, reserve
         self.lock = Turns()
         self._full_check_at = 0.0
+        self._commits = 0
         with self._translated():
             begin_incarnation(store, int(wall * 1000), settings.id)
             loaded = load(store)
@@ -108,8 +110,11 @@ class Serving:
             origin.callback = prefix.destination
         core.handle(origin, message, now)
 
-    def commit(self, now: float) -> None:
+    def commit(self, now: float) -> Commit | None:
         """Commit what this loop changed, and hand out.
+
+        Returns:
+            What is durable now; None where there was nothing to commit, or the loop was undone.
 
         Raises:
             StorageError: the disk failed; nothing may be sent any more.
@@ -117,7 +122,7 @@ class Serving:
         core, store = self.core, self.store
         changes = core.changes(now)
         if not changes and not core.has_ready():
-            return
+            return None
         with self.lock:
             try:
                 if not changes:
@@ -125,18 +130,24 @@ class Serving:
                         core.deliver(now)
                     changes = core.changes(now)
                     if not changes:
-                        return
+                        return None
                     with store.guarded():
                         store.apply(changes)
-                    return
-                with store.guarded():
-                    store.apply(changes)
-                    core.deliver(now)
-                    store.apply(core.changes(now))
+                else:
+                    with store.guarded():
+                        store.apply(changes)
+                        core.deliver(now)
+                        more = core.changes(now)
+                        store.apply(more)
+                    changes += more
             except StoreFull:
                 self._became_full(now)
+                return None
             except StoreDamaged as error:
                 self._met_damage(error, now)
+                return None
+        self._commits += 1
+        return Commit(core.state.incarnation, self._commits, changes)
 
     def _became_full(self, now: float) -> None:
         if not self.core.state.full:

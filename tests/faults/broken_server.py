@@ -50,7 +50,7 @@ def take_without_predecessors(_: Path) -> None:
 
 def ignore_last(_: Path) -> None:
     """The position that a GET names is ignored."""
-    _patch(Topic, "acknowledge", lambda *_: (True, False))
+    _patch(Topic, "acknowledge", lambda *_: True)
 
     def reading(_: Topic, entry: Entry, __: object) -> object:
         return entry.legs

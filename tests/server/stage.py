@@ -16,6 +16,7 @@ from pubsub.protocol.messages import Periodic, Whole
 from pubsub.server.group_commit import Serving
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.storage.store import Store
+from pubsub.server.topic.commits import Commit
 
 WALL = 1_700_000_000.0
 PROXIES = ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
@@ -71,6 +72,8 @@ class Stage:
         self.fail_commit = False
         """Whether commits find the disk full."""
         self.sent: list[Outgoing] = []
+        self.commits: list[Commit] | None = None
+        """What was committed, where a test wants to know."""
         self._callback = 1000
         self.open()
 
@@ -112,7 +115,9 @@ class Stage:
         """Commit and send, as the process does; questions to proxies are answered in the next loops."""
         self.core.tick(self.now)
         self.store.fail = self.fail_commit
-        self.serving.commit(self.now)
+        committed = self.serving.commit(self.now)
+        if committed is not None and self.commits is not None:
+            self.commits.append(committed)
         self.store.fail = False
         sent = self.core.outgoing(self.now)
         self.sent += sent

@@ -31,7 +31,7 @@ BASE: list[c.Change] = [
     c.PublisherSeen(1, PUBLISHERS[1]),
     c.LogOpened(1, A, 1),
     c.LogOpened(2, B, 1),
-    c.LogOpened(3, C, 0, "incoming"),
+    c.LogOpened(3, C, 0, c.LogState.INCOMING),
     c.TopicChanged(1, "t", 1, (Leg(A, 1),), ""),
     c.TopicChanged(2, "u", 4, (), ""),
     c.LogOpened(4, "4" * 16, 2),
@@ -57,7 +57,7 @@ CHANGES: list[c.Change] = [
     c.BatchAppended(1, 10, 2, 1, 20, 10, 6, 80, BODY),
     c.PublisherSeen(2, PUBLISHERS[2]),
     c.LastMoved(1, 1, 10),
-    c.LogOpened(9, D, 1, "absorbed"),
+    c.LogOpened(9, D, 1, c.LogState.ABSORBED),
     c.LogJoined(3, 1, 2, 7, 50),
     c.LogTrimmed(1, 3, 7, 50),
     c.BodiesDropped(1, 2, 4),
@@ -124,14 +124,14 @@ def test_every_field_of_a_change_leaves_its_mark(change: c.Change, tmp_path: Pat
 # A topic
 
 MEMORY = {"Topic.waiting_bytes", "Topic.measured_total", "Topic.unreadable"}
-"""Counted anew by each process."""
+"""Of each process alone."""
 
 FULL: list[c.Change] = [
     *(c.PublisherSeen(number, name) for number, name in enumerate(PUBLISHERS) if name),
     c.LogOpened(1, A, 1),
     c.LogOpened(2, B, 1),
-    c.LogOpened(3, C, 1, "absorbed"),
-    c.LogOpened(4, D, 1, "absorbed"),
+    c.LogOpened(3, C, 1, c.LogState.ABSORBED),
+    c.LogOpened(4, D, 1, c.LogState.ABSORBED),
     c.TopicChanged(1, "t", 1, (LEG, Leg(B, 2, 5), Leg(A, 4)), "tcp://x"),
     *(c.BatchAppended(log, offset, 2, 1, offset, 9, 5, offset * 4 - 4, BODY) for log in (1, 2) for offset in (1, 3, 5)),
     c.LogTrimmed(1, 3, 7, 24),
@@ -196,7 +196,7 @@ def test_every_field_of_a_topic_travels(store: Store) -> None:
     assert {one.name for one in fields(Topic)} == {
         "open", "logs", "last", "entries", "spine", "skips", "absorbed", "stages", "ended", "rivals",  # in the chunks
         "name",  # in the message around them
-        "number", "frozen", "restored", "waiting_bytes", "measured_total", "unreadable",  # this server's alone
+        "number", "frozen", "restored", "waiting_bytes", "measured_total", "unreadable", "noted",  # this server's alone
     }  # fmt: skip
     assert (moving.open, moving.spine, moving.entries) == (topic.open.id, topic.spine, topic.entries)
     assert (moving.absorbed, moving.ended, moving.rivals) == (topic.absorbed, topic.ended, topic.rivals)
@@ -220,10 +220,10 @@ JOINED_ELSEWHERE = {
     "restored",
     "stages",
     "rivals",
-    "ended",
     "waiting_bytes",
     "measured_total",
     "unreadable",
+    "noted",
 }
 """Fields that a join leaves to who calls it (`moves/receiving.py`, `requests/sinks.py`,
 `ownership/contested.py`), or that are not the
@@ -267,7 +267,7 @@ def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> Non
     full = full_topic()
     assert {one.name for one in fields(Topic)} == {
         "name", "last", "entries", "spine",  # in the tree
-        "number", "open", "logs", "waiting_bytes", "measured_total", "unreadable",  # made anew: one log
+        "number", "open", "logs", "waiting_bytes", "measured_total", "unreadable", "noted",  # made anew: one log
         "skips", "absorbed", "ended", "restored", "rivals", "frozen",  # about logs that are none any more
         "stages",  # staged again by their sink, which is told so
     }  # fmt: skip

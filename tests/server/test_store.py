@@ -159,7 +159,7 @@ def test_batches_of_a_log_that_is_held_are_never_discarded(store: Store) -> None
 
 
 def test_an_incoming_log_is_invisible_until_it_joins(store: Store) -> None:
-    apply(store, *TOPIC, c.LogOpened(2, B, 0, "incoming"), batch(1, 3, log=2, sound=False))
+    apply(store, *TOPIC, c.LogOpened(2, B, 0, c.LogState.INCOMING), batch(1, 3, log=2, sound=False))
     (topic,) = store.topics()
     assert set(topic.logs) == {A}
     assert store.discarded() == [2]

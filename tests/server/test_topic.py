@@ -83,13 +83,13 @@ def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) ->
 def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
     _, entry, _ = topic.subscribe("bob", 5, 5, True, 0)
     topic.append(1, 1, 4, 10)
-    assert topic.acknowledge(entry, None) == (True, False)
-    assert topic.acknowledge(entry, (A, 0)) == (True, False)
-    assert topic.acknowledge(entry, (A, 2)) == (True, True)
+    assert topic.acknowledge("bob", None)
+    assert topic.acknowledge("bob", (A, 0))
+    assert topic.acknowledge("bob", (A, 2))
     assert (entry.legs, entry.acknowledged) == ((Leg(A, 3),), (A, 2))
-    assert topic.acknowledge(entry, (A, 2)) == (True, False)
+    assert topic.acknowledge("bob", (A, 2))
     for position in ((A, 1), (A, 5), (A, NUMBER_MAX), (B, 3)):
-        assert topic.acknowledge(entry, position) == (False, False)
+        assert not topic.acknowledge("bob", position)
 
 
 def test_reading_begins_behind_a_position_that_can_be(topic: Topic) -> None:

@@ -36,8 +36,9 @@ def test_what_moved_often_is_written_once_as_it_is_in_the_end(topics: dict[str, 
 
 def test_an_acknowledgement_alone_waits_a_moment(topics: dict[str, Topic]) -> None:
     uncommitted = Uncommitted(topics)
-    uncommitted.acknowledged("t", "bob", 10.0)
-    uncommitted.acknowledged("t", "bob", 10.1)
+    uncommitted.acknowledged("t", "bob")
+    assert uncommitted.take(10.0) == []
+    uncommitted.acknowledged("t", "bob")
     assert uncommitted.take(10.1) == []
     assert uncommitted.deadline() == 10.0 + ACKNOWLEDGE_SECONDS
     assert [type(change).__name__ for change in uncommitted.take(uncommitted.deadline())] == ["EntryChanged"]
@@ -46,7 +47,7 @@ def test_an_acknowledgement_alone_waits_a_moment(topics: dict[str, Topic]) -> No
 
 def test_an_acknowledgement_rides_on_any_commit(topics: dict[str, Topic]) -> None:
     uncommitted = Uncommitted(topics)
-    uncommitted.acknowledged("t", "bob", 10.0)
+    uncommitted.acknowledged("t", "bob")
     uncommitted.rows.append(c.BatchQuarantined(1, 1))
     assert [type(change).__name__ for change in uncommitted.take(10.0)] == ["BatchQuarantined", "EntryChanged"]
 
@@ -59,7 +60,7 @@ def test_dropping_names_every_topic_that_was_marked_or_taken(topics: dict[str, T
     uncommitted.take(0.0)
     uncommitted.last("u", 7)
     uncommitted.entry("v", "bob")
-    uncommitted.acknowledged("w", "bob", 0.0)
+    uncommitted.acknowledged("w", "bob")
     assert uncommitted.revert() == ["t", "u", "v", "w"]
     assert uncommitted.take(100.0) == []
     assert uncommitted.revert() == []
@@ -70,7 +71,7 @@ def test_of_a_topic_that_is_gone_nothing_is_written(topics: dict[str, Topic]) ->
     uncommitted.topic("t")
     uncommitted.last("t", 7)
     uncommitted.entry("t", "bob")
-    uncommitted.acknowledged("t", "bob", 0.0)
+    uncommitted.acknowledged("t", "bob")
     del topics["t"]
     uncommitted.gone("t")
     assert uncommitted.take(100.0) == []

@@ -58,6 +58,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     "Topic": {
         "waiting_bytes": "measured when it matters; an upper bound",
         "measured_total": "goes with waiting_bytes",
+        "noted": "what is not committed yet",
         "skips": "loaded where a leg refers to them, which is compared by `_skips`; others go at the next look",
     },
     "Contested": {

@@ -185,7 +185,7 @@ def _(stack: contextlib.ExitStack) -> None:
 @mutant("last-get ID ignored")
 def _(stack: contextlib.ExitStack) -> None:
     topic = pubsub.server.topic.topic.Topic
-    _replace(stack, topic, "acknowledge", lambda self, entry, last: (True, False))
+    _replace(stack, topic, "acknowledge", lambda self, name, last: True)
     _replace(stack, topic, "reading", lambda self, entry, position: entry.legs)
 
 

@@ -23,6 +23,7 @@ from pubsub.server.loop import Loop, check_stale
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.storage.store import Store
+from pubsub.server.topic.commits import Commit
 from tests.simulation import memory
 from tests.simulation.disk import NAME, Disk, Killed
 from tests.simulation.situations import answered
@@ -209,10 +210,11 @@ class SteppedServing(Serving):
         super().__init__(*arguments)
         self._node = node
 
-    def commit(self, now: float) -> None:
+    def commit(self, now: float) -> Commit | None:
         self._node.step("before commit")
-        super().commit(now)
+        committed = super().commit(now)
         self._node.step("after commit")
+        return committed
 
     def outgoing(self, now: float) -> list[tuple[Outgoing, list[bytes | memoryview]]]:
         out = super().outgoing(now)

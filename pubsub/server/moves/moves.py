@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
@@ -24,15 +24,12 @@ from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.merge import absorb, outdated
 from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import DEAD, Entry, Topic
+from pubsub.server.topic.topic import Entry, Topic
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import Staging
 
 if TYPE_CHECKING:
     from random import Random
-
-_HERE: Final = frozenset({"held", "absorbed", "given"})
-"""States of a log of which we know that it was joined, or begun, here."""
 
 
 class Moves:
@@ -67,7 +64,7 @@ class Moves:
             chunks=self._chunks,
             given=self._given,
             unreadable=self._unreadable,
-            given_up=lambda log: bool(log) and state.reader.log_state(log) == DEAD,
+            given_up=lambda log: bool(log) and state.reader.log_state(log) is c.LogState.DEAD,
         )
         self.receiving = Receiving(
             state.settings.id,
@@ -149,7 +146,7 @@ class Moves:
             return Outcome.REFUSED, "from_myself"
         if self._joined(topic, message.log):
             return Transfer(state.settings.id, message.topic, "done", message.transfer)
-        if state.reader.log_state(message.log) == DEAD:
+        if state.reader.log_state(message.log) is c.LogState.DEAD:
             return Outcome.GONE, "this_log_was_given_up"
         if state.is_held_back(message.topic):
             return Outcome.BUSY, "quarantined"
@@ -184,23 +181,20 @@ class Moves:
     def _joined(self, topic: Topic | None, log: str) -> bool:
         if topic is not None and (log in topic.logs or log in topic.absorbed):
             return True
-        return bool(log) and self._state.reader.log_state(log) in _HERE
+        return bool(log) and self._state.reader.log_state(log).joined
 
     # The giving side
 
     def _freeze(self, name: str, address: str) -> None:
         state = self._state
         topic = state.topics[name]
-        topic.frozen = address
-        state.uncommitted.topic(name)
+        topic.freeze(address)
         self._retention.forget(name)
         state.long_polls.end_all(name, Outcome.MOVED)
         self.receiving.drop(name)
 
     def _thaw(self, name: str) -> None:
-        topic = self._state.topics[name]
-        topic.frozen = ""
-        self._state.uncommitted.topic(name)
+        self._state.topics[name].freeze("")
         self._retention.look_at(name)
 
     def _chunks(self, name: str) -> Iterator[bytes]:
@@ -208,8 +202,7 @@ class Moves:
 
     def _given(self, name: str, done: Transfer, address: str) -> None:
         state = self._state
-        topic = state.topics.pop(name)
-        state.uncommitted.gone(name)
+        topic = state.remove(name)
         state.uncommitted.rows.append(c.TopicGiven(topic.number, f"{done.sender} {address}"))
         state.uncommitted.rows += [c.SkipDropped(number) for number in topic.skips]
         self._retention.discard([log.number for log in topic.logs.values()])
@@ -233,7 +226,7 @@ class Moves:
         log = incoming.moving.logs[piece.log]
         if incoming.next == 1 or log.number not in incoming.opened:
             incoming.opened.add(log.number)
-            state.uncommitted.rows.append(c.LogOpened(log.number, log.id, 0, "incoming"))
+            state.uncommitted.rows.append(c.LogOpened(log.number, log.id, 0, c.LogState.INCOMING))
         for batch, publisher in piece.batches:
             state.uncommitted.rows.append(
                 c.BatchAppended(
@@ -269,19 +262,13 @@ class Moves:
                 self._retention.discard([log.number])
                 continue
             if log.number not in incoming.opened:
-                rows.append(c.LogOpened(log.number, log.id, topic.number, "held"))
+                rows.append(c.LogOpened(log.number, log.id, topic.number))
             rows.append(c.LogJoined(log.number, topic.number, log.low, log.end, log.total))
         for absorbed in sorted(other.absorbed - known - other.logs.keys()):
             number = state.new_log_number()
-            rows.append(c.LogOpened(number, absorbed, topic.number, "absorbed"))
+            rows.append(c.LogOpened(number, absorbed, topic.number, c.LogState.ABSORBED))
             rows += [c.LogEnded(number)] if absorbed in moving.ended else []
-        topic.ended |= moving.ended - known
         self._staging.join(topic, incoming.stages.values())
-        state.uncommitted.topic(name)
-        for publisher in other.last:
-            state.uncommitted.last(name, publisher)
-        for subscriber in topic.entries:
-            state.uncommitted.entry(name, subscriber)
         self._contested.joined(topic, moving.rivals.items())
         self._retention.forget(name)
         self._retention.look_at(name)

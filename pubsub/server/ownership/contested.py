@@ -21,7 +21,6 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.protocol.names import parse_holder
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.state.state import State
-from pubsub.server.topic import changes as c
 from pubsub.server.topic.topic import Topic
 
 RIVALS_MAX: Final = 1_000
@@ -68,7 +67,7 @@ class Contested:
             return
         if server == self._state.settings.id and self._state.accepted:
             return  # What the copy of this store lacks is gone: nobody will come with it.
-        if self._state.reader.log_state(log) not in {"", "incoming"}:  # It was given up, or is ours.
+        if not self._state.reader.log_state(log).new:  # It was given up, or is ours.
             return
         self._state.contest(topic, log, server)
 
@@ -91,9 +90,7 @@ class Contested:
     def settle(self, topic: Topic, *logs: str) -> None:
         """These logs are joined, or given up."""
         for log in logs:
-            if topic.rivals.pop(log, None) is not None:
-                self._state.uncommitted.touched.add(topic.name)
-                self._state.uncommitted.rows.append(c.RivalGone(topic.number, log))
+            topic.settle(log)
 
     def committed(self, now: float) -> None:
         """What was noted is durable."""

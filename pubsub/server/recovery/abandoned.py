@@ -33,7 +33,7 @@ from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.topic import DEAD, Entry, Log, Topic, knows
+from pubsub.server.topic.topic import Entry, Log, Topic, knows
 from pubsub.server.upkeep.retention import Retention
 
 
@@ -75,7 +75,7 @@ class Abandoned:
             server, log: the holder's.
             proxy: which one, as in `Origin.link`.
         """
-        if self._state.reader.log_state(log) == DEAD:
+        if self._state.reader.log_state(log) is c.LogState.DEAD:
             self._proxies.tell_abandoned(proxy, name, server, log, now)
             self._state.counters["proxies told of what was given up"] += 1
 
@@ -85,9 +85,9 @@ class Abandoned:
         if asked.log:
             self.announced(asked.topic, asked.log, now)
         topic = state.topics.get(asked.topic)
-        news = not asked.log or state.reader.log_state(asked.log) in {"", "incoming"}
+        news = not asked.log or state.reader.log_state(asked.log).new
         if asked.log and news and not (topic is not None and asked.log in topic.logs):
-            state.uncommitted.rows.append(c.LogOpened(state.new_log_number(), asked.log, 0, DEAD))
+            state.uncommitted.rows.append(c.LogOpened(state.new_log_number(), asked.log, 0, c.LogState.DEAD))
             self._moves.receiving.drop_log(asked.topic, asked.log)
         if topic is not None and asked.log:
             self._contested.settle(topic, asked.log)
@@ -117,14 +117,11 @@ class Abandoned:
     def _take_back(self, topic: Topic) -> None:
         state = self._state
         self._moves.stop(topic.name)
-        topic.frozen = ""
+        topic.freeze("")
         log = Log(state.new_log_number(), state.new_log_id())
         state.uncommitted.rows.append(c.LogOpened(log.number, log.id, topic.number))
         topic.go_on_in(log)
         state.measure(topic)
-        state.uncommitted.topic(topic.name)
-        for subscriber in topic.entries:
-            state.uncommitted.entry(topic.name, subscriber)
         state.announce(topic.name, log.id)
         self._retention.look_at(topic.name)
         state.counters["topics taken back"] += 1

@@ -40,8 +40,7 @@ class Quarantine:
         stamp = state.stamps.reading(now)
         self._stop(topic.name)
         self.release(topic.name)
-        del state.topics[topic.name]
-        state.uncommitted.gone(topic.name)
+        state.remove(topic.name)
         state.uncommitted.rows.append(c.TopicSetAside(topic.number, reason, stamp))
         state.announce(topic.name, "")
         state.uncommitted.keep(state, "aside")

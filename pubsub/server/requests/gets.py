@@ -54,15 +54,11 @@ class Gets:
             state.replies.answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
             return
         if get.opening > entry.opening:
-            entry.opening = get.opening
-            state.uncommitted.entry(topic.name, get.sender)
-        sound, changed = topic.acknowledge(entry, get.last)
-        if not sound:
+            topic.opened(get.sender, get.opening)
+        if not topic.acknowledge(get.sender, get.last):
             state.counters["positions behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
             return
-        if changed:
-            state.uncommitted.acknowledged(topic.name, get.sender, now)
         if get.records_max == 0:
             state.replies.answer(origin, Outcome.EMPTY, log=topic.open.id)
             return
@@ -110,7 +106,7 @@ class Gets:
             state.long_polls.end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return
         if answer.rest is not None and answer.rest != legs:
-            self._pass(poll, topic, entry, legs, answer.rest, now)
+            self._pass(poll, topic, entry, legs, answer.rest)
             if topic.waiting(answer.rest):  # It was as much as one loop looks at: the next one goes on.
                 state.long_polls.look_again(get.topic)
                 return
@@ -150,9 +146,7 @@ class Gets:
             self._delivered_bytes += len(answer.body)
         return answer
 
-    def _pass(
-        self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...], now: float
-    ) -> None:
+    def _pass(self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...]) -> None:
         """All that was looked at, at the front of the legs, is left out: what is still to be looked at lies behind it.
 
         Where that front is the entry's own it goes for good, so that it is looked at once and counts as backlog no
@@ -160,6 +154,5 @@ class Gets:
         comes while it fills the topic.
         """
         if legs == entry.legs:
-            entry.legs = rest
-            self._state.uncommitted.acknowledged(topic.name, poll.get.sender, now)
+            topic.pass_over(poll.get.sender, rest)
         poll.walked = entry.legs, rest

@@ -122,8 +122,7 @@ class Operations:
             state.replies.answer(origin, Outcome.MOVED, reason=topic.frozen)
             return
         if entry.on:
-            entry.end()
-            state.uncommitted.entry(topic.name, asked.subscriber)
+            topic.end(asked.subscriber)
             state.long_polls.end_outdated(topic.name, asked.subscriber, entry)
             self._retention.look_at(topic.name)
             state.counters["subscriptions ended"] += 1

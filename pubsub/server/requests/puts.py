@@ -86,7 +86,6 @@ class Puts:
                 topic.open.number, offset, put.count, publisher, put.counter, stamp, put.checksum, total, put.body
             )
         )
-        state.uncommitted.last(topic.name, publisher)
         state.counters["records"] += put.count
         self._retention.appended(topic.name, len(put.body), now)
         state.long_polls.appended(topic.name)

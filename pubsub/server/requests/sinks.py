@@ -164,10 +164,9 @@ class Sinks:
                 )
                 row += piece.count
                 self._retention.appended(topic.name, piece.size, now)
-            del topic.stages[stage.key]
+            topic.drop(stage)
             state.uncommitted.rows.append(c.StagePublished(stage.number))
-        topic.last[publisher] = first | max(0, row - 1)
-        state.uncommitted.last(topic.name, publisher)
+        topic.reach(publisher, first | max(0, row - 1))
         state.counters["records"] += row
         state.long_polls.appended(topic.name)
         self._staging.drop_published(topic)

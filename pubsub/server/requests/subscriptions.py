@@ -52,7 +52,6 @@ class Subscriptions:
         topic = topic or state.create(request.topic)
         outcome, entry, changed = topic.subscribe(request.sender, request.number, request.opening, on, self._since(now))
         if changed:
-            state.uncommitted.entry(topic.name, request.sender)
             state.long_polls.end_outdated(topic.name, request.sender, entry)
         self._answer(origin, topic, entry, outcome)
 
@@ -98,8 +97,7 @@ class Subscriptions:
         elif isinstance(request, Subscribe):
             since, legs = self._since(now), (Leg(log.id, log.end),)
         entry = Entry(request.number, request.opening, isinstance(request, Subscribe), since, position, legs)
-        topic.entries[KEY + request.name] = entry
-        self._state.uncommitted.entry(topic.name, KEY + request.name)
+        topic.enter(KEY + request.name, entry)
         self._answer(origin, topic, entry, Outcome.SUCCESS)
 
     def _answer(self, origin: Origin, topic: Topic, entry: Entry, outcome: Outcome) -> None:
@@ -112,7 +110,7 @@ class Subscriptions:
             log=topic.open.id,
         )
 
-    def acknowledge(self, origin: Origin, get: Get, now: float) -> None:
+    def acknowledge(self, origin: Origin, get: Get) -> None:
         """GET with a name: it acknowledges, and hands nothing out."""
         state = self._state
         if get.records_max:
@@ -123,11 +121,8 @@ class Subscriptions:
             return
         topic, entry = found
         assert entry is not None
-        sound, changed = topic.acknowledge(entry, get.last)
-        if not sound:
+        if not topic.acknowledge(KEY + get.name, get.last):
             state.counters["positions behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
             return
-        if changed:
-            state.uncommitted.acknowledged(topic.name, KEY + get.name, now)
         state.replies.answer(origin, Outcome.EMPTY, position=entry.acknowledged, log=topic.open.id)

@@ -70,6 +70,8 @@ class State:
         self._random, self.started = random, now
         self.topics = loaded.topics
         self.uncommitted = Uncommitted(self.topics)
+        for topic in loaded.topics.values():
+            topic.noted = self.uncommitted
         self.publishers = Publishers(loaded.publishers, self.uncommitted)
         self.counters: Counter[str] = Counter()
         self.replies = Replies(settings.id, self.counters)
@@ -154,9 +156,8 @@ class State:
     def create(self, name: str) -> Topic:
         """A new topic."""
         log = Log(self.new_log_number(), self.new_log_id())
-        topic = Topic(self._next_topic, name, log, {log.id: log}, spine=(Leg(log.id, 1),))
+        topic = self._add(Topic(self._next_topic, name, log, {log.id: log}, spine=(Leg(log.id, 1),)))
         self._next_topic += 1
-        self.topics[name] = topic
         self.uncommitted.rows.append(c.LogOpened(log.number, log.id, topic.number))
         self.uncommitted.topic(name)
         if name in self.given:
@@ -166,12 +167,20 @@ class State:
         self.announce(name, log.id)
         return topic
 
+    def _add(self, topic: Topic) -> Topic:
+        topic.noted = self.uncommitted
+        self.topics[topic.name] = topic
+        return topic
+
+    def remove(self, name: str) -> Topic:
+        """A topic that is held here no more."""
+        self.uncommitted.gone(name)
+        return self.topics.pop(name)
+
     def contest(self, topic: Topic, log: str, server: str) -> None:
         """Remember another holder of a topic, by its open log."""
-        topic.rivals[log] = server
+        topic.contest(log, server)
         self.newly_contested.add(topic.name)
-        self.uncommitted.touched.add(topic.name)
-        self.uncommitted.rows.append(c.RivalTold(topic.number, log, server))
 
     def announce(self, topic: str, log: str) -> None:
         """Have every proxy told that a topic is held, with its open log, or no longer ("")."""
@@ -220,7 +229,7 @@ class State:
             self.topics.pop(name, None)
             topic = reload(name)
             if topic is not None:
-                self.topics[name] = topic
+                self._add(topic)
 
 
 def announced(topic: Topic) -> str:

@@ -140,20 +140,20 @@ class Applying:
         first = change.log << OFFSET_BITS
         self._each(first, first | change.low, _deletion)
         if change.last:
-            self.db.execute("delete from log where id = ? and state = 'incoming'", (change.log,))
+            self.db.execute("delete from log where id = ? and state = ?", (change.log, c.LogState.INCOMING))
 
     def _replaced(self, change: c.LogReplaced) -> None:
         self.db.execute(
-            "update log set state = 'incoming', topic = 0, end = 1, receiver = ''"
-            " where topic = ? and name = ? and state = 'held'",
-            (change.topic, change.log),
+            "update log set state = ?, topic = 0, end = 1, receiver = '' where topic = ? and name = ? and state = ?",
+            (c.LogState.INCOMING, change.topic, change.log, c.LogState.HELD),
         )
         # Of one that was only known nothing is stored that could be deleted later.
         self.db.execute("delete from log where topic = ? and name = ?", (change.topic, change.log))
 
     def _given(self, change: c.TopicGiven) -> None:
         self.db.execute(
-            "update log set state = 'given', receiver = ?, topic = 0 where topic = ?", (change.receiver, change.topic)
+            "update log set state = ?, receiver = ?, topic = 0 where topic = ?",
+            (c.LogState.GIVEN, change.receiver, change.topic),
         )
         for table, column in (("topic", "id"), ("last", "topic"), ("entry", "topic"), ("rival", "topic")):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
@@ -202,7 +202,7 @@ class Applying:
         )
         self.db.execute("delete from topic where id = ?", (change.topic,))
         self.db.execute("delete from rival where topic = ?", (change.topic,))
-        self.db.execute("update log set receiver = state, state = 'aside' where topic = ?", (change.topic,))
+        self.db.execute("update log set receiver = state, state = ? where topic = ?", (c.LogState.ASIDE, change.topic))
 
     def _note(self, change: c.NoteKept) -> None:
         if change.value is None:
@@ -225,10 +225,12 @@ class Applying:
             "insert into log values (?,?,?,?,1,1,0,'')", (x.log, x.id, x.topic, x.state)
         ),
         c.LogJoined: lambda self, x: self.db.execute(
-            "update log set topic = ?, state = 'held', low = ?, end = ?, total = ? where id = ?",
-            (x.topic, x.low, x.end, x.total, x.log),
+            "update log set topic = ?, state = ?, low = ?, end = ?, total = ? where id = ?",
+            (x.topic, c.LogState.HELD, x.low, x.end, x.total, x.log),
         ),
-        c.LogUsedUp: lambda self, x: self.db.execute("update log set state = 'absorbed' where id = ?", (x.log,)),
+        c.LogUsedUp: lambda self, x: self.db.execute(
+            "update log set state = ? where id = ?", (c.LogState.ABSORBED, x.log)
+        ),
         c.BatchesDiscarded: _discard,
         c.TopicGiven: _given,
         c.SkipStored: lambda self, x: self.db.executemany(

@@ -13,6 +13,7 @@ from pubsub.errors import StoreDamaged
 from pubsub.server.storage import staged
 from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.schema import RESTORED, read_legs
+from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.loaded import Aside, Loaded
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.topic import Entry, Log, Topic
@@ -106,7 +107,8 @@ class Loading:
         topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
         topic.spine, topic.frozen = self._legs(spine, title), frozen
         topic.absorbed = {
-            name for (name,) in self._rows("select name from log where topic = ? and state = 'absorbed'", (number,))
+            name
+            for (name,) in self._rows("select name from log where topic = ? and state = ?", (number, LogState.ABSORBED))
         }
         ended = self._rows(
             "select name, receiver from log where topic = ? and end >= ? order by id", (number, OFFSET_MAX)
@@ -177,18 +179,20 @@ class Loading:
         return [
             number
             for (number,) in self._rows(
-                "select id from log where state in ('incoming', 'given') and (state = 'incoming' or exists"
-                " (select 1 from batch where key >= log.id << ? and key < (log.id + 1) << ?"
+                "select id from log where state in (?1, ?2) and (state = ?1 or exists"
+                " (select 1 from batch where key >= log.id << ?3 and key < (log.id + 1) << ?3"
                 " and key not in (select key from quarantine)))",
-                (OFFSET_BITS, OFFSET_BITS),
+                (LogState.INCOMING, LogState.GIVEN, OFFSET_BITS),
             )
         ]
 
     def _logs(self, topic: int, *, aside: bool = False) -> Iterator[Log]:
-        which = "state = 'aside' and receiver = 'held'" if aside else "state = 'held'"
+        # Of a topic that was set aside, `receiver` holds the state that the log had.
+        which = "state = ? and receiver = ?" if aside else "state = ?"
+        states = (LogState.ASIDE, LogState.HELD) if aside else (LogState.HELD,)
         for number, name, low, end, total in self._rows(
             f"select id, name, low, end, total from log where topic = ? and {which}",  # noqa: S608 - our own words
-            (topic,),
+            (topic, *states),
         ):
             newest = self._row(
                 "select key, count, total, length(body), stamp from batch"

@@ -17,6 +17,7 @@ from pubsub.base.limits import BATCH_RECORDS_MAX, OFFSET_BITS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
 from pubsub.server.storage.staged import body_of, staged_body
+from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.delivery import Batch
 
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -29,6 +30,7 @@ _OFFSET: Final = (1 << OFFSET_BITS) - 1
 BATCH: Final = "select key, count, publisher, counter, stamp, checksum, total, body from batch"
 
 _NUMBERS: Final = {int}
+_STATES: Final = {state.value: state for state in LogState}
 
 
 def is_batch(row: Sequence[Any]) -> bool:
@@ -150,10 +152,10 @@ class Reader:
             )
         ]
 
-    def log_state(self, log: str) -> str:
-        """What is known of a log by its ID: its state, as `LogOpened` lists them, or "" for nothing."""
-        row = self._row("select state from log where name = ? order by state = 'incoming' limit 1", (log,))
-        return str(row[0]) if row else ""
+    def log_state(self, log: str) -> LogState:
+        """What is known of a log by its ID."""
+        row = self._row("select state from log where name = ? order by state = ? limit 1", (log, LogState.INCOMING))
+        return _STATES.get(row[0], LogState.UNREADABLE) if row else LogState.UNKNOWN
 
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         """The same of the last batch that begins in [low, offset]."""

@@ -8,10 +8,47 @@ without the core noticing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import Position
 from pubsub.server.topic.spans import Leg
+
+
+class LogState(StrEnum):
+    """What a store knows of a log."""
+
+    HELD = "held"
+    INCOMING = "incoming"
+    """It is being received."""
+
+    ABSORBED = "absorbed"
+    """It was joined here, and nothing of it is held any more: only its ID is to be known."""
+
+    DEAD = "dead"
+    """It was another server's, and was given up."""
+
+    GIVEN = "given"
+    """Its topic went to another server."""
+
+    ASIDE = "aside"
+    """Its topic was set aside."""
+
+    UNREADABLE = "unreadable"
+    """The store's word for it is damaged; never stored."""
+
+    UNKNOWN = ""
+    """Nothing is known of it; never stored."""
+
+    @property
+    def joined(self) -> bool:
+        """Whether it was begun, or joined, here."""
+        return self in {LogState.HELD, LogState.ABSORBED, LogState.GIVEN}
+
+    @property
+    def new(self) -> bool:
+        """Whether it is neither ours nor given up: another server may come with it."""
+        return self in {LogState.UNKNOWN, LogState.INCOMING}
 
 
 @dataclass(slots=True)
@@ -59,14 +96,13 @@ class LogOpened:
     """A log with this number and ID begins.
 
     Attributes:
-        state: "held"; "incoming" while it is being received; "absorbed" where only its ID is to be known, "dead" where
-            it was another's that was given up. ("given", "aside": its topic went to another server, or was set aside.)
+        state: held, incoming, absorbed or dead; the others come about by other changes.
     """
 
     log: int
     id: str
     topic: int
-    state: str = "held"
+    state: LogState = LogState.HELD
 
 
 @dataclass(slots=True)

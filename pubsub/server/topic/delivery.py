@@ -19,6 +19,7 @@ from pubsub.protocol.batch import HEAD_BYTES, Buffer, batch_count, batch_ends, b
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
+from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.topic import Log, Topic
 
@@ -62,8 +63,8 @@ class BatchReader(Protocol):
     def staged(self, piece: int) -> bytes:
         """The bytes of a piece that a sink staged."""
 
-    def log_state(self, log: str) -> str:
-        """What is known of a log by its ID: its state, as `LogOpened` lists them, or "" for nothing."""
+    def log_state(self, log: str) -> LogState:
+        """What is known of a log by its ID."""
 
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         """The same of the last batch that begins in [low, offset]."""

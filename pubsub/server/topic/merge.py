@@ -59,6 +59,10 @@ class _Skips:
             self._merged[key] = self.store(larger(self._stored[one], self._stored[other]))
         return self._merged[key]
 
+    def view(self, spine: Iterable[Leg], skip: int, since: int) -> tuple[Leg, ...]:
+        """A spine as seen by who holds all up to `skip` and subscribed at `since`."""
+        return tuple(replace(leg, skip=self.merge(leg.skip, skip), since=max(leg.since, since)) for leg in spine)
+
 
 def larger(one: Counters, other: Counters) -> dict[int, int]:
     """The larger counter of each publisher."""
@@ -93,33 +97,42 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
     foreign = _without(cut(other.spine, other.open.id, other.open.end), known)
     tail = Leg(topic.open.id, end)
 
-    def view(spine: Iterable[Leg], skip: int, since: int) -> tuple[Leg, ...]:
-        """A spine as seen by who holds all up to `skip` and subscribed at `since`."""
-        return tuple(replace(leg, skip=skips.merge(leg.skip, skip), since=max(leg.since, since)) for leg in spine)
-
     for name in sorted(topic.entries.keys() | other.entries.keys()):
         mine, its = topic.entries.get(name), other.entries.get(name)
         if mine is not None and (its is None or mine.number >= its.number + bool(behind)):
             entry = mine
-            rest = cut(mine.legs, topic.open.id, end) + view(foreign, ours, mine.since)
+            rest = cut(mine.legs, topic.open.id, end) + skips.view(foreign, ours, mine.since)
         else:
             assert its is not None
             entry = its
             # What both sides hold, since one of them took back what the other had joined, stays due where it was due.
             rest = _without(cut(its.legs, other.open.id, other.open.end), known - topic.logs.keys())
-            rest += view(_without(own, {leg.log for leg in rest}), theirs, its.since)
+            rest += skips.view(_without(own, {leg.log for leg in rest}), theirs, its.since)
         entry.opening = max(one.opening for one in (mine, its) if one is not None)
         entry.legs = (*rest, tail) if entry.on else ()
         topic.entries[name] = entry
     # A restored copy's counters go beyond its records, so that it is the one to be restricted.
-    topic.spine = (*foreign, *view(own, theirs, ALWAYS), tail) if behind else (*own, *view(foreign, ours, ALWAYS), tail)
+    topic.spine = (
+        (*foreign, *skips.view(own, theirs, ALWAYS), tail)
+        if behind
+        else (*own, *skips.view(foreign, ours, ALWAYS), tail)
+    )
+    _take_over(topic, other, known)
+    drop_unused_skips(topic)
+    return [number for number in skips.made if number in topic.skips], skips.next
+
+
+def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
+    """What is not ranges; `known`: logs that `topic` held already."""
     topic.last = larger(topic.last, other.last)
     for log in other.logs.values():
         if log.id not in known:
             topic.logs[log.id] = log
     topic.absorbed |= (other.absorbed | other.logs.keys()) - topic.logs.keys()
-    drop_unused_skips(topic)
-    return [number for number in skips.made if number in topic.skips], skips.next
+    topic.ended |= other.ended - known
+    topic.note_all()
+    for publisher in other.last:
+        topic.noted.last(topic.name, publisher)
 
 
 def outdated(topic: Topic, other: Topic) -> frozenset[str]:

@@ -21,14 +21,13 @@ from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.server.topic import spans as legs_of
+from pubsub.server.topic.changes import RivalGone, RivalTold
+from pubsub.server.topic.noted import Noted
 from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.stages import Stage, StageKey
+from pubsub.server.topic.stages import Piece, Stage, StageKey
 
 _COUNT: Final = (1 << 22) - 1
 """The part of a client's number that counts, below the milliseconds (docs/architecture.md, *Numbers*)."""
-
-DEAD: Final = "dead"
-"""State of a log that was given up elsewhere."""
 
 
 @dataclass(slots=True)
@@ -75,15 +74,6 @@ class Entry:
     def outdates(self, number: int, opening: int) -> bool:
         """Whether these are of an earlier subscription, or of an earlier opening of its client."""
         return number < self.number or opening < self.opening
-
-    def end(self) -> None:
-        """End a subscription, so that neither its own requests nor a join bring it back.
-
-        Its number becomes one that its client has not used yet and will not use: the last of the same millisecond. So a
-        GET that names the old one is answered `superseded`, and a subscription made later is higher.
-        """
-        self.number = max(self.number + 1, self.number | _COUNT)
-        self.on, self.legs = False, ()
 
 
 class Verdict(Enum):
@@ -132,6 +122,7 @@ class Topic:
         waiting_bytes: bytes that some subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
         unreadable: why nothing else of it than its name and its open log's ID could be read; "" where all was.
+        noted: told of all that changes and is to be stored: every method here that changes such a thing tells it.
     """
 
     number: int
@@ -151,6 +142,7 @@ class Topic:
     waiting_bytes: int = 0
     measured_total: int = 0
     unreadable: str = ""
+    noted: Noted = field(default_factory=Noted, repr=False, compare=False)
 
     @property
     def backlog_bytes(self) -> int:
@@ -176,6 +168,7 @@ class Topic:
         self.spine = (*legs_of.cut(self.spine, old.id, old.end), tail)
         self.logs[log.id] = self.open = log
         self.measured_total = 0
+        self.note_all()
 
     @property
     def staged_bytes(self) -> int:
@@ -192,8 +185,54 @@ class Topic:
         offset, total = log.end, log.total
         log.end += count
         log.total += size
-        self.last[publisher] = counter + count - 1
+        self.reach(publisher, counter + count - 1)
         return offset, total
+
+    def reach(self, publisher: int, counter: int) -> None:
+        """A publisher's counters up to this one are taken."""
+        self.last[publisher] = counter
+        self.noted.last(self.name, publisher)
+
+    def note_all(self) -> None:
+        """Its history and its subscriptions are different."""
+        self.noted.topic(self.name)
+        for subscriber in self.entries:
+            self.noted.entry(self.name, subscriber)
+
+    def freeze(self, address: str) -> None:
+        """Take no more requests: it is being given to the server at this address; "": it is not any more."""
+        self.frozen = address
+        self.noted.topic(self.name)
+
+    # Who else holds it
+
+    def contest(self, log: str, server: str) -> None:
+        """Another server holds some of it, with this open log."""
+        self.rivals[log] = server
+        self.noted.row(self.name, RivalTold(self.number, log, server))
+
+    def settle(self, log: str) -> bool:
+        """That log is joined, or given up; whether it was one of another's."""
+        if self.rivals.pop(log, None) is None:
+            return False
+        self.noted.row(self.name, RivalGone(self.number, log))
+        return True
+
+    # What sinks stage
+
+    def keep(self, stage: Stage, piece: Piece | None = None) -> None:
+        """A stage is the topic's, or has another piece."""
+        self.stages[stage.key] = stage
+        if piece is not None:
+            stage.add(piece)
+        self.noted.touched.add(self.name)
+
+    def drop(self, stage: Stage) -> None:
+        """A stage is the topic's no more."""
+        del self.stages[stage.key]
+        self.noted.touched.add(self.name)
+
+    # Subscriptions
 
     def subscribe(self, name: str, number: int, opening: int, on: bool, since: int) -> tuple[Outcome, Entry, bool]:
         """SUBSCRIBE (`on`) or UNSUBSCRIBE.
@@ -214,26 +253,53 @@ class Topic:
         log = self.open
         legs = (Leg(log.id, log.end),) if on else ()
         entry = Entry(number, opened, on, since, (log.id, log.end - 1), legs)
-        self.entries[name] = entry
+        self.enter(name, entry)
         return Outcome.SUCCESS, entry, True
 
-    def acknowledge(self, entry: Entry, last: Position | None) -> tuple[bool, bool]:
-        """Note that all up to `last` is durable at the client; None: nothing new is.
+    def enter(self, name: str, entry: Entry) -> None:
+        """A subscription is new."""
+        self.entries[name] = entry
+        self.noted.entry(self.name, name)
+
+    def opened(self, name: str, opening: int) -> None:
+        """A subscriber's client was opened anew."""
+        self.entries[name].opening = opening
+        self.noted.entry(self.name, name)
+
+    def end(self, name: str) -> None:
+        """End a subscription, so that neither its own requests nor a join bring it back.
+
+        Its number becomes one that its client has not used yet and will not use: the last of the same millisecond. So a
+        GET that names the old one is answered `superseded`, and a subscription made later is higher.
+        """
+        entry = self.entries[name]
+        entry.number = max(entry.number + 1, entry.number | _COUNT)
+        entry.on, entry.legs = False, ()
+        self.noted.entry(self.name, name)
+
+    def pass_over(self, name: str, legs: tuple[Leg, ...]) -> None:
+        """What lies before these legs is left out for a subscriber, and not looked at again."""
+        self.entries[name].legs = legs
+        self.noted.acknowledged(self.name, name)
+
+    def acknowledge(self, name: str, last: Position | None) -> bool:
+        """Note that all up to `last` is durable at a subscriber's client; None: nothing new is.
 
         Returns:
-            Whether the position makes sense (else the client's memory is an older copy), and whether it changed
-            anything.
+            Whether the position makes sense; else the client's memory is an older copy.
         """
+        entry = self.entries[name]
         if last is None or last == entry.acknowledged:
-            return True, False
+            return True
         log = self.logs.get(last[0])
         if log is None or last[1] >= log.end:
-            return False, False
+            return False
         rest = legs_of.after(entry.legs, last)
         if rest is None:
-            return False, False
+            return False
         entry.legs, entry.acknowledged = rest, last
-        return True, True
+        self.noted.acknowledged(self.name, name)
+        return True
 
     def reading(self, entry: Entry, position: Position | None) -> tuple[Leg, ...] | None:
         """The legs behind `position`, or all for None; None where the position is in no leg, or never was."""
@@ -260,6 +326,7 @@ class Topic:
 
     def trim(self, log: Log, low: int) -> bool:
         """Drop offsets below `low` of a log from the spine; whether the log is used up by that."""
+        self.noted.topic(self.name)
         log.low = max(log.low, low)
         self.spine = tuple(
             leg.from_offset(max(leg.low, low)) if leg.log == log.id else leg

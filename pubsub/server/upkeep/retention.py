@@ -270,7 +270,6 @@ class Retention:
             self._state.uncommitted.keep_item(self._bare, log.id)
             self._bare.pop(log.id, None)
         out += [SkipDropped(skip) for skip in drop_unused_skips(topic)] if topic.skips else []
-        self._state.uncommitted.topic(topic.name)
         return out
 
 

@@ -62,10 +62,7 @@ class Staging:
         stage = topic.stages.get((publisher, rows.batch, rows.attempt))
         if stage is None:
             stage = self._open(topic.number, Stage(0, publisher, rows.batch, rows.attempt, heard))
-            topic.stages[stage.key] = stage
-        stage.heard = heard
-        self._add(stage, rows.first, rows.count, rows.checksum, rows.body)
-        state.uncommitted.touched.add(topic.name)
+        topic.keep(stage, self._piece(stage, heard, rows.first, rows.count, rows.checksum, rows.body))
         state.counters["rows staged"] += rows.count
         return stage.rows
 
@@ -77,13 +74,17 @@ class Staging:
         )
         return stage
 
-    def _add(self, stage: Stage, first: int, count: int, checksum: int, body: bytes | memoryview) -> None:
+    def _piece(
+        self, stage: Stage, heard: int, first: int, count: int, checksum: int, body: bytes | memoryview
+    ) -> Piece:
+        """Give a piece of a stage its number, and its row."""
+        stage.heard = heard
         piece = Piece(self._next_piece, first, count, checksum, len(body))
         self._next_piece += 1
-        stage.add(piece)
         self._state.uncommitted.rows.append(
             c.PieceStaged(stage.number, piece.id, first, count, checksum, stage.heard, body)
         )
+        return piece
 
     # What is dropped
 
@@ -121,8 +122,7 @@ class Staging:
         return bool(left)
 
     def _drop(self, topic: Topic, stage: Stage) -> None:
-        del topic.stages[stage.key]
-        self._state.uncommitted.touched.add(topic.name)
+        topic.drop(stage)
         self.discard([stage])
 
     def discard(self, stages: Iterable[Stage]) -> None:
@@ -173,7 +173,7 @@ class Staging:
         if stage is None:
             stage = stages[key] = self._open(0, Stage(0, *key, heard))
         for first, count, checksum, body in rows:
-            self._add(stage, first, count, checksum, body)
+            stage.add(self._piece(stage, heard, first, count, checksum, body))
 
     def join(self, topic: Topic, stages: Iterable[Stage]) -> None:
         """A topic was joined with one that came with these stages: of two with one key the longer one stays."""
@@ -184,6 +184,6 @@ class Staging:
                 continue
             if own is not None:
                 self.discard([own])
-            topic.stages[stage.key] = stage
+            topic.keep(stage)
             self._state.uncommitted.rows.append(c.StageJoined(stage.number, topic.number))
         self.drop_published(topic)

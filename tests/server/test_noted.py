@@ -1,0 +1,148 @@
+"""Nothing durable of a topic changes without a note: its methods note what they change, and nobody else changes it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import fields
+from inspect import getmembers, isfunction
+
+import pytest
+
+from pubsub.server.topic.merge import absorb
+from pubsub.server.topic.noted import Noted
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.stages import Piece, Stage
+from pubsub.server.topic.topic import Entry, Log, Topic
+from tests.scripts.test_imports import modules
+
+A, B, C = "a" * 16, "b" * 16, "c" * 16
+BOB = Entry(5, 5, True, 0, (A, 0), (Leg(A, 1),))
+STAGE = Stage(1, 1, 3, "try", 7)
+
+
+def topic() -> Topic:
+    log = Log(1, A, end=5, total=40)
+    made = Topic(1, "t", log, {A: log}, {1: 4}, {"bob": deepcopy(BOB)}, (Leg(A, 1),), rivals={C: "s3"})
+    made.stages[STAGE.key] = deepcopy(STAGE)
+    return made
+
+
+def other() -> Topic:
+    log = Log(2, B, end=3, total=20)
+    return Topic(0, "t", log, {B: log}, {1: 2}, {"eve": Entry(6, 6, True, 0, (B, 0), (Leg(B, 1),))}, (Leg(B, 1),))
+
+
+CHANGING: dict[str, Callable[[Topic], object]] = {
+    "go_on_in": lambda t: t.go_on_in(Log(2, B)),
+    "append": lambda t: t.append(1, 5, 2, 16),
+    "reach": lambda t: t.reach(1, 9),
+    "freeze": lambda t: t.freeze("tcp://x:1"),
+    "contest": lambda t: t.contest(B, "s2"),
+    "settle": lambda t: t.settle(C),
+    "keep": lambda t: t.keep(next(iter(t.stages.values())), Piece(1, 0, 1, 5, 8)),
+    "drop": lambda t: t.drop(STAGE),
+    "subscribe": lambda t: t.subscribe("eve", 7, 7, True, 0),
+    "enter": lambda t: t.enter("@all", deepcopy(BOB)),
+    "opened": lambda t: t.opened("bob", 6),
+    "end": lambda t: t.end("bob"),
+    "pass_over": lambda t: t.pass_over("bob", (Leg(A, 3),)),
+    "acknowledge": lambda t: t.acknowledge("bob", (A, 2)),
+    "trim": lambda t: t.trim(t.open, 2),
+    "absorb": lambda t: absorb(t, other(), 1),
+}
+"""Everything that changes a topic."""
+
+ASKING = {"note_all", "reading", "waiting", "floors"}
+"""What only asks, and what only notes."""
+
+
+def test_every_method_of_a_topic_is_tried_here() -> None:
+    methods = {name for name, _ in getmembers(Topic, isfunction) if not name.startswith("_")}
+    assert methods == CHANGING.keys() - {"absorb"} | ASKING
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_what_changes_a_topic_notes_it(name: str) -> None:
+    changed, before = topic(), topic()
+    CHANGING[name](changed)
+    assert changed != before
+    noted = {name: value for name, value in vars(changed.noted).items() if value}
+    assert noted, "a failed commit would leave this in memory, and a sound one not store it"
+    assert vars(Noted()).keys() == vars(changed.noted).keys()
+
+
+def test_what_is_as_it_was_is_not_noted() -> None:
+    same = topic()
+    same.acknowledge("bob", (A, 0))
+    same.acknowledge("bob", None)
+    same.subscribe("bob", 5, 5, True, 0)
+    same.settle(B)
+    assert not any(vars(same.noted).values())
+
+
+OWN = ("pubsub.server.topic.", "pubsub.server.storage.", "pubsub.server.offline.")
+"""Rooms where topics are values: described, loaded, and written by a command on a stopped server."""
+
+DURABLE = {field.name for kind in (Topic, Entry, Log) for field in fields(kind)} - {
+    "waiting_bytes",
+    "measured_total",
+    "noted",
+}
+CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "remove", "setdefault", "update"}
+TOPICS = {"topic", "entry", "log", "subscription", "mine", "held", "found", "old", "open"}
+"""What a room calls a topic, or a part of one."""
+
+
+def changes_a_topic(node: ast.AST) -> bool:
+    """Whether an expression that is written to is an attribute of a topic, or an item of one."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if not isinstance(node, ast.Attribute) or node.attr not in DURABLE:
+        return False
+    base = node.value
+    return (base.id if isinstance(base, ast.Name) else getattr(base, "attr", "")) in TOPICS
+
+
+def changed_in(source: str) -> list[int]:
+    """Lines of a program that change a topic themselves."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign | ast.Delete):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS:
+            targets = [node.func.value]
+        each = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+        found += [target.lineno for target in each if changes_a_topic(target)]
+    return found
+
+
+def test_no_room_changes_a_topic_but_by_its_methods() -> None:
+    found = {
+        name: changed_in(path.read_text())
+        for name, path in modules().items()
+        if name.startswith("pubsub.server.") and not name.startswith(OWN)
+    }
+    # What arrives from another server is made into a topic of its own before it is merged.
+    found["pubsub.server.moves.moves"] = []
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "topic.frozen = ''",
+        "topic.last[1] += 2",
+        "del topic.stages[key]",
+        "topic.rivals.pop(log)",
+        "entry.legs, x = rest, 1",
+        "topic.open.end = 5",
+        "state.topic.entries['bob'] = entry",
+    ],
+)
+def test_a_change_without_a_method_is_seen(source: str) -> None:
+    assert changed_in(source) == [1]
