@@ -17,6 +17,7 @@ from pubsub.server.moves.chunks import Piece as Arrived
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.description import FIELDS, Description, Fate, understood
 from pubsub.server.topic.merge import absorb
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.stages import Piece, Stage
@@ -123,8 +124,11 @@ def test_every_field_of_a_change_leaves_its_mark(change: c.Change, tmp_path: Pat
 
 # A topic
 
-MEMORY = {"Topic.waiting_bytes", "Topic.measured_total", "Topic.unreadable"}
-"""Of each process alone."""
+
+def faring(fate: Fate) -> set[str]:
+    """The fields of a topic of which the one list says so."""
+    return {name for name, fates in FIELDS.items() if fate in fates}
+
 
 FULL: list[c.Change] = [
     *(c.PublisherSeen(number, name) for number, name in enumerate(PUBLISHERS) if name),
@@ -181,7 +185,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_the_sample_shows_every_field() -> None:
     """Who adds a field adds it to the sample, and with that to every test below."""
-    assert unshown(full_topic()) == MEMORY
+    memory = {f"Topic.{name}" for name, fate in FIELDS.items() if fate is Fate.MEMORY}
+    assert unshown(full_topic()) == memory - {"Topic.noted"}
+
+
+def test_the_list_has_every_field_of_a_topic() -> None:
+    assert [one.name for one in fields(Topic)] == list(FIELDS)
 
 
 def test_every_field_of_a_topic_is_found_again_in_the_store(store: Store) -> None:
@@ -193,16 +202,10 @@ def test_every_field_of_a_topic_travels(store: Store) -> None:
     moving, arrived = Moving(), []
     for chunk in chunks(topic, store.reader, PUBLISHERS):
         arrived.append(read(chunk, moving, lambda: next(numbers)))
-    assert {one.name for one in fields(Topic)} == {
-        "open", "logs", "last", "entries", "spine", "skips", "absorbed", "stages", "ended", "rivals",  # in the chunks
-        "name",  # in the message around them
-        "number", "frozen", "restored", "waiting_bytes", "measured_total", "unreadable", "noted",  # this server's alone
-    }  # fmt: skip
-    assert (moving.open, moving.spine, moving.entries) == (topic.open.id, topic.spine, topic.entries)
-    assert (moving.absorbed, moving.ended, moving.rivals) == (topic.absorbed, topic.ended, topic.rivals)
-    assert moving.logs == topic.logs  # Their numbers are given in the same order here.
-    assert moving.last == {PUBLISHERS[number]: last for number, last in topic.last.items()}
-    assert moving.skips == {3: {PUBLISHERS[1]: 4}}
+    assert {one.name for one in fields(Description)} == faring(Fate.TRAVELS) - {"stages"}
+    there = understood("t", moving, PUBLISHERS.index, lambda: 3)  # Log numbers are given in the same order here.
+    for name in faring(Fate.TRAVELS) - {"stages"}:
+        assert getattr(there, name) == getattr(topic, name), f"{name} does not travel"
     (staged,) = [one for one in arrived if isinstance(one, Staged)]
     assert staged == Staged(PUBLISHERS[2], 3, "try", 8, [(1, 2, 5, BODY)])
     for piece, log in zip([one for one in arrived if isinstance(one, Arrived)], topic.logs.values(), strict=True):
@@ -211,23 +214,6 @@ def test_every_field_of_a_topic_travels(store: Store) -> None:
             replace(batch, sound=True) for batch in expected
         ]
         assert {name for _, name in piece.batches} == {PUBLISHERS[1]}
-
-
-JOINED_ELSEWHERE = {
-    "number",
-    "name",
-    "frozen",
-    "restored",
-    "stages",
-    "rivals",
-    "waiting_bytes",
-    "measured_total",
-    "unreadable",
-    "noted",
-}
-"""Fields that a join leaves to who calls it (`moves/receiving.py`, `requests/sinks.py`,
-`ownership/contested.py`), or that are not the
-other side's to say."""
 
 
 def test_every_field_of_a_topic_that_is_joined_counts() -> None:
@@ -248,9 +234,8 @@ def test_every_field_of_a_topic_that_is_joined_counts() -> None:
         return mine, absorb(mine, theirs, 20)
 
     plain = joined()
-    for one in fields(Topic):
-        if one.name not in JOINED_ELSEWHERE:
-            assert joined(one.name) != plain, f"a join does not look at {one.name}"
+    for name in faring(Fate.MERGED):
+        assert joined(name) != plain, f"a join does not look at {name}"
 
 
 def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> None:
@@ -265,12 +250,9 @@ def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> Non
     publishers = store.publishers()
     store.close()
     full = full_topic()
-    assert {one.name for one in fields(Topic)} == {
-        "name", "last", "entries", "spine",  # in the tree
-        "number", "open", "logs", "waiting_bytes", "measured_total", "unreadable", "noted",  # made anew: one log
-        "skips", "absorbed", "ended", "restored", "rivals", "frozen",  # about logs that are none any more
-        "stages",  # staged again by their sink, which is told so
-    }  # fmt: skip
+    assert faring(Fate.EXPORTED) == {"name", "last", "entries", "spine"}
+    assert topic.name == full.name
+    assert sum((leg.high or topic.open.end) - leg.low for leg in topic.spine)
     assert {publishers[number]: last for number, last in topic.last.items()} == {
         PUBLISHERS[number]: last for number, last in full.last.items()
     }

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pubsub.base.limits import BATCH_BYTES_MAX, NUMBER_MAX
 from pubsub.errors import DecodeError
@@ -22,6 +22,7 @@ from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import is_hex, is_id
 from pubsub.protocol.records import check_publisher
 from pubsub.server.topic.delivery import Batch, BatchReader
+from pubsub.server.topic.description import Description, describe
 from pubsub.server.topic.ranges import KEY
 from pubsub.server.topic.spans import Leg
 from pubsub.server.topic.stages import Stage
@@ -38,25 +39,13 @@ LINE_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Moving:
-    """A topic as it arrives: what its chunks said so far.
+class Moving(Description):
+    """A topic as it arrives: what its chunks said so far. Its logs have numbers of the receiving store.
 
     Attributes:
-        logs: by ID, with numbers of the receiving store.
-        open: ID of the log that was written to.
-        last, skips: counters by publisher name.
         size: bytes of the chunks that said it.
     """
 
-    open: str = ""
-    logs: dict[str, Log] = field(default_factory=dict)
-    spine: tuple[Leg, ...] = ()
-    absorbed: frozenset[str] = frozenset()
-    ended: frozenset[str] = frozenset()
-    rivals: dict[str, str] = field(default_factory=dict)
-    last: dict[str, int] = field(default_factory=dict)
-    skips: dict[int, dict[str, int]] = field(default_factory=dict)
-    entries: dict[str, Entry] = field(default_factory=dict)
     size: int = 0
 
 
@@ -90,32 +79,31 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
     Args:
         publishers: names, by number.
     """
-    yield _pack(
-        {
-            "open": topic.open.id,
-            "logs": [[log.id, log.low, log.end, log.total, log.unknown] for log in topic.logs.values()],
-            "spine": [astuple(leg) for leg in topic.spine],
-            "absorbed": sorted(topic.absorbed),
-            "ended": sorted(topic.ended),
-            "rivals": topic.rivals,
-        }
-    )
+    said = describe(topic, publishers)
+    yield _pack({name: kind.write(getattr(said, name)) for name, kind in _HEAD.items()})
     for log in topic.logs.values():
         yield from _batch_chunks(log, reader, publishers)
     for stage in topic.stages.values():
         yield from _stage_chunks(stage, reader, publishers)
-    for number, counters in topic.skips.items():
+    for number, counters in said.skips.items():
         for items in _pieces(counters.items()):
-            yield _pack({"skip": number, "counters": [[publishers[p], counter] for p, counter in items]})
-    for items in _pieces(topic.last.items()):
-        yield _pack({"last": [[publishers[p], counter] for p, counter in items]})
-    for entries in _pieces(topic.entries.items()):
+            yield _pack({"skip": number, "counters": items})
+    for items in _pieces(said.last.items()):
+        yield _pack({"last": items})
+    for entries in _pieces(said.entries.items()):
         yield _pack({"entries": [_entry_row(name, entry) for name, entry in entries]})
 
 
 def _entry_row(name: str, entry: Entry) -> list[Any]:
-    legs = [astuple(leg) for leg in entry.legs]
-    return [name, entry.number, entry.opening, entry.on, entry.since, *entry.acknowledged, legs]
+    return [name, entry.number, entry.opening, entry.on, entry.since, *entry.acknowledged, _leg_rows(entry.legs)]
+
+
+def _leg_rows(legs: Iterable[Leg]) -> list[tuple[Any, ...]]:
+    return [astuple(leg) for leg in legs]
+
+
+def _log_rows(logs: Mapping[str, Log]) -> list[list[Any]]:
+    return [[log.id, log.low, log.end, log.total, log.unknown] for log in logs.values()]
 
 
 def _pieces(items: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:
@@ -241,18 +229,46 @@ def _read_leg(row: Any) -> Leg:
     return Leg(_log_id(log), _number(low), None if high is None else _number(high), _number(skip), _number(since))
 
 
+def _read_legs(rows: Any) -> tuple[Leg, ...]:
+    return tuple(_read_leg(row) for row in rows)
+
+
+def _read_logs(rows: Any) -> dict[str, Log]:
+    """Logs that have no numbers of this store yet."""
+    return {_log_id(log): Log(0, log, *map(_number, (low, *rest))) for log, low, *rest in rows}
+
+
+def _read_log_ids(rows: Any) -> frozenset[str]:
+    return frozenset(_log_id(log) for log in rows)
+
+
+class _Kind(NamedTuple):
+    """How a field of a description is written and read."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+_HEAD: Final = {
+    "open": _Kind(str, _log_id),
+    "logs": _Kind(_log_rows, _read_logs),
+    "spine": _Kind(_leg_rows, _read_legs),
+    "absorbed": _Kind(sorted, _read_log_ids),
+    "ended": _Kind(sorted, _read_log_ids),
+    "rivals": _Kind(dict, lambda rows: {_log_id(log): _server_id(server) for log, server in rows.items()}),
+}
+"""The fields of a description that the first chunk has; the others may be long, and come in pieces."""
+
+
 def _read_description(head: Mapping[str, Any], moving: Moving, number: Callable[[], int]) -> None:
     if moving.open:
         raise DecodeError("a topic is described twice")
-    for log, low, end, total, unknown in head["logs"]:
-        moving.logs[_log_id(log)] = Log(number(), log, *map(_number, (low, end, total, unknown)))
-    moving.spine = tuple(_read_leg(row) for row in head["spine"])
-    moving.absorbed = frozenset(_log_id(log) for log in head["absorbed"])
-    moving.ended = frozenset(_log_id(log) for log in head["ended"])
-    moving.rivals = {_log_id(log): _server_id(server) for log, server in head["rivals"].items()}
-    moving.open = _log_id(head["open"])
-    if moving.open not in moving.logs:
+    said = {name: kind.read(head[name]) for name, kind in _HEAD.items()}
+    if said["open"] not in said["logs"]:
         raise DecodeError("a topic without its open log")
+    for name, value in said.items():
+        setattr(moving, name, value)
+    moving.logs = {name: replace(log, number=number()) for name, log in moving.logs.items()}
 
 
 def _counters(rows: Any) -> dict[str, int]:
@@ -269,7 +285,7 @@ def _read_entry(row: Any, moving: Moving) -> tuple[str, Entry]:
         bool(on),
         _number(since),
         (_log_id(log), _number(acknowledged)),
-        tuple(_read_leg(leg) for leg in legs),
+        _read_legs(legs),
     )
     if any(leg.log not in moving.logs for leg in entry.legs):
         raise DecodeError("an entry points into a log that did not come along")

@@ -8,7 +8,6 @@ does not hold a topic it is offered opens an empty log for it, so an operator's 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pubsub.messenger.framing import FIRST_CALLBACK
@@ -22,9 +21,9 @@ from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import LISTENER, Origin, Outgoing
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.description import understood
 from pubsub.server.topic.merge import absorb, outdated
-from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import Entry, Topic
+from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import Staging
 
@@ -244,8 +243,7 @@ class Moves:
             )
 
     def _join(self, incoming: Incoming, now: float) -> None:
-        state, moving = self._state, incoming.moving
-        name = incoming.topic
+        state, name = self._state, incoming.topic
         topic = state.topics.get(name) or state.create(name)
         other = self._arrived(incoming)
         rows = state.uncommitted.rows
@@ -267,36 +265,19 @@ class Moves:
         for absorbed in sorted(other.absorbed - known - other.logs.keys()):
             number = state.new_log_number()
             rows.append(c.LogOpened(number, absorbed, topic.number, c.LogState.ABSORBED))
-            rows += [c.LogEnded(number)] if absorbed in moving.ended else []
+            rows += [c.LogEnded(number)] if absorbed in other.ended else []
         self._staging.join(topic, incoming.stages.values())
-        self._contested.joined(topic, moving.rivals.items())
+        self._contested.joined(topic, other.rivals.items())
         self._retention.forget(name)
         self._retention.look_at(name)
-        for subscriber in moving.entries:
+        for subscriber in other.entries:
             state.long_polls.end_outdated(name, subscriber, topic.entries[subscriber])
         state.long_polls.appended(name)
         state.counters["topics joined"] += 1
 
     def _arrived(self, incoming: Incoming) -> Topic:
         """What arrived, with this store's numbers of publishers and copies of `last`."""
-        state, moving = self._state, incoming.moving
-        skips: dict[int, int] = {0: 0}
-        topic = Topic(0, incoming.topic, moving.logs[moving.open], dict(moving.logs))
-        for number, counters in moving.skips.items():
-            skips[number], state.next_skip = state.next_skip, state.next_skip + 1
-            topic.skips[skips[number]] = {state.publishers.number(p): counter for p, counter in counters.items()}
-
-        def renumbered(legs: tuple[Leg, ...]) -> tuple[Leg, ...]:
-            return tuple(replace(leg, skip=skips.get(leg.skip, 0)) for leg in legs)
-
-        topic.spine = renumbered(moving.spine)
-        topic.absorbed, topic.ended = set(moving.absorbed), set(moving.ended)
-        topic.last = {state.publishers.number(p): counter for p, counter in moving.last.items()}
-        for name, entry in moving.entries.items():
-            topic.entries[name] = Entry(
-                entry.number, entry.opening, entry.on, entry.since, entry.acknowledged, renumbered(entry.legs)
-            )
-        return topic
+        return understood(incoming.topic, incoming.moving, self._state.publishers.number, self._state.new_skip)
 
     def forget_given(self) -> None:
         """To whom a topic was given needs no memory once every proxy has heard it."""

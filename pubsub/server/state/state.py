@@ -153,6 +153,11 @@ class State:
         self._next_log += 1
         return self._next_log - 1
 
+    def new_skip(self) -> int:
+        """A number that no copy of `last` ever had."""
+        self.next_skip += 1
+        return self.next_skip - 1
+
     def create(self, name: str) -> Topic:
         """A new topic."""
         log = Log(self.new_log_number(), self.new_log_id())

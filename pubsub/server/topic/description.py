@@ -1,0 +1,129 @@
+"""What is said of a topic besides its records: one list of fields, by which it is stored, moved, merged and exported.
+
+`FIELDS` has every field of `Topic` and what becomes of it. Who adds one adds it there, and a test then looks for it in
+each place: the store's tables (`storage.loading`), the chunks (`moves.chunks`), `merge.absorb`, the export's files
+(`offline.export`). A `Description` is a topic as another store can understand it: publishers by their names, since each
+store has its own numbers for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Flag, auto
+from typing import Final
+
+from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.topic import Entry, Log, Topic
+
+
+class Fate(Flag):
+    """What becomes of a field."""
+
+    MEMORY = 0
+    """Each process has its own."""
+
+    STORED = auto()
+    """A new process finds it in the store."""
+
+    TRAVELS = auto()
+    """It goes along when the topic moves."""
+
+    MERGED = auto()
+    """`merge.absorb` makes one of two; of what travels the others are joined by who keeps them."""
+
+    EXPORTED = auto()
+    """It comes back from an export; of the others an export has what they come to: ranges of one new log."""
+
+
+_EVERYWHERE: Final = Fate.STORED | Fate.TRAVELS | Fate.MERGED | Fate.EXPORTED
+_BETWEEN_STORES: Final = Fate.STORED | Fate.TRAVELS | Fate.MERGED
+
+FIELDS: Final[dict[str, Fate]] = {
+    "number": Fate.STORED,
+    "name": Fate.STORED | Fate.EXPORTED,  # It travels in the message around the chunks.
+    "open": _BETWEEN_STORES,
+    "logs": _BETWEEN_STORES,
+    "last": _EVERYWHERE,
+    "entries": _EVERYWHERE,
+    "spine": _EVERYWHERE,
+    "skips": _BETWEEN_STORES,
+    "absorbed": _BETWEEN_STORES,
+    "stages": Fate.STORED | Fate.TRAVELS,  # Joined by `upkeep.staging`; after an export staged again by their sink.
+    "frozen": Fate.STORED,
+    "ended": _BETWEEN_STORES,
+    "restored": Fate.STORED,
+    "rivals": Fate.STORED | Fate.TRAVELS,  # Joined by `ownership.contested`.
+    "waiting_bytes": Fate.MEMORY,
+    "measured_total": Fate.MEMORY,
+    "unreadable": Fate.MEMORY,
+    "noted": Fate.MEMORY,
+}
+"""Every field of a topic."""
+
+
+@dataclass(slots=True)
+class Description:
+    """What travels of a topic, but for its records and what sinks have staged.
+
+    Attributes:
+        open: ID of the log that is written to.
+        last, skips: counters by publisher's name.
+    """
+
+    open: str = ""
+    logs: dict[str, Log] = field(default_factory=dict)
+    spine: tuple[Leg, ...] = ()
+    absorbed: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
+    rivals: dict[str, str] = field(default_factory=dict)
+    skips: dict[int, dict[str, int]] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+
+def describe(topic: Topic, publishers: Sequence[str]) -> Description:
+    """A topic for another store.
+
+    Args:
+        publishers: names, by their numbers in this one.
+    """
+    return Description(
+        open=topic.open.id,
+        logs=topic.logs,
+        spine=topic.spine,
+        absorbed=frozenset(topic.absorbed),
+        ended=frozenset(topic.ended),
+        rivals=dict(topic.rivals),
+        skips={skip: {publishers[p]: last for p, last in counters.items()} for skip, counters in topic.skips.items()},
+        last={publishers[p]: last for p, last in topic.last.items()},
+        entries=topic.entries,
+    )
+
+
+def understood(name: str, said: Description, publisher: Callable[[str], int], skip: Callable[[], int]) -> Topic:
+    """A topic of another store, in the words of this one.
+
+    Args:
+        name: the topic's.
+        publisher: gives the number of a publisher by its name.
+        skip: gives a new number of a copy of `last`.
+    """
+    skips = {0: 0} | {theirs: skip() for theirs in said.skips}
+
+    def renumbered(legs: tuple[Leg, ...]) -> tuple[Leg, ...]:
+        return tuple(replace(leg, skip=skips.get(leg.skip, 0)) for leg in legs)
+
+    return Topic(
+        0,
+        name,
+        open=said.logs[said.open],
+        logs=dict(said.logs),
+        skips={skips[n]: {publisher(p): last for p, last in counters.items()} for n, counters in said.skips.items()},
+        spine=renumbered(said.spine),
+        absorbed=set(said.absorbed),
+        ended=set(said.ended),
+        rivals=dict(said.rivals),
+        last={publisher(p): last for p, last in said.last.items()},
+        entries={who: replace(entry, legs=renumbered(entry.legs)) for who, entry in said.entries.items()},
+    )
