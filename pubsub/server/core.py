@@ -201,7 +201,7 @@ class ServerCore:
 
     def _hear(self, stamp: int, now: float) -> None:
         if stamp and not self.state.stamps.hear(stamp, now):
-            self.state.counters["stamps too far ahead"] += 1
+            self.state.counters["stamps_too_far_ahead"] += 1
 
     def _status(self, origin: Origin, status: Status, now: float) -> None:
         """A proxy's answer to an announcement, a heartbeat (no callback) or a question."""
@@ -226,7 +226,7 @@ class ServerCore:
         try:
             topics = split_topics(status.body)
         except DecodeError:
-            self.state.counters["answers not understood"] += 1
+            self.state.counters["answers_not_understood"] += 1
             return
         for name, value in topics.items():
             self._told(name, value, proxy, now)

@@ -144,18 +144,18 @@ class Loop:
             try:
                 sock = self._socket(out.link, now)
             except ConfigurationError:  # An address that another process gave us, and that is none.
-                core.state.counters["bad addresses"] += 1
+                core.state.counters["addresses_bad"] += 1
                 continue
             if len(frames[-1]) > LARGE_BYTES:
                 whom = out.link, out.origin
                 if not self._unsent.has_room(whom):
-                    core.state.counters["not sent"] += 1
+                    core.state.counters["not_sent"] += 1
                     continue
                 last: Any = self._unsent.frame(whom, frames[-1])
             else:
                 last = frames[-1]
             if not sockets.send(sock, [*frames[isinstance(out.link, str) : -1], last]):
-                core.state.counters["not sent"] += 1
+                core.state.counters["not_sent"] += 1
 
     def _socket(self, link: int | str, now: float) -> Any:
         if isinstance(link, str):
@@ -173,7 +173,7 @@ class Loop:
             return known[0]
         self._close_server(address)
         if len(self.servers) >= PEERS_MAX:
-            self._core.state.counters["servers forgotten"] += 1
+            self._core.state.counters["servers_forgotten"] += 1
             self._close_server(min(self.servers, key=lambda one: self.servers[one][1]))
         peer = self._sockets.dealer(address)
         self.servers[address] = (peer, now)
@@ -195,7 +195,7 @@ class Loop:
             try:
                 self.dealers[proxy] = self._sockets.dealer(self._settings.proxies[proxy])
             except ConfigurationError:  # No file is left for it: the old one may still do, or will be tried again.
-                self._core.state.counters["sockets not opened"] += 1
+                self._core.state.counters["sockets_not_opened"] += 1
                 continue
             self._sockets.close(old)
         self._core.proxies.reconnect.clear()

@@ -42,7 +42,7 @@ from pubsub.server.storage.store import Store
 TRANSFERS_RECEIVED_MAX: Final = 32
 """Messages of one other server that wait to be taken: more than one sends before it is answered."""
 
-CONNECTION_COUNTERS: Final = ("connections accepted", "connections established", "connections ended")
+CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
 _log: Final = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class ServerProcess:
 
     def _connect_anew(self) -> None:
         """Close all connections, with what waits in them, and open them again."""
-        self.core.state.counters["memory limit reached"] += 1
+        self.core.state.counters["memory_limit_reached"] += 1
         _log.warning("memory_bytes_max is reached: all connections are closed")
         for sock in (self._listener, self._connections.sock):
             self._poller.unregister(sock)

@@ -224,7 +224,7 @@ def test_a_flipped_bit_is_one_loss_that_is_told_and_the_rest_is_served(cluster: 
     assert all_of(bob, "a", 22) == [f"a{number}" for number in range(18, 40)]
     assert all_of(eve, "b", 40) == [f"b{number}" for number in range(40)]
     assert len(bob.client.dead_letters("a")) == 1
-    assert cluster.report("s1")["counters"]["damaged batches"] == 1
+    assert cluster.report("s1")["counters"]["batches_damaged"] == 1
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.9, 0.999])

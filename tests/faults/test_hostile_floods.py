@@ -131,8 +131,7 @@ def test_who_sends_a_message_that_never_ends_is_cut_off_with_all_others_and_thos
                 for _ in range(20_000):
                     eve.sendall(frame)
                 raise AssertionError("20 GB were taken")
-            name = "memory limit reached" if port == "other servers" else "memory_limit_reached"
-            town.counted(town.behind(port), name, before)
+            town.counted(town.behind(port), "memory_limit_reached", before)
             town.unharmed()
         growth.within(3 * MEMORY_BYTES_MAX)
         town.well.stop()

@@ -45,7 +45,7 @@ def test_what_names_no_holder_is_counted_and_ignored(stage: Stage, value: str) -
     stage.put("t", 1)
     stage.core.contested.told("t", value)
     assert stage.core.state.topics["t"].rivals == {}
-    assert stage.core.state.counters["answers not understood"] == 1
+    assert stage.core.state.counters["answers_not_understood"] == 1
 
 
 def test_our_own_log_is_nobody_elses(stage: Stage) -> None:

@@ -100,7 +100,7 @@ def test_a_client_has_no_more_reads_waiting_than_its_share(stage: Stage, monkeyp
     outcomes = [stage.answered(callback).outcome for callback in asked]
     assert outcomes == [Outcome.SUCCESS] * 3 + [Outcome.BUSY] * 2
     assert stage.answered(other).outcome is Outcome.SUCCESS
-    assert stage.core.state.counters["reads turned away"] == 2
+    assert stage.core.state.counters["reads_turned_away"] == 2
     again = stage.say(Read("eve", "t", None, records_max=1), origin=b"ceve")
     stage.loop()
     assert stage.answered(again).outcome is Outcome.SUCCESS
@@ -133,7 +133,7 @@ def test_sockets_to_other_servers_have_a_limit_and_the_one_silent_for_longest_go
     for address in addresses:
         server._loop.server(address, 0.0)
     assert list(server._loop.servers) == addresses[-3:]
-    assert server.core.state.counters["servers forgotten"] == 2
+    assert server.core.state.counters["servers_forgotten"] == 2
     server.close()
 
 
@@ -151,5 +151,5 @@ def test_a_socket_to_a_proxy_that_cannot_be_opened_leaves_the_old_one(
     server.core.proxies.reconnect.append(0)
     server._loop.reconnect()
     assert server._loop.dealers == before
-    assert server.core.state.counters["sockets not opened"] == 1
+    assert server.core.state.counters["sockets_not_opened"] == 1
     server.close()

@@ -260,7 +260,7 @@ def test_a_late_commit_does_not_join_what_has_only_begun_to_arrive(pair: Pair) -
         late = next(sent for sent in pair.given if (sent.step, sent.chunk) == (step, chunk))
         receiver.core.handle(Origin(LISTENER, b"s2", 0), late, receiver.now)
     receiver.loop()
-    assert receiver.core.state.counters["topics joined"] == 0
+    assert receiver.core.state.counters["topics_merged"] == 0
     pair.lose = set()
     pair.turns(60)
     assert pair.holders() == ["s1"]
@@ -326,7 +326,7 @@ def test_an_offer_of_a_log_that_was_joined_and_given_on_is_answered_done(tmp_pat
     pair.stages["s2"] = away
     pair.turns(60)
     assert pair.holders() == ["s3"]
-    assert pair["s1"].core.state.counters["topics joined"] == 1
+    assert pair["s1"].core.state.counters["topics_merged"] == 1
     assert take(pair["s3"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
     pair.close()
 
@@ -434,7 +434,7 @@ def test_a_topic_is_not_given_to_another_server_than_the_silent_one_it_was_offer
     pair.lose = {"done"}
     pair.merge("s2", "s1")
     pair.turns(6)
-    assert pair["s1"].core.state.counters["topics joined"] == 1
+    assert pair["s1"].core.state.counters["topics_merged"] == 1
     pair.lose = set()
     away = pair.stages.pop("s1")
     for _ in range(3):
@@ -443,7 +443,7 @@ def test_a_topic_is_not_given_to_another_server_than_the_silent_one_it_was_offer
     pair.turns(10)
     assert pair.holders() == ["s2", "s3"]
     assert pair["s2"].core.state.topics["t"].frozen == ADDRESS["s1"]
-    assert pair["s3"].core.state.counters["topics joined"] == 0
+    assert pair["s3"].core.state.counters["topics_merged"] == 0
     pair.stages["s1"] = away
     pair.turns(30)
     assert pair.holders() == ["s3", "s1"]

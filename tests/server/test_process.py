@@ -214,7 +214,7 @@ def test_hostile_frames_are_counted_and_harm_nobody(run: Callable[..., Running],
     proxy.send(Merge("p1", "t", "tcp://-:0"), origin=b"")  # an address that no socket takes
     assert proxy.ask(put("t", 2)).outcome is Outcome.SUCCESS
     assert server.process.core.state.counters["malformed"] >= 5
-    until(lambda: server.process.core.state.counters["bad addresses"] >= 1)
+    until(lambda: server.process.core.state.counters["addresses_bad"] >= 1)
     assert server.thread.is_alive()
 
 

@@ -292,7 +292,7 @@ def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
     topic.entries["bob"].legs = (Leg(log, 1),)  # as a join may give it
     answer = stage.get("bob", "t", None, 5)
     assert (answer.outcome, answer.first) == (Outcome.LOST, (log, 1))
-    assert stage.core.state.counters["damaged batches"] == 0
+    assert stage.core.state.counters["batches_damaged"] == 0
     answer = stage.get("bob", "t", (log, 2), 5)
     assert answer.records == 3
     stage.close()

@@ -77,7 +77,7 @@ def test_more_stores_than_the_limit_are_counted(stage: Stage) -> None:
     for first in (0, STORES_MAX - 1):
         tell(stage, {f"{number:016x}": Known("s2", 1) for number in range(first, first + STORES_MAX - 1)})
     assert len(stage.core.stores.known) == STORES_MAX
-    assert stage.core.state.counters["stores not remembered"] == STORES_MAX - 2
+    assert stage.core.state.counters["stores_not_remembered"] == STORES_MAX - 2
 
 
 @pytest.mark.parametrize(("draining", "holds", "empty"), [(1, False, 1), (0, False, 0), (1, True, 0)])

@@ -48,7 +48,7 @@ def run(fate: Fate, seed: int) -> Result:
 
 
 def test_a_flipped_bit_is_told_as_lost() -> None:
-    assert missing(FLIPPED, "damaged batches", "answered lost") == (set(), [])
+    assert missing(FLIPPED, "batches_damaged", "answered lost") == (set(), [])
 
 
 def test_a_flipped_bit_that_is_handed_out_is_objected_to() -> None:

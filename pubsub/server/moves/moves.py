@@ -208,7 +208,7 @@ class Moves:
         self._staging.discard(topic.stages.values())
         state.announce_given(topic, done)
         self._tokens.pop(name, None)
-        state.counters["topics given"] += 1
+        state.counters["topics_given"] += 1
 
     def _unreadable(self, name: str, reason: str) -> None:
         """It stays frozen, and here: what can be read of it is only a part."""
@@ -273,7 +273,7 @@ class Moves:
         for subscriber in other.entries:
             state.long_polls.end_outdated(name, subscriber, topic.entries[subscriber])
         state.long_polls.appended(name)
-        state.counters["topics joined"] += 1
+        state.counters["topics_merged"] += 1
 
     def _arrived(self, incoming: Incoming) -> Topic:
         """What arrived, with this store's numbers of publishers and copies of `last`."""

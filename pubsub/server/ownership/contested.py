@@ -55,7 +55,7 @@ class Contested:
             try:
                 server, log = parse_holder(word)
             except ValueError:
-                self._state.counters["answers not understood"] += 1
+                self._state.counters["answers_not_understood"] += 1
             else:
                 self.add(topic, log, server)
                 named.append((server, log))
@@ -85,7 +85,7 @@ class Contested:
             return
         gone = [log for log, server in topic.rivals.items() if self._stores.serves(server)]
         self.settle(topic, *gone)
-        self._state.counters["other holders found gone"] += len(gone)
+        self._state.counters["contested_holders_gone"] += len(gone)
 
     def settle(self, topic: Topic, *logs: str) -> None:
         """These logs are joined, or given up."""

@@ -62,7 +62,7 @@ class Stores:
         if store in self.known or gone >= mark.incarnation or store == self._state.store_id:
             return
         if len(self.known) >= STORES_MAX:
-            self._state.counters["stores not remembered"] += 1
+            self._state.counters["stores_not_remembered"] += 1
             return
         self._state.uncommitted.keep(self, "known")
         self.known = {**self.known, store: mark}

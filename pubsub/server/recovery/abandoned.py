@@ -124,7 +124,7 @@ class Abandoned:
         state.measure(topic)
         state.announce(topic.name, log.id)
         self._retention.look_at(topic.name)
-        state.counters["topics taken back"] += 1
+        state.counters["topics_taken_back"] += 1
 
     # What clients show
 
@@ -148,7 +148,7 @@ class Abandoned:
         if not put.log or knows(topic, put.log):
             return False
         if whole:
-            state.counters["puts gone"] += 1
+            state.counters["puts_gone"] += 1
             state.replies.answer(origin, Outcome.GONE, log=topic.open.id if topic else "")
             return True
         return self._sole_owner.park(origin, put, Outcome.GAP)
@@ -174,7 +174,7 @@ class Abandoned:
 
     def _gone(self, origin: Origin, topic: Topic | None, entry: Entry | None) -> None:
         state = self._state
-        state.counters["places gone"] += 1
+        state.counters["places_gone"] += 1
         place = None if entry is None else entry.acknowledged
         state.replies.answer(origin, Outcome.GONE, position=place, log=topic.open.id if topic else "")
 

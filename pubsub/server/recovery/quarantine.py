@@ -46,7 +46,7 @@ class Quarantine:
         state.uncommitted.keep(state, "aside")
         aside = [*state.aside, Aside(topic.name, topic.open.id, reason, stamp)]
         state.aside = sorted(aside, key=lambda one: (one.stamp, one.topic))
-        state.counters["topics set aside"] += 1
+        state.counters["topics_set_aside"] += 1
 
     def hold_back(self, topic: Topic, reason: str) -> None:
         """Something shows that a topic is an older copy of itself."""
@@ -58,7 +58,7 @@ class Quarantine:
         state.held[topic.name] = reason
         state.uncommitted.touched.add(topic.name)
         state.uncommitted.rows.append(c.NoteKept(HELD + topic.name, reason))
-        state.counters["topics held back"] += 1
+        state.counters["topics_held_back"] += 1
 
     def damaged(self, topic: Topic, reason: str) -> None:
         """A damaged page keeps a topic from being served; other topics are.
@@ -71,7 +71,7 @@ class Quarantine:
             return
         self._stop(topic.name)
         state.held[topic.name] = reason
-        state.counters["topics held back"] += 1
+        state.counters["topics_held_back"] += 1
 
     def hold_all_back(self, reason: str, change: int) -> None:
         """A proxy says that this store is an older copy of itself.

@@ -56,7 +56,7 @@ class Gets:
         if get.opening > entry.opening:
             topic.opened(get.sender, get.opening)
         if not topic.acknowledge(get.sender, get.last):
-            state.counters["positions behind"] += 1
+            state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
             return
         if get.records_max == 0:
@@ -142,7 +142,7 @@ class Gets:
         if answer is None:
             answer = joined[key] = collect(topic, legs, state.reader, state.publishers.names, records, size)
             state.uncommitted.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
-            state.counters["damaged batches"] += len(answer.damaged)
+            state.counters["batches_damaged"] += len(answer.damaged)
             self._delivered_bytes += len(answer.body)
         return answer
 

@@ -125,5 +125,5 @@ class Operations:
             topic.end(asked.subscriber)
             state.long_polls.end_outdated(topic.name, asked.subscriber, entry)
             self._retention.look_at(topic.name)
-            state.counters["subscriptions ended"] += 1
+            state.counters["subscriptions_ended"] += 1
         state.replies.answer(origin, Outcome.SUCCESS, number=entry.number)

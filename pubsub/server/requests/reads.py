@@ -59,7 +59,7 @@ class Reads:
         """
         whose = origin.link, origin.origin
         if len(self._reads) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:
-            self._state.counters["reads turned away"] += 1
+            self._state.counters["reads_turned_away"] += 1
             self._state.replies.answer(origin, Outcome.BUSY, reason="too_many_reads_wait")
         elif not whole and self._ends_unknown(read):
             self._sole_owner.park_or_turn_away(origin, read)
@@ -113,7 +113,7 @@ class Reads:
         after = start if read.after is None else read.after
         cut = None if rest is None else up_to(topic, rest, after, read.until)
         if cut is None:
-            state.counters["positions behind"] += 1
+            state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=start, log=topic.open.id)
             return 0
         try:
@@ -133,8 +133,8 @@ class Reads:
         size = min(read.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
         answer = collect(topic, legs, state.reader, state.publishers.names, records, size)
         state.uncommitted.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
-        state.counters["damaged batches"] += len(answer.damaged)
-        state.counters["read by range"] += answer.records
+        state.counters["batches_damaged"] += len(answer.damaged)
+        state.counters["records_read_by_range"] += answer.records
         state.replies.answer(
             origin,
             answer.outcome,

@@ -122,7 +122,7 @@ class Subscriptions:
         topic, entry = found
         assert entry is not None
         if not topic.acknowledge(KEY + get.name, get.last):
-            state.counters["positions behind"] += 1
+            state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
             return
         state.replies.answer(origin, Outcome.EMPTY, position=entry.acknowledged, log=topic.open.id)

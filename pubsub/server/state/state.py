@@ -142,7 +142,7 @@ class State:
     def found_damaged(self, topic: Topic) -> None:
         """Some of a topic cannot be read: it is not served beyond that, and said so; other topics are."""
         self.damaged.add(topic.name)
-        self.counters["damaged reads"] += 1
+        self.counters["reads_damaged"] += 1
 
     def new_log_id(self) -> str:
         """A log ID that nobody has."""

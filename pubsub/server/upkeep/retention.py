@@ -233,7 +233,7 @@ class Retention:
             return []
         self._state.uncommitted.keep_item(self._bare, log_id)
         self._bare[log_id] = high
-        self._state.counters["batches without their bytes"] += taken
+        self._state.counters["batches_without_bytes"] += taken
         return [BodiesDropped(log.number, low, high)]
 
     def _trim(self, now: float) -> list[Change]:

@@ -63,7 +63,7 @@ class Staging:
         if stage is None:
             stage = self._open(topic.number, Stage(0, publisher, rows.batch, rows.attempt, heard))
         topic.keep(stage, self._piece(stage, heard, rows.first, rows.count, rows.checksum, rows.body))
-        state.counters["rows staged"] += rows.count
+        state.counters["rows_staged"] += rows.count
         return stage.rows
 
     def _open(self, topic: int, stage: Stage) -> Stage:
