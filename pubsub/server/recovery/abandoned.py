@@ -77,7 +77,7 @@ class Abandoned:
         """
         if self._state.reader.log_state(log) is c.LogState.DEAD:
             self._proxies.tell_abandoned(proxy, name, server, log, now)
-            self._state.counters["proxies told of what was given up"] += 1
+            self._state.counters["proxies_told_of_abandoned"] += 1
 
     def abandoned(self, origin: Origin, asked: Operate, now: float) -> None:
         """OPERATE abandoned: from a proxy, or from an operator's command."""
