@@ -24,8 +24,9 @@ from pubsub.client.arguments import check_count, check_path, check_surroundings
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.flows.awaiting import AsyncProcessing
-from pubsub.client.flows.calls import RECEIVE_MAX, Calls
+from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result, Wait
+from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.guards import guards
 from pubsub.client.publisher import BatchTicket, Publisher
@@ -66,7 +67,7 @@ class AsyncPublisher:
     async def flush(self, timeout: float | None = None) -> None:
         """Send the open batch and wait until everything put so far is on the server's disk."""
         self._publisher.close_batch()
-        await self._run(self._calls.flush_topic(self._publisher.topic, timeout))
+        await self._run(self._calls.puts.flush_topic(self._publisher.topic, timeout))
 
     async def __aenter__(self) -> AsyncPublisher:
         return self
@@ -109,7 +110,7 @@ class AsyncClient:
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
         leaving.opened(self._calls)
-        self._processing = AsyncProcessing(self._calls)
+        self._processing = AsyncProcessing(self._session, self._calls.gets)
         self._breathed = 0.0
 
     @property
@@ -205,7 +206,7 @@ class AsyncClient:
         wait: bool = True,
     ) -> Ticket:
         """Put one message; cancelled, it is in doubt like one that timed out."""
-        (row,) = await self._run(self._calls.put_many(topic, (body,), timeout, transaction, wait))
+        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait))
         return Ticket(row)
 
     async def put_many(
@@ -218,7 +219,7 @@ class AsyncClient:
         wait: bool = True,
     ) -> Sequence[int]:
         """Put messages in order, in one commit."""
-        return counters(await self._run(self._calls.put_many(topic, bodies, timeout, transaction, wait)))
+        return counters(await self._run(self._calls.puts.put_many(topic, bodies, timeout, transaction, wait)))
 
     def publisher(
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
@@ -230,36 +231,36 @@ class AsyncClient:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Finish every unfinished put."""
-        await self._run(self._calls.flush(timeout))
+        await self._run(self._calls.puts.flush(timeout))
 
     def discard(self, topic: str) -> int:
         """Give up every unfinished put on a topic."""
-        return guarded(self._session, self._calls.discard, topic)
+        return guarded(self._session, self._calls.puts.discard, topic)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """One commit around a `with` block, which must not await anything but `put(…, transaction=…)`."""
-        return self._calls.transaction()
+        return self._calls.puts.transaction()
 
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not known to be on the server's disk."""
-        return guarded(self._session, self._calls.unfinished, topic)
+        return guarded(self._session, self._calls.puts.unfinished, topic)
 
     async def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive what is put on a topic from now on."""
-        await self._run(self._calls.intend(topic, True, timeout))
+        await self._run(self._calls.subscribing.intend(topic, True, timeout))
 
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive nothing more of a topic."""
-        await self._run(self._calls.intend(topic, False, timeout))
+        await self._run(self._calls.subscribing.intend(topic, False, timeout))
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
         """By topic: `on`, `settled`, `position`."""
-        return guarded(self._session, self._calls.subscriptions)
+        return guarded(self._session, self._calls.subscribing.subscriptions)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message, or None where nothing came in time."""
         self._check_free(topic)
-        batch = await self._run(self._calls.get_many(topic, 1, timeout))
+        batch = await self._run(self._calls.gets.get_many(topic, 1, timeout))
         return batch[0] if batch else None
 
     async def get_many(
@@ -270,13 +271,13 @@ class AsyncClient:
     ) -> Batch:
         """As many of the next messages as are here, up to `max`."""
         self._check_free(topic)
-        return await self._run(self._calls.get_many(topic, max, timeout))
+        return await self._run(self._calls.gets.get_many(topic, max, timeout))
 
     async def messages(self, topic: str, timeout: float | None = None) -> AsyncIterator[Message]:
         """Message after message, until none comes for `timeout` seconds; None: without end."""
         self._check_free(topic)
         while True:
-            found = await self._run(self._calls.get_on(topic, timeout))
+            found = await self._run(self._calls.gets.get_on(topic, timeout))
             if found is None:
                 return
             batch, chunk = found
@@ -284,7 +285,7 @@ class AsyncClient:
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                guarded(self._session, self._calls.end_chunk, topic, chunk)
+                guarded(self._session, self._calls.gets.end_chunk, topic, chunk)
 
     async def process(
         self,
@@ -321,10 +322,10 @@ class AsyncClient:
         check_handler(handler, awaits=True)
         check_count("max", max)
         self._check_free(topic)
-        until = self._calls.until(timeout)
+        until = self._calls.session.until(timeout)
         while True:
             left = until - self._session.now
-            sub = await self._run(self._calls.available(topic, left if left > 0 else 0.0))
+            sub = await self._run(self._calls.gets.available(topic, left if left > 0 else 0.0))
             if sub is None:
                 return 0
             try:

@@ -21,8 +21,9 @@ from pubsub.client.arguments import (
     check_truth,
 )
 from pubsub.client.core.message import Batch, Message
-from pubsub.client.flows.calls import RECEIVE_MAX, Calls
+from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
+from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
 from pubsub.client.guards import guards
 from pubsub.client.publisher import Publisher
@@ -141,7 +142,7 @@ class Client:
         self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
         self._calls = Calls(self._session)
         leaving.opened(self._calls)
-        self._processing = Processing(self._calls)
+        self._processing = Processing(self._session, self._calls.gets)
 
     @property
     def name(self) -> str:
@@ -212,7 +213,7 @@ class Client:
             InDoubt: nobody answered in time; the message is kept and goes out once, with the next put or `flush`.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
-        (row,) = self._run(self._calls.put_many(topic, (body,), timeout, transaction, wait))
+        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait))
         return Ticket(row)
 
     def put_many(
@@ -232,7 +233,7 @@ class Client:
         Raises:
             As `put`.
         """
-        return counters(self._run(self._calls.put_many(topic, bodies, timeout, transaction, wait)))
+        return counters(self._run(self._calls.puts.put_many(topic, bodies, timeout, transaction, wait)))
 
     def publisher(
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
@@ -252,7 +253,7 @@ class Client:
         Raises:
             InDoubt: not all could be in time; they are kept.
         """
-        self._run(self._calls.flush(timeout))
+        self._run(self._calls.puts.flush(timeout))
 
     def discard(self, topic: str) -> int:
         """Give up every unfinished put on a topic; those in doubt may have been taken all the same.
@@ -260,7 +261,7 @@ class Client:
         Returns:
             How many messages those were.
         """
-        return guarded(self._session, self._calls.discard, topic)
+        return guarded(self._session, self._calls.puts.discard, topic)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """One commit of the client's database around a `with` block: rows of the caller's own, and any number of puts.
@@ -269,11 +270,11 @@ class Client:
         of its puts is sent. Other threads wait; the block must not call this client but for
         `put(…, transaction=…)` and `put_many(…, transaction=…)`.
         """
-        return self._calls.transaction()
+        return self._calls.puts.transaction()
 
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not known to be on the server's disk."""
-        return guarded(self._session, self._calls.unfinished, topic)
+        return guarded(self._session, self._calls.puts.unfinished, topic)
 
     # Subscriptions
 
@@ -288,7 +289,7 @@ class Client:
             Unavailable: it is not confirmed in time; every call on the topic, and every start, asks again.
             StorageError: the disk refused; nothing was sent.
         """
-        self._run(self._calls.intend(topic, True, timeout))
+        self._run(self._calls.subscribing.intend(topic, True, timeout))
 
     def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive nothing more of a topic, and forget what is waiting.
@@ -297,11 +298,11 @@ class Client:
             NotSubscribed: it never was subscribed to from this state directory; nothing is sent.
             Otherwise as `subscribe`.
         """
-        self._run(self._calls.intend(topic, False, timeout))
+        self._run(self._calls.subscribing.intend(topic, False, timeout))
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
         """By topic: `on`, whether it is wanted; `settled`, whether the service confirmed that; `position`."""
-        return guarded(self._session, self._calls.subscriptions)
+        return guarded(self._session, self._calls.subscribing.subscriptions)
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message; it is marked as taken just before this returns, and never comes again.
@@ -322,7 +323,7 @@ class Client:
             StateCopied: this state is an older copy of itself; see `renew`.
             StorageError: the disk refused to mark it; it was not taken.
         """
-        batch = self._run(self._calls.get_many(topic, 1, timeout))
+        batch = self._run(self._calls.gets.get_many(topic, 1, timeout))
         return batch[0] if batch else None
 
     def get_many(self, topic: str, max: int = RECEIVE_MAX, timeout: float | None = None) -> Batch:  # noqa: A002
@@ -331,7 +332,7 @@ class Client:
         Returns:
             A sequence of messages that are built as they are looked at; empty where nothing came in time.
         """
-        return self._run(self._calls.get_many(topic, max, timeout))
+        return self._run(self._calls.gets.get_many(topic, max, timeout))
 
     def messages(self, topic: str, timeout: float | None = None) -> Iterator[Message]:
         """Message after message, until none comes for `timeout` seconds; None: without end.
@@ -342,7 +343,7 @@ class Client:
         Raises as `get`; without a time-out it waits on where nobody answers.
         """
         while True:
-            found = self._run(self._calls.get_on(topic, timeout))
+            found = self._run(self._calls.gets.get_on(topic, timeout))
             if found is None:
                 return
             batch, chunk = found
@@ -350,7 +351,7 @@ class Client:
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                guarded(self._session, self._calls.end_chunk, topic, chunk)
+                guarded(self._session, self._calls.gets.end_chunk, topic, chunk)
 
     def process(
         self,

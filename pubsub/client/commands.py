@@ -158,7 +158,7 @@ def get(
             while taken < count:
                 patience = max(0.0, deadline - time.monotonic())
                 found = opened._run(
-                    opened._calls.hand_on(topic, min(most, count - taken), write, patience, fsync=target.fsync)
+                    opened._calls.gets.hand_on(topic, min(most, count - taken), write, patience, fsync=target.fsync)
                 )
                 if not found:
                     break

@@ -117,7 +117,7 @@ class Lingering:
             with session.entered():
                 filling = self.filling
                 if filling is not None and filling.bodies and filling.row is None:
-                    filling.put(self.topic, session, self._calls.until(None))
+                    filling.put(self.topic, session, self._calls.session.until(None))
                     held = len(filling.bodies)
                 self.filling = None
         self.leave()
@@ -165,7 +165,7 @@ class Publisher:
             if value is not None:
                 check_count(argument, value)
         check_seconds("linger", linger)
-        calls.check_put(topic)
+        calls.puts.check_put(topic)
         self.topic = topic
         self._calls, self._run, self._session = calls, run, calls.session
         self._records = min(settings.publisher_records if records is None else records, BATCH_RECORDS_MAX)
@@ -176,7 +176,7 @@ class Publisher:
         self._lock = threading.RLock()
         self._filling = Filling()
         self._deadline = _NEVER
-        self._chain = calls.core.outbox.chain(topic)
+        self._chain = calls.session.core.outbox.chain(topic)
         self._closed = False
         self._lingering = Lingering(self, calls)
         calls.session.timers.append(self._lingering)
@@ -256,7 +256,7 @@ class Publisher:
         Raises:
             Unavailable: it is still.
         """
-        return self._calls.room(self.topic, self._calls.until(None))
+        return self._calls.puts.room(self.topic, self._calls.session.until(None))
 
     def _close_batch(self) -> None:
         """The open batch goes to the outbox and is sent. The publisher's lock is held."""
@@ -265,7 +265,7 @@ class Publisher:
             self._deadline = _NEVER
             return
         with session.entered():
-            filling.put(self.topic, session, self._calls.until(None))
+            filling.put(self.topic, session, self._calls.session.until(None))
             self._filling, self._deadline = Filling(), _NEVER
             filling.bodies = []
 
@@ -294,7 +294,7 @@ class Publisher:
             As `Client.put`.
         """
         self.close_batch()
-        self._run(self._calls.flush_topic(self.topic, timeout))
+        self._run(self._calls.puts.flush_topic(self.topic, timeout))
 
     def close(self) -> None:
         """Flush, and put no more. In the child of a fork it does nothing."""

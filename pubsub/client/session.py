@@ -23,6 +23,7 @@ import zmq
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.limits import PROXIES_MAX
+from pubsub.client.arguments import check_seconds
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change, Tried
 from pubsub.client.core.core import ClientCore, CoreSettings
@@ -278,6 +279,15 @@ class Session:
     def now(self) -> float:
         """The monotonic clock, in seconds."""
         return self.clock.monotonic()
+
+    def until(self, timeout: float | None) -> float:
+        """The deadline of a call, on the monotonic clock.
+
+        Raises:
+            CallerError: the time-out is no number of seconds.
+        """
+        check_seconds("timeout", timeout)
+        return self.now + (self.settings.timeout_seconds if timeout is None else timeout)
 
     # The lock
 

@@ -20,7 +20,7 @@ from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client import Client, Message, Transaction
 from pubsub.client.core.core import Due
 from pubsub.client.core.prefetch import Loss
-from pubsub.client.flows.calls import split
+from pubsub.client.flows.puts import split
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import (

@@ -149,14 +149,14 @@ KILLED_AFTER = """
 import os, sys
 from pathlib import Path
 from pubsub.client import writing
-from pubsub.client.flows.calls import Calls
+from pubsub.client.flows.gets import Gets
 
 place, left = sys.argv[1], int(sys.argv[2])
 
 def die():
     os.kill(os.getpid(), 9)
 
-real_write, real_rename, real_hand_on = writing.FileTarget.write, writing._rename, Calls._hand_on
+real_write, real_rename, real_hand_on = writing.FileTarget.write, writing._rename, Gets._hand_on
 
 def write(self, contents, transaction):
     global left
@@ -177,7 +177,7 @@ def rename(*arguments):
     real_rename(*arguments)
     die()
 
-writing.FileTarget.write, Calls._hand_on = write, hand_on
+writing.FileTarget.write, Gets._hand_on = write, hand_on
 if "rename" in place:
     writing._rename = rename
 from pubsub.cli import main
@@ -224,9 +224,9 @@ def test_what_could_not_be_handed_on_is_not_taken_and_what_was_is_taken_once(she
 
     with shell.client() as client:
         for _ in range(2):
-            assert client._run(client._calls.hand_on(shell.topic, 10, take, 5.0, fsync=False)) == 10
+            assert client._run(client._calls.gets.hand_on(shell.topic, 10, take, 5.0, fsync=False)) == 10
         with pytest.raises(ValueError, match="not now"):
-            client._run(client._calls.hand_on(shell.topic, 10, take, 5.0, fsync=False))
+            client._run(client._calls.gets.hand_on(shell.topic, 10, take, 5.0, fsync=False))
         with client.transaction() as transaction:
             assert transaction.execute("select count(*) from seen").get == 20
         assert [message.body for message in client.get_many(shell.topic, 10, 5.0)] == bodies(20, 30)
@@ -252,7 +252,7 @@ def test_what_a_killed_get_left_waits_for_its_directory(shell: Shell, tmp_path: 
         def sink(batch: Batch, transaction: Transaction) -> None:
             target.write(b"".join(message.body for message in batch), transaction)
 
-        assert client._run(client._calls.hand_on(shell.topic, 2, sink, 5.0, fsync=True)) == 2
+        assert client._run(client._calls.gets.hand_on(shell.topic, 2, sink, 5.0, fsync=True)) == 2
     away.rename(back)
     assert b"No such file" in shell.get().stderr
     back.rename(away)

@@ -97,7 +97,7 @@ class Application:
             self.node.without_net()
         self.drained.clear()
         self.left.clear()
-        known = self.node.calls.subscriptions()
+        known = self.node.calls.subscribing.subscriptions()
         for reading in self._readings():
             on = bool(known.get(reading.topic, {}).get("on"))
             if reading.confirmed is not None and not on:
@@ -269,7 +269,7 @@ class Application:
             self._next(partial(self._publish, thread))
 
         bodies = [put.body.encode() for put in puts]
-        self.node.call(self.node.calls.put_many(topic, bodies, None, None, wait), then)
+        self.node.call(self.node.calls.puts.put_many(topic, bodies, None, None, wait), then)
 
     def _unresolved(self, topic: str) -> list[Put]:
         return [p for p in self.history.states((KEPT,)) if p.source[0] == self.name and p.topic == topic]
@@ -287,11 +287,11 @@ class Application:
         aborts = random.random() < 0.15
         puts: list[Put] = []
         try:
-            with calls.transaction() as transaction:
+            with calls.puts.transaction() as transaction:
                 for _ in range(random.randrange(1, 4)):
                     put = self._new(random.choice(self.topics()), thread, group=token)
                     puts.append(put)
-                    for _ in calls.put_many(put.topic, [put.body.encode()], None, transaction, True):
+                    for _ in calls.puts.put_many(put.topic, [put.body.encode()], None, transaction, True):
                         pass
                 transaction.execute("insert into sent (token) values (?)", (token,))
                 if aborts:
@@ -317,7 +317,7 @@ class Application:
             if put.follows is not None and put.source[0] == self.name and put.topic == topic:
                 put.state = EXCUSED
         try:
-            self.node.calls.discard(topic)
+            self.node.calls.puts.discard(topic)
         except StorageError as error:
             self._failed(error)
         self._next(then)
@@ -334,7 +334,7 @@ class Application:
             self._failed(error)
             self._next(again)
 
-        self.node.call(self.node.calls.flush(None), finished)
+        self.node.call(self.node.calls.puts.flush(None), finished)
 
     def _finished_flush(self) -> None:
         self.flushed = not self.farewells
@@ -436,7 +436,7 @@ class Application:
             reading.confirmed = None
             if on:
                 # What is renewed is subscribed already, from whenever the client has made it anew.
-                already = self.node.calls.subscriptions().get(topic, {}).get("on")
+                already = self.node.calls.subscribing.subscriptions().get(topic, {}).get("on")
                 reading.asked = 0.0 if already else self.world.now
         reading.wanted = on
         self.left.discard(topic)
@@ -457,11 +457,11 @@ class Application:
                     return
             elif isinstance(error, StateCopied):
                 self._failed(error)
-            if error is not None and self.node.calls.subscriptions().get(topic, {}).get("on") and not on:
+            if error is not None and self.node.calls.subscribing.subscriptions().get(topic, {}).get("on") and not on:
                 reading.wanted, reading.asked = True, asked  # Nothing of it happened.
             self._again(topic)
 
-        self.node.call(self.node.calls.intend(topic, on, None), then)
+        self.node.call(self.node.calls.subscribing.intend(topic, on, None), then)
 
     def _process(self, topic: str, reading: Reading, again: Callable[[], None]) -> None:
         random = self.world.random
@@ -509,7 +509,7 @@ class Application:
         self.relaying = True
         if not self.finishing and KILLING & self.world.fate.faults.keys() and self.world.random.random() < 0.05:
             self.node.host.disk.kill_in = self.world.random.randrange(6)
-        for _ in self.node.calls.put_many(put.topic, [relayed.encode()], None, transaction, True):
+        for _ in self.node.calls.puts.put_many(put.topic, [relayed.encode()], None, transaction, True):
             pass
 
     def _check_not_left(self, topic: str, body: str) -> None:
@@ -526,7 +526,7 @@ class Application:
                 self._got(reading, message)
             self._received(topic, reading, len(batch or ()), error, again)
 
-        flow = self.node.calls.get_many(topic, most, timeout)
+        flow = self.node.calls.gets.get_many(topic, most, timeout)
         self.node.call(flow, then, lambda call: self.getting.update({call: (topic, most)}))
 
     def _got(self, reading: Reading, message: Message) -> None:
@@ -548,7 +548,7 @@ class Application:
             messages = (message for _, message in zip(chunk.claims(), batch, strict=False))
             self._hand_out(reading, chunk, messages, again)
 
-        flow = self.node.calls.get_on(topic, self.world.random.choice((0.0, 0.1, 1.0)))
+        flow = self.node.calls.gets.get_on(topic, self.world.random.choice((0.0, 0.1, 1.0)))
         self.node.call(flow, then, lambda call: self.getting.update({call: (topic, CHUNK_MAX)}))
 
     def _hand_out(self, reading: Reading, chunk: Chunk, messages: Iterator[Message], again: Callable[[], None]) -> None:
@@ -563,7 +563,7 @@ class Application:
             self.history.counters["iterations ended by another call"] += 1
         error = None
         try:
-            self.node.calls.end_chunk(reading.topic, chunk)
+            self.node.calls.gets.end_chunk(reading.topic, chunk)
             self.iterating[reading.topic].remove(chunk)
         except StorageError as failed:  # It is given back by whoever calls next.
             error = failed

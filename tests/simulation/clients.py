@@ -154,7 +154,7 @@ class ClientNode(Process):
         self._messenger = SimulatedMessenger(self)
         self.session = self.make_session()
         self.calls = Calls(self.session)
-        self.processing = Processing(self.calls)
+        self.processing = Processing(self.session, self.calls.gets)
         self.session.store.db.execute("create table if not exists seen (n integer primary key, topic, body, id, stamp)")
         self.session.store.db.execute("create table if not exists sent (n integer primary key, token)")
         self.on_start()

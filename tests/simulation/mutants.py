@@ -16,7 +16,7 @@ import pubsub.client.core.core
 import pubsub.client.core.outbox
 import pubsub.client.core.prefetch
 import pubsub.client.core.subscription
-import pubsub.client.flows.calls
+import pubsub.client.flows.gets
 import pubsub.client.session
 import pubsub.client.steps
 import pubsub.client.storage.store
@@ -474,8 +474,8 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("rest of an iteration dropped by another call")
 def _(stack: contextlib.ExitStack) -> None:
-    calls = pubsub.client.flows.calls.Calls
-    close, end = calls.close_chunk, calls.end_chunk
+    gets = pubsub.client.flows.gets.Gets
+    close, end = gets.close_chunk, gets.end_chunk
 
     def end_chunk(self: Any, topic: str, chunk: Any) -> None:
         self.ends_itself = True
@@ -490,8 +490,8 @@ def _(stack: contextlib.ExitStack) -> None:
         else:
             sub.end_chunk()
 
-    _replace(stack, calls, "end_chunk", end_chunk)
-    _replace(stack, calls, "close_chunk", close_chunk)
+    _replace(stack, gets, "end_chunk", end_chunk)
+    _replace(stack, gets, "close_chunk", close_chunk)
 
 
 @mutant("finished rows stay in the store")

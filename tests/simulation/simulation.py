@@ -14,6 +14,7 @@ from random import Random
 from unittest import mock
 
 import pubsub.client.flows.calls
+import pubsub.client.flows.gets
 import pubsub.client.storage.store
 import pubsub.proxy.assignments
 import pubsub.proxy.process
@@ -89,7 +90,7 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.proxy.process, "_send", Router.send),
             (pubsub.proxy.process, "_get", Router.get),
             (pubsub.client.storage.store, "CHECKPOINT_PAGES", 80),
-            (pubsub.client.flows.calls, "CHUNK_MAX", CHUNK_MAX),
+            (pubsub.client.flows.gets, "CHUNK_MAX", CHUNK_MAX),
             (pubsub.server.moves.chunks, "CHUNK_BATCHES", 4),
             (pubsub.server.moves.chunks, "CHUNK_ITEMS", 3),
             (pubsub.server.upkeep.retention, "ROUND_SECONDS", 1.0),

@@ -33,7 +33,7 @@ class Twin:
 
     def _started(self) -> None:
         self.started = self.world.now
-        for topic, facts in self.node.calls.subscriptions().items():
+        for topic, facts in self.node.calls.subscribing.subscriptions().items():
             if facts.get("on"):
                 self.node.later(0.01, partial(self._take, topic))
 

@@ -154,7 +154,7 @@ class _Watched:
 
 
 class AsyncProcessing(Processing):
-    """The call `process` of a client for asyncio, on what `Calls.available` has found."""
+    """The call `process` of a client for asyncio, on what `Gets.available` has found."""
 
     async def batch(
         self, sub: Subscription, handler: AsyncHandler, most: int, breathe: Callable[[], Awaitable[None]]

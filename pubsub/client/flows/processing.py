@@ -23,8 +23,9 @@ from pubsub.client.core.changes import Buried, Change, Tried
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow
+from pubsub.client.flows.gets import Gets
+from pubsub.client.session import Session
 from pubsub.client.steps import Work
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, HandlerMisused, PubsubError, StorageError
@@ -106,17 +107,16 @@ def check_result(result: object, *, awaits: bool) -> None:
 class Processing:
     """The call `process` on one session, for handlers that are plain functions."""
 
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls
-        self.session, self.core = calls.session, calls.core
+    def __init__(self, session: Session, gets: Gets) -> None:
+        self.session, self.gets = session, gets
 
     def process(self, topic: str, handler: Handler, timeout: float | None, most: int) -> Flow[int]:
         """Hand up to `most` messages to a handler, each in a transaction of its own; how many were taken."""
         check_handler(handler, awaits=False)
         check_count("max", most)
-        until = self.calls.until(timeout)
+        until = self.session.until(timeout)
         while True:
-            sub = yield from self.calls.available(topic, max(0.0, until - self.session.now))
+            sub = yield from self.gets.available(topic, max(0.0, until - self.session.now))
             if sub is None:
                 return 0
             if taken := self._process_batch(sub, handler, most):
@@ -145,15 +145,15 @@ class Processing:
         """
         if not sub.on or not sub.available:
             return None
-        self.calls.close_chunk(sub)
+        self.gets.close_chunk(sub)
         taking = sub.take(1)
         if isinstance(taking, Loss):
             if not first:
                 return None  # The next call raises it.
-            self.calls.bury_loss(sub, taking)
+            self.gets.bury_loss(sub, taking)
         assert isinstance(taking, Taking)
         if not taking.pieces:
-            self.calls.took(sub, taking, fsynced=self.session.commit(taking.change(sub.topic)))
+            self.gets.took(sub, taking, fsynced=self.session.commit(taking.change(sub.topic)))
             return 0
         message = next(iter(Batch(sub.topic, taking.pieces)))
         most = self.session.settings.handler_attempts
@@ -198,7 +198,7 @@ class Processing:
     def handled(self, attempt: Attempt, following: Any) -> None:
         """The handler's transaction is committed. The lock is held."""
         sub = attempt.sub
-        self.calls.took(sub, attempt.taking, fsynced=self.session.settings.power_safe)
+        self.gets.took(sub, attempt.taking, fsynced=self.session.settings.power_safe)
         if self.session.recorder is not None:
             self.session.recorder.delivered(sub.topic, attempt.taking.pieces, handler=True)
         if following is not None:
@@ -239,7 +239,7 @@ class Processing:
             number, self.session.clock.wall(),
         )  # fmt: skip
         self.session.commit([*attempt.taking.change(sub.topic), letter])
-        self.calls.took(sub, attempt.taking, fsynced=True)
+        self.gets.took(sub, attempt.taking, fsynced=True)
         if self.session.recorder is not None:
             self.session.recorder.delivered(sub.topic, attempt.taking.pieces, handler=True, result="dead_letter")
         _log.error("%s of %s goes to the dead letters after %d attempts: %s", message.id, sub.topic, number, error)

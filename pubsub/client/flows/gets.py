@@ -1,0 +1,279 @@
+"""Taking messages: waited for, committed as taken, and handed over (docs/architecture.md, *Subscribe and get*)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from threading import get_ident
+from typing import Final
+
+from pubsub.client.arguments import check_count
+from pubsub.client.core.chunk import Chunk
+from pubsub.client.core.message import Batch
+from pubsub.client.core.prefetch import Loss, Taking
+from pubsub.client.core.subscription import Subscription
+from pubsub.client.flows.flow import Flow, Wait
+from pubsub.client.session import Session
+from pubsub.client.steps import Work
+from pubsub.client.storage.transaction import Transaction
+from pubsub.errors import (
+    CallerError,
+    Interrupted,
+    NotSubscribed,
+    PubsubError,
+    Unavailable,
+)
+from pubsub.protocol import check_new_topic, check_topic
+
+RECEIVE_MAX: Final = 10_000
+"""Messages that `get_many` takes at most where the caller names no number."""
+
+CHUNK_MAX: Final = 1_000
+"""Messages that the iterator takes at a time; a process that is killed while it iterates loses so many at most."""
+
+
+class Gets:
+    """The calls that take, on one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.core, self.store = session.core, session.store
+
+    def available(self, topic: str, timeout: float | None) -> Flow[Subscription | None]:
+        """Wait until there is something to take on a topic; None where nothing came.
+
+        Raises:
+            NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, StorageError: see `Client.get`.
+        """
+        session, core = self.session, self.core
+        started = session.now
+        until = started + (session.settings.timeout_seconds if timeout is None else timeout)
+        with session.entered():
+            sub = core.subscriptions.get(check_topic(topic))
+            if sub is None or not sub.on:
+                if sub is None:
+                    check_new_topic(topic)  # What cannot be subscribed to is not advised.
+                raise NotSubscribed(session.name, topic)
+            session.check_disk()
+            self.close_chunk(sub)
+            if sub.told:
+                session.forget_told([sub])
+            if sub.available and not sub.busy and not sub.has_news:
+                return sub
+            core.want(sub, until, started)
+            if not sub.settled:  # Also for a call that looks and does not wait: the next one may find it settled.
+                core.settle(sub, started + session.settings.timeout_seconds)
+            try:
+                session.turn()
+            except BaseException:
+                sub.waiting -= 1
+                raise
+        ready: Subscription = sub
+
+        def done() -> bool:
+            ended = ready.failure is not None or ready.has_news or not ready.on
+            return (ready.available and not ready.busy) or ended
+
+        try:
+            while True:
+                if not (done() or session.over):
+                    yield Wait(lambda: done() or session.over, until)
+                found = self._found(ready, started, until)
+                # Special case: another call took what this one was woken for. It waits on.
+                if found is not None or session.now >= until:
+                    if found is None and session.recorder is not None:
+                        self._record_idle(ready)
+                    return found
+        finally:
+            with session.lock:
+                sub.waiting -= 1
+
+    def _record_idle(self, sub: Subscription) -> None:
+        session = self.session
+        with session.lock:
+            if session.recorder is not None and not session.over:
+                session.recorder.idle(sub)
+
+    def _found(self, sub: Subscription, started: float, until: float) -> Subscription | None:
+        """What a call that waited from `started` to `until` has to say."""
+        if sub.has_news:
+            self._tell(sub)
+        if sub.available and not sub.busy:
+            return sub
+        if sub.failure is not None:
+            raise sub.failure
+        self.session.check_whole()
+        if self.session.closed:
+            raise CallerError(f"client {self.session.name} was closed during the call")
+        if not sub.on:
+            raise NotSubscribed(self.session.name, sub.topic)
+        if sub.busy:
+            return None
+        if self.session.now >= until > started and (not sub.settled or sub.unheard_since(started)):
+            raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
+        return None
+
+    def _tell(self, sub: Subscription) -> None:
+        with self.session.entered():
+            if sub.has_news:  # No other thread was told of it meanwhile.
+                raise sub.tell()
+
+    def get_many(self, topic: str, most: int, timeout: float | None) -> Flow[Batch]:
+        """Take up to `most` messages."""
+        check_count("max", most)
+        until = self.session.until(timeout)
+        while True:
+            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            if sub is None:
+                return Batch(topic)
+            with self.session.entered():
+                batch = self._take(sub, most)
+            if batch:
+                return batch
+
+    def hand_on(
+        self, topic: str, most: int, sink: Callable[[Batch, Transaction], object], timeout: float | None, *, fsync: bool
+    ) -> Flow[int]:
+        """Hand up to `most` messages to `sink` together; how many they were.
+
+        They are taken when it has returned, in one commit with the rows that it writes, fsynced or not. Where it
+        raises, none of it happened, and the same messages are there for the next call.
+        """
+        until = self.session.until(timeout)
+        while True:
+            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            if sub is None:
+                return 0
+            with self.session.entered():
+                if taken := self._hand_on(sub, most, sink, fsync=fsync):
+                    return taken
+
+    def _hand_on(
+        self, sub: Subscription, most: int, sink: Callable[[Batch, Transaction], object], *, fsync: bool
+    ) -> int:
+        session = self.session
+        if sub.busy:
+            return 0
+        self.close_chunk(sub)
+        taking = sub.take(most)
+        if isinstance(taking, Loss):
+            self.bury_loss(sub, taking)
+        assert isinstance(taking, Taking)
+        batch = Batch(sub.topic, taking.pieces)
+        with Work(session, partial(taking.change, sub.topic), fsync=fsync) as transaction:
+            if batch:
+                sink(batch, transaction)
+        self.took(sub, taking, fsynced=fsync or session.settings.power_safe)
+        if session.recorder is not None:
+            session.recorder.delivered(sub.topic, taking.pieces, handler=False)
+            session.recorder.flush()
+        session.send()
+        return len(batch)
+
+    def get_chunk(self, topic: str, timeout: float | None) -> Flow[tuple[Batch, Chunk] | None]:
+        """Take messages to hand out one by one; None where nothing came. `end_chunk` must follow."""
+        until = self.session.until(timeout)
+        while True:
+            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            if sub is None:
+                return None
+            with self.session.entered():
+                batch = self._take(sub, CHUNK_MAX, chunk=True)
+                if batch and sub.chunk is not None:
+                    return batch, sub.chunk
+
+    def get_on(self, topic: str, timeout: float | None) -> Flow[tuple[Batch, Chunk] | None]:
+        """As `get_chunk`; without a time-out it goes on until something comes."""
+        while True:
+            try:
+                found = yield from self.get_chunk(topic, timeout)
+            except Unavailable:
+                if timeout is not None:
+                    raise
+                continue
+            if found is not None or timeout is not None:
+                return found
+
+    def _take(self, sub: Subscription, most: int, *, chunk: bool = False) -> Batch:
+        """Commit and take; empty where all that was there had been taken before."""
+        if sub.busy:
+            return Batch(sub.topic)
+        self.close_chunk(sub)
+        taking = sub.take(most)
+        if isinstance(taking, Loss):
+            self.bury_loss(sub, taking)
+        assert isinstance(taking, Taking)
+        if chunk and taking.pieces:
+            sub.begin_chunk(taking)
+        try:
+            fsynced = self.session.commit(taking.change(sub.topic))
+        except PubsubError:
+            sub.end_chunk()
+            raise
+        recorder = self.session.recorder
+        if recorder is not None and sub.chunk is not None:
+            recorder.handing_out(sub.topic, sub.chunk)
+        self.took(sub, taking, fsynced=fsynced)
+        if recorder is not None:
+            if not chunk:
+                recorder.delivered(sub.topic, taking.pieces, handler=False)
+            recorder.flush()
+        self.session.send()
+        return Batch(sub.topic, taking.pieces)
+
+    def end_chunk(self, topic: str, chunk: Chunk) -> None:
+        """Nothing more of a chunk is handed out: what is left of it is for the next call."""
+        session = self.session
+        with session.lock:
+            chunk.stop()
+            sub = self.core.subscriptions[topic]
+            # Inside a transaction of this thread nothing else can be committed: the next call gives back what is left.
+            if not session.over and sub.chunk is chunk and session.owner != get_ident():
+                with suppress(Interrupted), session.entered():
+                    self.close_chunk(sub)
+                    session.send()
+            if session.recorder is not None:
+                session.recorder.handed_out(chunk)
+
+    def close_chunk(self, sub: Subscription) -> None:
+        """The iteration ended, or another call takes: what was not handed out goes back, whoever calls."""
+        chunk = sub.chunk
+        if chunk is None:
+            return
+        chunk.stop()
+        if chunk.handed < chunk.total:
+            change = sub.give_back(chunk)
+            self.session.commit([change])
+            sub.given_back(chunk, change)
+        else:
+            sub.end_chunk()
+        if self.session.recorder is not None:
+            self.session.recorder.handed_out(chunk)
+        self.core.moved(sub, self.session.now, fsynced=False)
+
+    def close_chunks(self) -> None:
+        """The client is about to be closed."""
+        with self.session.entered():
+            for sub in self.core.subscriptions.values():
+                self.close_chunk(sub)
+
+    def bury_loss(self, sub: Subscription, loss: Loss) -> None:
+        """Go on behind a loss, keep it as a dead letter, and tell it. The lock is held.
+
+        Raises:
+            DataLoss: always, where the commit succeeds.
+        """
+        changes, error = sub.bury(loss, self.session.clock.wall())
+        self.session.commit(changes)
+        if self.session.recorder is not None:
+            self.session.recorder.lost(sub.topic, loss)
+        sub.buried(loss, error)
+        self.core.moved(sub, self.session.now, fsynced=True)
+        self.session.send()
+        raise sub.tell()
+
+    def took(self, sub: Subscription, taking: Taking, *, fsynced: bool) -> None:
+        """The commit of a taking succeeded. The lock is held."""
+        sub.took(taking)
+        self.core.moved(sub, self.session.now, fsynced=fsynced)

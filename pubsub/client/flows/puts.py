@@ -1,0 +1,189 @@
+"""Puts: written to the outbox, sent, and waited for (docs/architecture.md, *Put: the chain*)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.client.arguments import check_bodies, check_kind, check_truth
+from pubsub.client.core.chain import DISCARDED, UNFINISHED, Chain, Row
+from pubsub.client.flows.flow import Flow, Wait
+from pubsub.client.session import Session
+from pubsub.client.steps import Block
+from pubsub.client.storage.transaction import Transaction
+from pubsub.errors import (
+    CallerError,
+    InDoubt,
+    Unavailable,
+)
+from pubsub.protocol import batch_size, check_new_topic, check_topic
+
+
+def split(bodies: Sequence[bytes]) -> list[Sequence[bytes]]:
+    """Bodies as batches, each within the limits."""
+    if len(bodies) <= BATCH_RECORDS_MAX and batch_size(len(bodies), sum(map(len, bodies))) <= BATCH_BYTES_MAX:
+        return [bodies] if bodies else []
+    out: list[Sequence[bytes]] = []
+    start = size = 0
+    for index, body in enumerate(bodies):
+        size += len(body)
+        if index - start == BATCH_RECORDS_MAX or batch_size(index - start + 1, size) > BATCH_BYTES_MAX:
+            out.append(bodies[start:index])
+            start, size = index, len(body)
+    out.append(bodies[start:])
+    return out
+
+
+class Puts:
+    """The calls that put, on one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.core, self.store = session.core, session.store
+
+    def check_put(self, topic: str) -> None:
+        """See that this client may put to a topic: one that it has put to before, or that may be made.
+
+        Raises:
+            InvalidName: it may not.
+        """
+        chain = self.core.outbox.chains.get(check_topic(topic))
+        if chain is None or not (chain.previous or chain.rows):
+            check_new_topic(topic)
+
+    def put_many(
+        self, topic: str, bodies: Sequence[bytes], timeout: float | None, transaction: Transaction | None, wait: bool
+    ) -> Flow[list[Row]]:
+        """Put messages in one commit; the rows they are in, done where `wait`."""
+        self.check_put(topic)
+        batches = split(check_bodies(bodies))
+        check_truth("wait", wait)
+        until = self.session.until(timeout)
+        if transaction is not None:
+            check_kind("transaction", transaction, Transaction, "a Transaction")
+            if transaction.draft.outbox is not self.core.outbox:
+                raise CallerError("the transaction is another client's")
+            return [transaction.put(topic, batch) for batch in batches]
+        if not wait:
+            yield from self.room(topic, until)
+        session = self.session
+        with session.entered():
+            rows = session.put_rows(topic, batches, until) if batches else []
+            chain = self.core.outbox.chain(topic)
+        if wait and rows:
+            yield from self.settle([chain], until, rows[-1])
+        return rows
+
+    def room(self, topic: str, until: float) -> Flow[None]:
+        """Wait until a put that does not wait may join those in flight on a topic.
+
+        Raises:
+            Unavailable: there was no room in time; nothing of this put was written.
+        """
+        with self.session.entered():
+            chain = self.core.outbox.chain(topic)
+            if not chain.crowded:
+                return
+            self.core.finish(topic, until)
+            self.session.turn()
+        if not (yield Wait(lambda: chain.roomy or self._broken(chain), until)) and chain.crowded:
+            seconds = self.session.settings.timeout_seconds
+            raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
+        self._check(chain)
+
+    def settle(self, chains: Sequence[Chain], until: float, row: Row | None = None) -> Flow[None]:
+        """Wait until a row, or all rows that some chains have now, are finished; they are, in order.
+
+        Raises:
+            InDoubt: they are not in time; they are kept.
+            StateCopied, Refused: the service says that they cannot be.
+            CallerError: they were discarded meanwhile.
+        """
+        started = self.session.now
+        # What other threads put meanwhile is theirs to wait for.
+        lasts = [(chain, tuple(chain.rows)[-1:]) for chain in chains] if row is None else [(chains[0], (row,))]
+        awaited = [(chain, last) for chain, rows in lasts for last in rows]
+
+        def done() -> bool:
+            return all(last.state != UNFINISHED for _, last in awaited) or any(map(self._broken, chains))
+
+        if not done():
+            yield Wait(done, until)
+        for chain, last in awaited:
+            if last.state == UNFINISHED:
+                self._record_unfinished(chain)
+                self._check(chain)
+                records = sum([kept.count for kept in tuple(chain.rows)])
+                trouble = chain.trouble or self.session.silence
+                raise InDoubt(self.session.name, chain.topic, round(until - started, 3), trouble, records)
+        if row is not None and row.state == DISCARDED:
+            raise CallerError(f"the put on {row.topic} was discarded while it was waited for")
+
+    def _record_unfinished(self, chain: Chain) -> None:
+        session = self.session
+        if session.recorder is not None:
+            with session.lock:
+                if not session.over:
+                    session.recorder.unfinished(chain, "refused" if chain.failure is not None else "in_doubt")
+
+    def _broken(self, chain: Chain) -> bool:
+        return self.core.copied is not None or chain.failure is not None or self.session.over
+
+    def _check(self, chain: Chain) -> None:
+        if self.core.copied is not None:
+            raise self.core.copied
+        if chain.failure is not None:
+            raise chain.failure
+        self.session.check_whole()
+        if self.session.closed:
+            raise CallerError(f"client {self.session.name} was closed during the call; unfinished puts are kept")
+
+    def flush(self, timeout: float | None) -> Flow[None]:
+        """Finish every unfinished put, each topic's in order."""
+        until = self.session.until(timeout)
+        with self.session.entered():
+            if self.core.copied is not None:
+                raise self.core.copied
+            chains = [chain for chain in self.core.outbox.chains.values() if chain.rows]
+            for chain in chains:
+                self.core.finish(chain.topic, until)
+            self.session.turn()
+        yield from self.settle(chains, until)
+        with self.session.entered():
+            if self.core.outbox.finished_rows:
+                self.session.commit(())
+
+    def flush_topic(self, topic: str, timeout: float | None) -> Flow[None]:
+        """Finish every unfinished put on one topic, in order."""
+        until = self.session.until(timeout)
+        with self.session.entered():
+            if self.core.copied is not None:
+                raise self.core.copied
+            chain = self.core.finish(topic, until)
+            self.session.turn()
+        if chain.rows:
+            yield from self.settle([chain], until)
+
+    def discard(self, topic: str) -> int:
+        """Give up every unfinished put on a topic, fsynced; how many messages those were."""
+        check_topic(topic)
+        with self.session.entered():
+            changes, rows = self.core.outbox.discard(topic)
+            if not rows:
+                return 0
+            self.store.commit(changes, fsync=True)
+            self.core.outbox.removed()
+            self.core.outbox.discarded(topic)
+            if self.session.recorder is not None:
+                self.session.recorder.discarded(rows)
+            self.session.follow()
+            return sum([row.count for row in rows])
+
+    def unfinished(self, topic: str) -> int:
+        """How many messages on a topic are put and not finished."""
+        with self.session.entered():
+            return sum([row.count for row in self.core.outbox.chain(check_topic(topic)).rows])
+
+    def transaction(self) -> Block:
+        """One fsynced commit around the block."""
+        return Block(self.session)

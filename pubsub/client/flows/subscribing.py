@@ -1,0 +1,97 @@
+"""Subscribing and unsubscribing: the intent is durable, then the service is asked until it has confirmed it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pubsub.client.core.subscription import Subscription
+from pubsub.client.flows.flow import Flow, Wait
+from pubsub.client.session import Session
+from pubsub.errors import (
+    CallerError,
+    NotSubscribed,
+    PubsubError,
+    StateCopied,
+    Superseded,
+    Unavailable,
+)
+from pubsub.protocol import check_new_topic, check_topic, format_position
+
+
+class Subscribing:
+    """The calls that subscribe, on one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.core, self.store = session.core, session.store
+
+    def intend(self, topic: str, on: bool, timeout: float | None) -> Flow[None]:
+        """Subscribe or unsubscribe, and wait until the service has confirmed it."""
+        if check_topic(topic) not in self.core.subscriptions and on:
+            check_new_topic(topic)
+        until = self.session.until(timeout)
+        if not on and topic not in self.core.subscriptions:
+            raise NotSubscribed(self.session.name, topic, never=True)
+        if on and (yield from self._still_subscribed(topic, until, timeout)):
+            return
+        yield from self._intend(topic, on, until, timeout)
+
+    def _still_subscribed(self, topic: str, until: float, timeout: float | None) -> Flow[bool]:
+        """Ask the service whether it knows a subscription that it has confirmed; False: it is to be made anew."""
+        session = self.session
+        with session.entered():
+            session.check_disk()
+            sub = self.core.subscriptions.get(topic)
+            if sub is None or not (sub.on and sub.settled) or sub.failure is not None:
+                return False
+            self.core.check(sub, until)
+            session.turn()
+        yield Wait(lambda: not sub.unchecked or session.over, until)
+        if isinstance(sub.failure, Superseded) or not sub.settled:
+            return False
+        self._check_intent(sub, True, timeout)
+        return True
+
+    def _intend(self, topic: str, on: bool, until: float, timeout: float | None) -> Flow[None]:
+        session = self.session
+        with session.entered():
+            session.check_disk()
+            known = topic in self.core.subscriptions
+            sub = self.core.subscription(topic)
+            if isinstance(sub.failure, StateCopied):
+                raise sub.failure
+            if not known or sub.on != on or sub.settled:
+                try:
+                    session.commit([sub.intend(on)])
+                except PubsubError:
+                    if not known:
+                        del self.core.subscriptions[topic]
+                    raise
+                sub.intended(on)
+            sub.failure, sub.insists = None, True
+            self.core.settle(sub, until)
+            session.turn()
+        yield Wait(lambda: sub.settled or sub.failure is not None or sub.on != on or session.over, until)
+        sub.insists = False
+        self._check_intent(sub, on, timeout)
+
+    def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
+        if sub.failure is not None:
+            raise sub.failure
+        self.session.check_whole()
+        if sub.on != on:
+            raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
+        if not sub.settled or sub.unchecked:
+            self.session.check_disk_now()
+            seconds = self.session.settings.timeout_seconds if timeout is None else timeout
+            raise Unavailable(
+                "subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble or self.session.silence
+            )
+
+    def subscriptions(self) -> dict[str, dict[str, Any]]:
+        """Every subscription: wanted, settled, position."""
+        with self.session.entered():
+            return {
+                topic: {"on": sub.on, "settled": sub.settled, "position": format_position(sub.position)}
+                for topic, sub in self.core.subscriptions.items()
+            }
