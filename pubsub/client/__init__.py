@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from pubsub.client.aio import AsyncClient
     from pubsub.client.client import Client
     from pubsub.client.core.message import Batch, Message
+    from pubsub.client.dead_letters import DeadLetter
     from pubsub.client.flows.processing import AsyncHandler, Handler
     from pubsub.client.publisher import Publisher
-    from pubsub.client.storage.dead_letters import DeadLetter
     from pubsub.client.storage.transaction import Ticket, Transaction
 
 _WHERE = {

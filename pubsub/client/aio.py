@@ -23,6 +23,8 @@ from pubsub.client import leaving
 from pubsub.client.arguments import check_count, check_path, check_surroundings
 from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
 from pubsub.client.core.message import Batch, Message
+from pubsub.client.dead_letters import DeadLetter, dead_letters
+from pubsub.client.export import export_client
 from pubsub.client.flows.awaiting import AsyncProcessing
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result, Wait
@@ -32,8 +34,6 @@ from pubsub.client.guards import guards
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.session import Session
 from pubsub.client.steps import guarded
-from pubsub.client.storage.dead_letters import DeadLetter, dead_letters
-from pubsub.client.storage.export import export_client
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, PubsubError

@@ -21,6 +21,8 @@ from pubsub.client.arguments import (
     check_truth,
 )
 from pubsub.client.core.message import Batch, Message
+from pubsub.client.dead_letters import DeadLetter, dead_letters
+from pubsub.client.export import export_client
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
@@ -29,8 +31,6 @@ from pubsub.client.guards import guards
 from pubsub.client.publisher import Publisher
 from pubsub.client.session import Session
 from pubsub.client.steps import guarded
-from pubsub.client.storage.dead_letters import DeadLetter, dead_letters
-from pubsub.client.storage.export import export_client
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.config.loading import load
 from pubsub.config.settings import ClientSettings

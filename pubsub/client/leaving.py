@@ -17,6 +17,7 @@ from typing import Final
 from weakref import WeakSet
 
 from pubsub.client.flows.calls import Calls
+from pubsub.client.mending import mend
 from pubsub.errors import PubsubError
 
 LOCK_SECONDS: Final = 1.0
@@ -71,7 +72,7 @@ def _at_exit() -> None:
         if session.closed:
             continue
         if session.cut_off():
-            session.mend()
+            mend(session)
         calls.close_batches()
 
 

@@ -21,7 +21,7 @@ from pubsub.client.core.chain import DISCARDED, DONE, Row
 from pubsub.client.core.outbox import Draft
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow
-from pubsub.client.session import Session
+from pubsub.client.flows.puts import Puts
 from pubsub.client.steps import guarded
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.protocol import batch_size
@@ -40,17 +40,18 @@ class Filling:
         self.row: Row | None = None
         self._draft: Draft | None = None
 
-    def put(self, topic: str, session: Session, until: float) -> None:
+    def put(self, topic: str, puts: Puts, until: float) -> None:
         """Into the outbox with it, and out. The session's lock is held.
 
         Raises:
             TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
         """
+        session = puts.session
         if self._draft is not None and session.torn and session.store.has_row(self._draft.rows[0].counter):
             self.row = self._draft.rows[0]  # An exception struck behind the commit; the client is about to be closed.
             return
-        self._draft = session.draft(topic, (self.bodies,))
-        (self.row,) = session.put_draft(topic, self._draft, until)
+        self._draft = puts.draft(topic, (self.bodies,))
+        (self.row,) = puts.commit(topic, self._draft, until)
 
 
 class BatchTicket(tuple[Filling, int]):
@@ -117,7 +118,7 @@ class Lingering:
             with session.entered():
                 filling = self.filling
                 if filling is not None and filling.bodies and filling.row is None:
-                    filling.put(self.topic, session, self._calls.session.until(None))
+                    filling.put(self.topic, self._calls.puts, session.until(None))
                     held = len(filling.bodies)
                 self.filling = None
         self.leave()
@@ -265,7 +266,7 @@ class Publisher:
             self._deadline = _NEVER
             return
         with session.entered():
-            filling.put(self.topic, session, self._calls.session.until(None))
+            filling.put(self.topic, self._calls.puts, session.until(None))
             self._filling, self._deadline = Filling(), _NEVER
             filling.bodies = []
 

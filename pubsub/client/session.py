@@ -10,135 +10,38 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import zmq
 
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
-from pubsub.base.limits import PROXIES_MAX
 from pubsub.client.arguments import check_seconds
-from pubsub.client.core.chain import Row
-from pubsub.client.core.changes import Change, Tried
-from pubsub.client.core.core import ClientCore, CoreSettings
-from pubsub.client.core.numbers import Numbers
+from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.guards import within_guard
+from pubsub.client.opening import boot_id, check_context, check_proxies, load_core, open_sink
+from pubsub.client.steps import Steps
 from pubsub.client.storage.places import state_path
 from pubsub.client.storage.store import Store, storage_errors
-from pubsub.client.storage.transaction import Transaction
+from pubsub.client.wire import Wire
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import (
-    AfterFork,
-    CallerError,
-    ConfigurationError,
-    DecodeError,
-    Interrupted,
-    PubsubError,
-    StorageError,
-    TooLarge,
-)
+from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError, StorageError
 from pubsub.messenger import Messenger
-from pubsub.messenger.sockets import other_context
-from pubsub.protocol import Position, Put, Status, check_id, decode, encode
+from pubsub.protocol import Position, Put, check_id
 
 if TYPE_CHECKING:
     from pubsub.client.storage.recorder import Recorder, RecordSink
 
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NEVER: Final = float("inf")
-_NOTHING: Final = BaseException()
-_AWAITED: Final = frozenset({"zmq.asyncio", "zmq.green.core", "zmq.green"})
-"""Modules whose sockets do not answer when they are called."""
-
 _log: Final = logging.getLogger("pubsub.client")
 
 
-class Timer(Protocol):
-    """Something that wants to be looked at when its time has come: a publisher with an open batch.
-
-    Attributes:
-        topic: the publisher's.
-    """
-
-    topic: str
-
-    def deadline(self) -> float:
-        """When, on the monotonic clock; infinity: not at all."""
-
-    def tick(self, now: float) -> None:
-        """Do it. Called without the session's lock, and must not wait for another thread."""
-
-    def finish(self) -> int:
-        """The client is about to be closed: put what is held, and hold no more. How many messages those were."""
-
-    def give_back(self) -> None:
-        """An exception came from anywhere: hold no lock."""
-
-    def forked(self, error: AfterFork) -> None:
-        """This is a child of the process that made it: be of no use."""
-
-
-def boot_id() -> str:
-    """Which start of the operating system this is; "" where that cannot be known."""
-    try:
-        return _BOOT.read_text().strip()
-    except OSError:
-        return ""
-
-
-def _check_proxies(proxies: Sequence[str]) -> None:
-    if not 0 < len(proxies) <= PROXIES_MAX:
-        raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; {len(proxies)} are named")
-
-
-def _check_context(context: object, proxies: Sequence[str]) -> None:
-    """See that a context can be used, and the proxies be reached with it.
-
-    Raises:
-        CallerError, ConfigurationError: not so.
-    """
-    if context is None:
-        elsewhere = [proxy for proxy in proxies if proxy.startswith("inproc://")]
-        if elsewhere:
-            raise ConfigurationError(other_context(elsewhere[0]))
-    elif not isinstance(context, zmq.Context) or type(context).__module__ in _AWAITED:
-        kind = f"{type(context).__module__}.{type(context).__qualname__}"
-        raise CallerError(f"context is a zmq.Context, not {kind}; an AsyncClient takes the same")
-
-
-def _opened(record: RecordSink | Path | str | None) -> tuple[RecordSink | None, bool]:
-    """Where the record goes, and whether it is ours to close."""
-    if not isinstance(record, Path | str):
-        return record, False
-    from pubsub.client.storage.recorder import open_record  # noqa: PLC0415 - most clients have none.
-
-    return open_record(record), True
-
-
-class Step:
-    """A step as a `with` block: made once for a session, since it holds nothing of its own."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def __enter__(self) -> None:
-        self._session.enter()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
-        self._session.leave(error)
-
-
-class Session:
+class Session(Steps):
     """One open client.
 
     Args:
@@ -155,10 +58,7 @@ class Session:
     Attributes:
         recorder: writes down what it does; None: nobody does.
         trying: by topic, attempts of handlers that are counted on the disk, or about to be, and have not failed.
-        midway: a step has begun and has not ended. Where nobody has the lock it never will.
-        torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`.
         released: everything is closed.
-        block: stands for the caller's `with` block whose transaction is open; None: there is none.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -177,30 +77,19 @@ class Session:
         vfs: str | None = None,
         record: RecordSink | Path | str | None = None,
     ) -> None:
-        self.name = check_id("client ID", name)
-        _check_proxies(settings.proxies)
+        super().__init__(check_id("client ID", name))
+        check_proxies(settings.proxies)
         if messenger is None:
-            _check_context(context, settings.proxies)
+            check_context(context, settings.proxies)
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
-        self.lock = threading.RLock()
-        self.owner: int | None = None
-        self.midway = self.torn = self.closed = self.released = False
-        self.block: object = None
-        self._passing, self._mender = _NOTHING, 0
-        self._step = Step(self)
-        self.inherited: AfterFork | None = None
-        self.transaction: Transaction | None = None
-        self._inbox: deque[tuple[int, Status]] = deque()
-        self._registered: dict[int, int] = {}
+        self.released = False
         self._next = _NEVER
         self._held_since: float | None = None
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
-        self.timers: list[Timer] = []
-        self.watchers: list[Callable[[], None]] = []
         self.counters = {"undecodable": 0, "handler_errors": 0}
         boot = boot_id() if boot is None else boot
-        sink, owned = _opened(settings.record if record is None else record)
+        sink, owned = open_sink(settings.record if record is None else record)
         self.recorder: Recorder | None = None
         try:
             self.store = Store(state_path(name, settings.directory), boot, power_safe=settings.power_safe, vfs=vfs)
@@ -210,16 +99,10 @@ class Session:
             raise
         try:
             with storage_errors(self.store.path):
-                self.core = self._load(random or SystemRandom())
+                self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom())
             if sink is not None:
                 self._record(sink, boot, owned=owned)
-            self._messenger = messenger or Messenger(context, self.clock)
-            self._messenger.ticker = self
-            try:
-                self._peers = [self._messenger.connect(proxy) for proxy in settings.proxies]
-            except BaseException:
-                self._messenger.close()
-                raise
+            self._connect(messenger or Messenger(context, self.clock))
         except BaseException:
             self.store.close(clean=False)
             if sink is not None and owned:
@@ -228,31 +111,14 @@ class Session:
         self._ask_again()
         forks.watch(self)
 
-    def _load(self, random: Random) -> ClientCore:
-        settings, store = self.settings, self.store
-        numbers = Numbers(store.state("milliseconds"), self.clock.wall, random, store.save_milliseconds)
-        core = ClientCore(
-            CoreSettings(
-                client=self.name,
-                path=store.path,
-                publisher=store.state("store"),
-                proxies=len(settings.proxies),
-                tries=settings.tries,
-                try_seconds=settings.try_seconds,
-                window=settings.window,
-                outbox_bytes_max=settings.outbox_bytes_max,
-                prefetch_records=settings.prefetch_records,
-                prefetch_bytes=settings.prefetch_bytes,
-            ),
-            numbers,
-            store.state("cuts"),
-            store.taken,
-            self.clock.wall,
-        )
-        core.outbox.load(store.chains(), store.rows())
-        core.load_subscriptions(store.subscriptions())
-        core.load_losses(store.untold())
-        return core
+    def _connect(self, messenger: Messenger) -> None:
+        self._messenger = messenger
+        try:
+            self._wire = Wire(self.name, messenger, self.settings.proxies, self.counters)
+        except BaseException:
+            self._messenger.close()
+            raise
+        self._messenger.ticker = self  # From here on its thread asks for our deadline.
 
     def _record(self, sink: RecordSink, boot: str, *, owned: bool) -> None:
         from pubsub.client.storage.recorder import Recorder  # noqa: PLC0415 - most clients have none.
@@ -289,125 +155,6 @@ class Session:
         check_seconds("timeout", timeout)
         return self.now + (self.settings.timeout_seconds if timeout is None else timeout)
 
-    # The lock
-
-    def entered(self) -> Step:
-        """Hold the lock for a call: a `with` block. Raises as `enter`."""
-        return self._step
-
-    def enter(self) -> None:
-        """Take the lock for a step, as a call does; `leave` ends it.
-
-        A step that does not reach its end, because a signal raised something in it, leaves `midway` behind: then the
-        memory may be ahead of the disk or behind it, and nobody gets in any more.
-
-        Raises:
-            CallerError: the client is closed, or this thread is inside a transaction; Interrupted: a step was cut off.
-        """
-        self.lock.acquire()
-        if self.midway or self.torn or self.closed:
-            self._refuse()
-        self.midway = True
-
-    def _refuse(self) -> None:
-        if self._mender == threading.get_ident() and not self.closed:
-            return
-        self.lock.release()
-        self.check_outside()
-        self.check_open()
-        if self.lock._is_owned():  # type: ignore[attr-defined]
-            raise CallerError(f"this thread is in the midst of another call of client {self.name}")
-        self.torn = True
-        self.check_whole()
-
-    def leave(self, error: BaseException | None = None) -> None:
-        """End a step, by `error` where that is not None: one of ours, or one that was let pass, leaves all sound."""
-        if error is None or error is self._passing or isinstance(error, PubsubError):
-            self.midway, self._passing = False, _NOTHING
-        self.lock.release()
-
-    def let_pass(self, error: BaseException) -> None:
-        """The caller's own code raised this, and what it had done is rolled back: the step ends by it in good order."""
-        self._passing = error
-
-    def passes(self, error: BaseException) -> bool:
-        """Whether it was let pass."""
-        return error is self._passing
-
-    def recover(self, *, block: bool = False) -> None:
-        """An exception leaves the client: give back what this thread still holds, wherever it struck.
-
-        Args:
-            block: it leaves the block of a transaction; else a transaction of this thread keeps the lock.
-        """
-        if not block and within_guard():
-            return
-        if not block and self.owner == threading.get_ident() and self.lock._is_owned():  # type: ignore[attr-defined]
-            return
-        self.give_back()
-        self._messenger.recover()
-        if self.torn:
-            self._messenger.announce()
-            self.look()
-
-    def give_back(self) -> None:
-        """Have the locks be free of this thread, and see whether the step within was cut off."""
-        for timer in tuple(self.timers):
-            timer.give_back()
-        owned = self.lock._is_owned()  # type: ignore[attr-defined]
-        # Who is in a step holds the lock: where it can be had, a step that has begun is nobody's any more.
-        if not owned and not (self.midway and self.lock.acquire(blocking=False)):
-            return
-        self.torn = self.torn or self.midway
-        self.transaction, self.owner, self.block = None, None, None
-        while self.lock._is_owned():  # type: ignore[attr-defined]
-            self.lock.release()
-
-    def look(self) -> None:
-        """Have coroutines that wait look whether it is over."""
-        for watcher in tuple(self.watchers):
-            watcher()
-
-    def struck(self) -> None:
-        """The Messenger was interrupted in the midst of something (it is our driver): nothing is sent any more."""
-        self.torn = True
-        self.look()
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will come: it is closed, or a step was cut off."""
-        return self.closed or self.torn
-
-    def check_whole(self) -> None:
-        """See that no step was cut off.
-
-        Raises:
-            Interrupted: one was.
-        """
-        if self.torn:
-            raise Interrupted(f"client {self.name}")
-
-    def check_outside(self) -> None:
-        """See that this thread is not inside a transaction, which may put by the transaction only.
-
-        Raises:
-            CallerError: it is.
-        """
-        if self.owner == threading.get_ident() and self.lock._is_owned():  # type: ignore[attr-defined]
-            raise CallerError(
-                "this thread is inside a transaction of the same client; "
-                "there only put(…, transaction=…) is possible, and it goes out with the commit"
-            )
-
-    def check_open(self) -> None:
-        """See that it is.
-
-        Raises:
-            CallerError: it is closed; AfterFork: it is the parent's.
-        """
-        if self.closed:
-            raise self.inherited or CallerError(f"client {self.name} is closed")
-
     def forked(self, parent: int) -> None:
         """This is a child of the process that opened it: every call raises, and nothing of the parent's is touched."""
         error = self.inherited = AfterFork(f"client {self.name}", parent)
@@ -425,11 +172,17 @@ class Session:
             if sub.chunk is not None:
                 sub.chunk.stop()
 
+    def release_driver(self) -> None:
+        """Have what drives the sockets be free of this thread, too, and tell who waits where a step was cut off."""
+        self._messenger.recover()
+        if self.torn:
+            self._messenger.announce()
+
     # The turn
 
     def deadline(self) -> float | None:
         """When a turn has something to do (the Messenger's ticker)."""
-        if self._inbox:
+        if self._wire.inbox:
             return float("-inf")
         due = self._next
         for timer in self.timers:
@@ -441,7 +194,7 @@ class Session:
         for timer in tuple(self.timers):
             if timer.deadline() <= now:
                 timer.tick(now)
-        if (not self._inbox and now < self._next) or self.over:
+        if (not self._wire.inbox and now < self._next) or self.over:
             return
         try:
             with self.entered():
@@ -469,8 +222,8 @@ class Session:
             StorageError: a commit failed; it is tried again later, and what depends on it has not happened.
         """
         core, now = self.core, self.now
-        while self._inbox:
-            token, status = self._inbox.popleft()
+        while self._wire.inbox:
+            token, status = self._wire.inbox.popleft()
             core.receive(token, status, now)
         if self.recorder is not None:
             self.recorder.flush()  # What is acknowledged, before its rows can leave the outbox.
@@ -529,36 +282,13 @@ class Session:
             message = outgoing.message
             if outgoing.row is not None and outgoing.row.body is None and isinstance(message, Put):
                 message.body = self.store.body(message.counter)
-            head, body = encode(message)
-            try:
-                self._registered[outgoing.token] = self._messenger.send(
-                    self._peers[outgoing.proxy],
-                    (head, body) if len(body) else head,
-                    partial(self._answered, outgoing.token),
-                    retry=False,
-                )
-            except TooLarge as error:  # The Messenger is at a limit of its own: the next try may find room.
-                _log.warning("client %s: %s", self.name, error)
+            self._wire.send(outgoing.token, outgoing.proxy, message)
         if core.flights.forgotten:
-            for token in core.flights.forgotten:
-                if (registered := self._registered.pop(token, None)) is not None:
-                    self._messenger.forget(registered)
-            core.flights.forgotten.clear()
+            self._wire.forget(core.flights.forgotten)
         due = core.deadline()
         before, self._next = self._next, _NEVER if due is None else due
         if self._next < before:
             self._messenger.wake()
-
-    def _answered(self, token: int, peer: object, contents: Any, frames: Sequence[Any]) -> None:
-        self._registered.pop(token, None)
-        try:
-            status = decode(contents, frames[0] if frames else None)
-        except DecodeError as error:
-            self.counters["undecodable"] += 1
-            _log.warning("client %s: an answer is dropped: %s", self.name, error)
-            return
-        if isinstance(status, Status):
-            self._inbox.append((token, status))
 
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
         """Drive the sockets, or wait while another thread does, until `done()` or the deadline; what `done()` says."""
@@ -600,44 +330,6 @@ class Session:
             self.commit([change for sub in subs for change in sub.forget_told()], fsync=fsync)
             for sub in subs:
                 sub.forgot_told()
-
-    # Puts
-
-    def put_rows(self, topic: str, batches: Sequence[Sequence[bytes]], until: float) -> list[Row]:
-        """Commit batches to the outbox and send them, after those before. The lock is held.
-
-        Raises:
-            TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
-        """
-        return self.put_draft(topic, self.draft(topic, batches), until)
-
-    def draft(self, topic: str, batches: Sequence[Sequence[bytes]]) -> Draft:
-        """Batches as rows to be committed. The lock is held.
-
-        Raises:
-            TooLarge, StorageError, StateCopied: they cannot be.
-        """
-        if self.core.copied is not None:
-            raise self.core.copied
-        draft = Draft(self.core.outbox)
-        for bodies in batches:
-            draft.add(topic, bodies)
-        return draft
-
-    def put_draft(self, topic: str, draft: Draft, until: float) -> list[Row]:
-        """Commit what is drafted to the outbox and send it, after what is there. The lock is held.
-
-        Raises:
-            StorageError: nothing was written, nothing is sent.
-        """
-        core = self.core
-        self.commit(draft.changes())
-        core.outbox.accept(draft)
-        if self.recorder is not None:
-            self.recorder.begun(draft.rows)
-        core.finish(topic, until)
-        self.follow()
-        return draft.rows
 
     def accept(self, draft: Draft, *, fsync: bool) -> None:
         """What a transaction put is committed. The lock is held."""
@@ -699,25 +391,3 @@ class Session:
         """Whether a step was cut off, found out already or not."""
         self.give_back()
         return self.torn
-
-    def mend(self) -> None:
-        """A step was cut off and the client is about to be closed: forget the memory, and load what is on the disk.
-
-        Nothing is sent any more; this thread, and no other, gets in, so that what publishers hold goes to the outbox.
-        """
-        with self.lock:
-            self.torn, self._mender = True, threading.get_ident()
-            self.midway, self.owner, self.transaction = False, None, None
-            self.store.rollback()
-            positions = {topic: position for topic, _, _, _, _, position, _, _ in self.store.subscriptions()}
-            for sub in self.core.subscriptions.values():
-                chunk = sub.chunk
-                if chunk is not None:
-                    chunk.stop()
-                    if positions.get(sub.topic) == chunk.pieces[-1].last:  # It was taken, and nothing given back.
-                        self.store.commit([sub.give_back(chunk)])
-            for topic, _, _, _, _, _, tried, attempts in self.store.subscriptions():
-                # The handler was at no fault, and the attempt does not count.
-                if tried is not None and (tried, attempts) in self.trying.get(topic, ()):
-                    self.store.commit([Tried(topic, tried, attempts - 1)])
-            self.core = self._load(SystemRandom())

@@ -10,25 +10,21 @@ within knows that one was cut off, and refuses: what is on the disk counts, and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Final, ParamSpec, Protocol, TypeVar
 
-import apsw
-
-from pubsub.client.core.outbox import Draft
-from pubsub.client.guards import guards
-from pubsub.client.storage.transaction import TRANSACTION_RECORDS_MAX, Transaction
-
-if TYPE_CHECKING:
-    from pubsub.client.core.changes import Change
-    from pubsub.client.session import Session
+from pubsub.client.guards import guards, within_guard
+from pubsub.client.storage.transaction import Transaction
+from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
+_NOTHING: Final = BaseException()
+
 
 def guarded(
-    session: Session,
+    session: Steps,
     function: Callable[Parameters, Returned],
     /,
     *arguments: Parameters.args,
@@ -45,146 +41,196 @@ def guarded(
 guards(guarded)
 
 
-class Work:
-    """One commit around a `with` block: what it executes, its puts, and `changes()` asked at its end.
+class Timer(Protocol):
+    """Something that wants to be looked at when its time has come: a publisher with an open batch.
 
-    The lock is held, in a step. What the block raises is let pass, once all is rolled back. It is no generator: one
-    that an exception kept from its end would go on when it is collected, in the midst of anything.
-
-    Args:
-        session: whose commit it is.
-        changes: what else the commit holds.
-        fsync: it must survive a power cut.
-        transaction: what the block uses; None: it is made here.
-
-    Raises:
-        StorageError: it could not be committed; nothing of it happened.
+    Attributes:
+        topic: the publisher's.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        changes: Callable[[], Sequence[Change]],
-        *,
-        fsync: bool,
-        transaction: Transaction | None = None,
-    ) -> None:
-        self._session, self._changes, self._fsync = session, changes, fsync
-        self._transaction = transaction
+    topic: str
 
-    def __enter__(self) -> Transaction:
-        session, core = self._session, self._session.core
-        if core.copied is not None:
-            raise core.copied
-        session.check_disk()
-        core.numbers.ensure(TRANSACTION_RECORDS_MAX)
-        transaction = self._transaction or Transaction(session.store.db, Draft(core.outbox))
-        self._transaction = transaction
-        try:
-            session.store.begin(fsync=self._fsync)
-        except BaseException as error:
-            session.store.undo(error)
-            raise
-        session.transaction, session.owner = transaction, threading.get_ident()
-        return transaction
+    def deadline(self) -> float:
+        """When, on the monotonic clock; infinity: not at all."""
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
-        if error is not None:
-            self._undo(error)
-            return
-        session, transaction = self._session, self._transaction
-        assert transaction is not None
-        try:
-            transaction.check_whole()
-            session.store.apply([*transaction.draft.changes(), *self._changes()])
-        except BaseException as failed:
-            self._undo(failed)
-            raise
-        try:
-            session.store.end()
-        except apsw.Error as failed:
-            # A constraint that is looked at when all ends, as a deferred foreign key: the caller's, and rolled back.
-            if session.store.rolled_back:
-                session.let_pass(failed)
-            raise
-        finally:
-            self._over(transaction)
-        session.accept(transaction.draft, fsync=self._fsync)
+    def tick(self, now: float) -> None:
+        """Do it. Called without the session's lock, and must not wait for another thread."""
 
-    def _undo(self, error: BaseException) -> None:
-        """Roll back what the block, or the check behind it, did not bring to its end."""
-        session, transaction = self._session, self._transaction
-        assert transaction is not None
-        try:
-            session.store.undo(error)
-        except apsw.Error as found:
-            if found is error:
-                session.let_pass(error)
-            raise
-        finally:
-            self._over(transaction)
-        session.let_pass(error)
+    def finish(self) -> int:
+        """The client is about to be closed: put what is held, and hold no more. How many messages those were."""
 
-    def _over(self, transaction: Transaction) -> None:
-        transaction.open = False
-        self._session.transaction = self._session.owner = None
+    def give_back(self) -> None:
+        """An exception came from anywhere: hold no lock."""
+
+    def forked(self, error: AfterFork) -> None:
+        """This is a child of the process that made it: be of no use."""
 
 
-class Block:
-    """The `with` block of `transaction()`: a step with one fsynced commit in it."""
+class Step:
+    """A step as a `with` block: made once for a session, since it holds nothing of its own."""
 
-    def __init__(self, session: Session) -> None:
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Steps) -> None:
         self._session = session
-        self._work: Work | None = None
-        self._token = object()
 
-    def __enter__(self) -> Transaction:
-        session = self._session
-        try:
-            session.enter()
-            try:
-                session.block = self._token
-                self.__class__ = _OpenBlock
-                self._work = Work(session, lambda: (), fsync=True)
-                return self._work.__enter__()
-            except BaseException as error:
-                session.block = None  # There is no block: nothing is to be given back when this is collected.
-                self.__class__ = Block
-                session.leave(error)
-                raise
-        except BaseException:
-            session.recover(block=session.block is self._token)
-            raise
+    def __enter__(self) -> None:
+        self._session.enter()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
-        session, work = self._session, self._work
-        assert work is not None
-        if session.block is not self._token:  # It was closed within the block, which is rolled back.
-            if error is None:
-                session.check_open()
-                session.check_whole()
+        self._session.leave(error)
+
+
+class Steps:
+    """The one lock of a session, and the steps that are made under it.
+
+    Args:
+        name: the client ID.
+
+    Attributes:
+        lock: orders everything.
+        owner: the thread that is inside a transaction; transaction: which one.
+        midway: a step has begun and has not ended. Where nobody has the lock it never will.
+        torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`.
+        closed: every call raises; inherited: what, in a child of the process that opened it.
+        block: stands for the caller's `with` block whose transaction is open; None: there is none.
+        timers: what wants to be looked at when its time has come.
+        watchers: called whenever something may have come about that is waited for.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock = threading.RLock()
+        self.owner: int | None = None
+        self.transaction: Transaction | None = None
+        self.midway = self.torn = self.closed = False
+        self.block: object = None
+        self.inherited: AfterFork | None = None
+        self.timers: list[Timer] = []
+        self.watchers: list[Callable[[], None]] = []
+        self._passing, self._mender = _NOTHING, 0
+        self._step = Step(self)
+
+    def release_driver(self) -> None:
+        """Have what drives the sockets be free of this thread, too, and tell who waits where a step was cut off."""
+
+    def entered(self) -> Step:
+        """Hold the lock for a call: a `with` block. Raises as `enter`."""
+        return self._step
+
+    def enter(self) -> None:
+        """Take the lock for a step, as a call does; `leave` ends it.
+
+        A step that does not reach its end, because a signal raised something in it, leaves `midway` behind: then the
+        memory may be ahead of the disk or behind it, and nobody gets in any more.
+
+        Raises:
+            CallerError: the client is closed, or this thread is inside a transaction; Interrupted: a step was cut off.
+        """
+        self.lock.acquire()
+        if self.midway or self.torn or self.closed:
+            self._refuse()
+        self.midway = True
+
+    def _refuse(self) -> None:
+        if self._mender == threading.get_ident() and not self.closed:
             return
-        try:
-            try:
-                session.block = None
-                work.__exit__(kind, error, *trace)
-                if error is None:
-                    session.follow()
-            except BaseException as failed:
-                session.leave(failed)
-                raise
-            session.leave(error)
-        except BaseException:
-            session.recover(block=True)
-            raise
-        finally:
-            self.__class__ = Block
+        self.lock.release()
+        self.check_outside()
+        self.check_open()
+        if self.lock._is_owned():  # type: ignore[attr-defined]
+            raise CallerError(f"this thread is in the midst of another call of client {self.name}")
+        self.torn = True
+        self.check_whole()
 
+    def leave(self, error: BaseException | None = None) -> None:
+        """End a step, by `error` where that is not None: one of ours, or one that was let pass, leaves all sound."""
+        if error is None or error is self._passing or isinstance(error, PubsubError):
+            self.midway, self._passing = False, _NOTHING
+        self.lock.release()
 
-class _OpenBlock(Block):
-    """One that was not left yet. Only this one has a `__del__`, in which Python drops what a signal raises."""
+    def let_pass(self, error: BaseException) -> None:
+        """The caller's own code raised this, and what it had done is rolled back: the step ends by it in good order."""
+        self._passing = error
 
-    def __del__(self) -> None:
-        # An exception struck between the entry and the first instruction within, or behind the last.
-        if self._session.block is self._token:
-            self._session.recover(block=True)
+    def passes(self, error: BaseException) -> bool:
+        """Whether it was let pass."""
+        return error is self._passing
+
+    def recover(self, *, block: bool = False) -> None:
+        """An exception leaves the client: give back what this thread still holds, wherever it struck.
+
+        Args:
+            block: it leaves the block of a transaction; else a transaction of this thread keeps the lock.
+        """
+        if not block and within_guard():
+            return
+        if not block and self.owner == threading.get_ident() and self.lock._is_owned():  # type: ignore[attr-defined]
+            return
+        self.give_back()
+        self.release_driver()
+        if self.torn:
+            self.look()
+
+    def give_back(self) -> None:
+        """Have the locks be free of this thread, and see whether the step within was cut off."""
+        for timer in tuple(self.timers):
+            timer.give_back()
+        owned = self.lock._is_owned()  # type: ignore[attr-defined]
+        # Who is in a step holds the lock: where it can be had, a step that has begun is nobody's any more.
+        if not owned and not (self.midway and self.lock.acquire(blocking=False)):
+            return
+        self.torn = self.torn or self.midway
+        self.transaction, self.owner, self.block = None, None, None
+        while self.lock._is_owned():  # type: ignore[attr-defined]
+            self.lock.release()
+
+    def enter_alone(self) -> None:
+        """A step was cut off: let this thread, and no other, go on. The lock is held."""
+        self.torn, self._mender = True, threading.get_ident()
+        self.midway, self.owner, self.transaction = False, None, None
+
+    def look(self) -> None:
+        """Have coroutines that wait look whether it is over."""
+        for watcher in tuple(self.watchers):
+            watcher()
+
+    def struck(self) -> None:
+        """The Messenger was interrupted in the midst of something (it is our driver): nothing is sent any more."""
+        self.torn = True
+        self.look()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come: it is closed, or a step was cut off."""
+        return self.closed or self.torn
+
+    def check_whole(self) -> None:
+        """See that no step was cut off.
+
+        Raises:
+            Interrupted: one was.
+        """
+        if self.torn:
+            raise Interrupted(f"client {self.name}")
+
+    def check_outside(self) -> None:
+        """See that this thread is not inside a transaction, which may put by the transaction only.
+
+        Raises:
+            CallerError: it is.
+        """
+        if self.owner == threading.get_ident() and self.lock._is_owned():  # type: ignore[attr-defined]
+            raise CallerError(
+                "this thread is inside a transaction of the same client; "
+                "there only put(…, transaction=…) is possible, and it goes out with the commit"
+            )
+
+    def check_open(self) -> None:
+        """See that it is.
+
+        Raises:
+            CallerError: it is closed; AfterFork: it is the parent's.
+        """
+        if self.closed:
+            raise self.inherited or CallerError(f"client {self.name} is closed")

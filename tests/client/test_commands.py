@@ -188,7 +188,7 @@ def test_a_reserved_topic_is_refused_and_one_that_exists_goes_on(
         calls = client._calls  # As a release made it that knew of no reserved names.
         client._run(calls.subscribing._intend(name, True, calls.session.until(10.0), 10.0))
         with client._session.entered():
-            client._session.put_rows(name, [[b"old"]], calls.session.until(10.0))
+            calls.puts.rows(name, [[b"old"]], calls.session.until(10.0))
         client.flush()
     assert run("c", "put", name, "-", stdin=b"new") == 0
     assert run("c", "subscribe", name) == 0

@@ -227,19 +227,19 @@ def test_a_batch_whose_sending_is_interrupted_is_put_once(
     with cluster.client(f"reader{topic}") as reader:
         reader.subscribe(topic)
         client = cluster.client(f"writer{topic}")
-        session = client._session
-        put_draft = session.put_draft
+        puts = client._calls.puts
+        commit = puts.commit
 
         def interrupted(*arguments: object) -> None:
             monkeypatch.undo()
             if committed:
-                put_draft(*arguments)  # type: ignore[arg-type]
+                commit(*arguments)  # type: ignore[arg-type]
             raise KeyboardInterrupt
 
         publisher = client.publisher(topic, linger=60.0)
         publisher.put(b"one")
         publisher.put(b"two")
-        monkeypatch.setattr(session, "put_draft", interrupted)
+        monkeypatch.setattr(puts, "commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             publisher.flush()
         with pytest.raises(Interrupted, match="close it and open it again"):

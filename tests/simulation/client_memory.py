@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pubsub.client.session import Session
+from pubsub.client.opening import load_core
 from pubsub.client.storage.store import Store
 from tests.simulation.disk import NAME, Disk, disks
 
@@ -44,8 +43,7 @@ def check(node: ClientNode, *, counters: bool = True) -> list[str]:
         store = Store(Path(path) / f"{node.client}.db", session.store._boot, vfs=NAME)
         milliseconds = store.state("milliseconds")
         settings = replace(session.settings, directory=Path(path))
-        opening: Any = SimpleNamespace(settings=settings, store=store, clock=session.clock, name=session.name)
-        fresh = Session._load(opening, Random(0))
+        fresh = load_core(session.name, settings, store, session.clock, Random(0))
         found = [*_outbox(session.core, fresh), *_subscriptions(session.core, fresh, counters=counters)]
         if session.core.numbers._milliseconds > milliseconds:
             found.append(f"numbers of millisecond {session.core.numbers._milliseconds}, and {milliseconds} is stored")

@@ -17,8 +17,8 @@ import pubsub.client.core.outbox
 import pubsub.client.core.prefetch
 import pubsub.client.core.subscription
 import pubsub.client.flows.gets
+import pubsub.client.flows.work
 import pubsub.client.session
-import pubsub.client.steps
 import pubsub.client.storage.store
 import pubsub.messenger.core
 import pubsub.messenger.pending
@@ -120,13 +120,13 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("transaction's put sent before its fsync")
 def _(stack: contextlib.ExitStack) -> None:
-    accept, entered = pubsub.client.core.outbox.Outbox.accept, pubsub.client.steps.Work.__enter__
+    accept, entered = pubsub.client.core.outbox.Outbox.accept, pubsub.client.flows.work.Work.__enter__
 
     def enter(self: Any) -> Any:
         self._fsync = False
         return entered(self)
 
-    _replace(stack, pubsub.client.steps.Work, "__enter__", enter)
+    _replace(stack, pubsub.client.flows.work.Work, "__enter__", enter)
     _replace(stack, pubsub.client.core.outbox.Outbox, "accept", lambda self, draft, **_: accept(self, draft))
 
 

@@ -20,8 +20,8 @@ from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.processing import DISK_ERRORS, AsyncHandler, Attempt, Processing, check_result
+from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
-from pubsub.client.steps import Work
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, HandlerMisused, Interrupted
 

@@ -22,6 +22,7 @@ from pubsub.client.core.changes import Renewed
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.subscribing import Subscribing
+from pubsub.client.mending import mend
 from pubsub.client.session import Session
 from pubsub.errors import (
     PubsubError,
@@ -79,7 +80,7 @@ class Calls:
         if session.block is None:  # A block that an exception has left, without a word to it, must not keep it open.
             session.check_outside()
         if session.cut_off():
-            session.mend()
+            mend(session)
             self.close_batches()
         else:
             self.close_batches()

@@ -25,8 +25,8 @@ from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.gets import Gets
+from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
-from pubsub.client.steps import Work
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, HandlerMisused, PubsubError, StorageError
 

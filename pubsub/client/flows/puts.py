@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client.arguments import check_bodies, check_kind, check_truth
 from pubsub.client.core.chain import DISCARDED, UNFINISHED, Chain, Row
+from pubsub.client.core.outbox import Draft
 from pubsub.client.flows.flow import Flow, Wait
+from pubsub.client.flows.work import Block
 from pubsub.client.session import Session
-from pubsub.client.steps import Block
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import (
     CallerError,
@@ -68,11 +69,47 @@ class Puts:
             yield from self.room(topic, until)
         session = self.session
         with session.entered():
-            rows = session.put_rows(topic, batches, until) if batches else []
+            rows = self.rows(topic, batches, until) if batches else []
             chain = self.core.outbox.chain(topic)
         if wait and rows:
             yield from self.settle([chain], until, rows[-1])
         return rows
+
+    def rows(self, topic: str, batches: Sequence[Sequence[bytes]], until: float) -> list[Row]:
+        """Commit batches to the outbox and send them, after those before. The lock is held.
+
+        Raises:
+            TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
+        """
+        return self.commit(topic, self.draft(topic, batches), until)
+
+    def draft(self, topic: str, batches: Sequence[Sequence[bytes]]) -> Draft:
+        """Batches as rows to be committed. The lock is held.
+
+        Raises:
+            TooLarge, StorageError, StateCopied: they cannot be.
+        """
+        if self.session.core.copied is not None:
+            raise self.session.core.copied
+        draft = Draft(self.session.core.outbox)
+        for bodies in batches:
+            draft.add(topic, bodies)
+        return draft
+
+    def commit(self, topic: str, draft: Draft, until: float) -> list[Row]:
+        """Commit what is drafted to the outbox and send it, after what is there. The lock is held.
+
+        Raises:
+            StorageError: nothing was written, nothing is sent.
+        """
+        session, core = self.session, self.session.core
+        session.commit(draft.changes())
+        core.outbox.accept(draft)
+        if session.recorder is not None:
+            session.recorder.begun(draft.rows)
+        core.finish(topic, until)
+        session.follow()
+        return draft.rows
 
     def room(self, topic: str, until: float) -> Flow[None]:
         """Wait until a put that does not wait may join those in flight on a topic.

@@ -1,0 +1,158 @@
+"""One commit around a `with` block: a handler's, and that of `transaction()`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import apsw
+
+from pubsub.client.core.changes import Change
+from pubsub.client.core.outbox import Draft
+from pubsub.client.session import Session
+from pubsub.client.storage.transaction import TRANSACTION_RECORDS_MAX, Transaction
+
+
+class Work:
+    """One commit around a `with` block: what it executes, its puts, and `changes()` asked at its end.
+
+    The lock is held, in a step. What the block raises is let pass, once all is rolled back. It is no generator: one
+    that an exception kept from its end would go on when it is collected, in the midst of anything.
+
+    Args:
+        session: whose commit it is.
+        changes: what else the commit holds.
+        fsync: it must survive a power cut.
+        transaction: what the block uses; None: it is made here.
+
+    Raises:
+        StorageError: it could not be committed; nothing of it happened.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        changes: Callable[[], Sequence[Change]],
+        *,
+        fsync: bool,
+        transaction: Transaction | None = None,
+    ) -> None:
+        self._session, self._changes, self._fsync = session, changes, fsync
+        self._transaction = transaction
+
+    def __enter__(self) -> Transaction:
+        session, core = self._session, self._session.core
+        if core.copied is not None:
+            raise core.copied
+        session.check_disk()
+        core.numbers.ensure(TRANSACTION_RECORDS_MAX)
+        transaction = self._transaction or Transaction(session.store.db, Draft(core.outbox))
+        self._transaction = transaction
+        try:
+            session.store.begin(fsync=self._fsync)
+        except BaseException as error:
+            session.store.undo(error)
+            raise
+        session.transaction, session.owner = transaction, threading.get_ident()
+        return transaction
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
+        if error is not None:
+            self._undo(error)
+            return
+        session, transaction = self._session, self._transaction
+        assert transaction is not None
+        try:
+            transaction.check_whole()
+            session.store.apply([*transaction.draft.changes(), *self._changes()])
+        except BaseException as failed:
+            self._undo(failed)
+            raise
+        try:
+            session.store.end()
+        except apsw.Error as failed:
+            # A constraint that is looked at when all ends, as a deferred foreign key: the caller's, and rolled back.
+            if session.store.rolled_back:
+                session.let_pass(failed)
+            raise
+        finally:
+            self._over(transaction)
+        session.accept(transaction.draft, fsync=self._fsync)
+
+    def _undo(self, error: BaseException) -> None:
+        """Roll back what the block, or the check behind it, did not bring to its end."""
+        session, transaction = self._session, self._transaction
+        assert transaction is not None
+        try:
+            session.store.undo(error)
+        except apsw.Error as found:
+            if found is error:
+                session.let_pass(error)
+            raise
+        finally:
+            self._over(transaction)
+        session.let_pass(error)
+
+    def _over(self, transaction: Transaction) -> None:
+        transaction.open = False
+        self._session.transaction = self._session.owner = None
+
+
+class Block:
+    """The `with` block of `transaction()`: a step with one fsynced commit in it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._work: Work | None = None
+        self._token = object()
+
+    def __enter__(self) -> Transaction:
+        session = self._session
+        try:
+            session.enter()
+            try:
+                session.block = self._token
+                self.__class__ = _OpenBlock
+                self._work = Work(session, lambda: (), fsync=True)
+                return self._work.__enter__()
+            except BaseException as error:
+                session.block = None  # There is no block: nothing is to be given back when this is collected.
+                self.__class__ = Block
+                session.leave(error)
+                raise
+        except BaseException:
+            session.recover(block=session.block is self._token)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
+        session, work = self._session, self._work
+        assert work is not None
+        if session.block is not self._token:  # It was closed within the block, which is rolled back.
+            if error is None:
+                session.check_open()
+                session.check_whole()
+            return
+        try:
+            try:
+                session.block = None
+                work.__exit__(kind, error, *trace)
+                if error is None:
+                    session.follow()
+            except BaseException as failed:
+                session.leave(failed)
+                raise
+            session.leave(error)
+        except BaseException:
+            session.recover(block=True)
+            raise
+        finally:
+            self.__class__ = Block
+
+
+class _OpenBlock(Block):
+    """One that was not left yet. Only this one has a `__del__`, in which Python drops what a signal raises."""
+
+    def __del__(self) -> None:
+        # An exception struck between the entry and the first instruction within, or behind the last.
+        if self._session.block is self._token:
+            self._session.recover(block=True)

@@ -1,0 +1,31 @@
+"""What is done for a client of which a step was cut off, before it is closed (see `steps`)."""
+
+from __future__ import annotations
+
+from random import SystemRandom
+
+from pubsub.client.core.changes import Tried
+from pubsub.client.opening import load_core
+from pubsub.client.session import Session
+
+
+def mend(session: Session) -> None:
+    """A step was cut off and the client is about to be closed: forget the memory, and load what is on the disk.
+
+    Nothing is sent any more; this thread, and no other, gets in, so that what publishers hold goes to the outbox.
+    """
+    with session.lock:
+        session.enter_alone()
+        session.store.rollback()
+        positions = {topic: position for topic, _, _, _, _, position, _, _ in session.store.subscriptions()}
+        for sub in session.core.subscriptions.values():
+            chunk = sub.chunk
+            if chunk is not None:
+                chunk.stop()
+                if positions.get(sub.topic) == chunk.pieces[-1].last:  # It was taken, and nothing given back.
+                    session.store.commit([sub.give_back(chunk)])
+        for topic, _, _, _, _, _, tried, attempts in session.store.subscriptions():
+            # The handler was at no fault, and the attempt does not count.
+            if tried is not None and (tried, attempts) in session.trying.get(topic, ()):
+                session.store.commit([Tried(topic, tried, attempts - 1)])
+        session.core = load_core(session.name, session.settings, session.store, session.clock, SystemRandom())

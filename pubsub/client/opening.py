@@ -1,0 +1,106 @@
+"""What a session is made of when it is opened: its arguments are checked, and its core is loaded from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import zmq
+
+from pubsub.base.clock import Clock
+from pubsub.base.limits import PROXIES_MAX
+from pubsub.client.core.core import ClientCore, CoreSettings
+from pubsub.client.core.numbers import Numbers
+from pubsub.client.storage.store import Store
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import CallerError, ConfigurationError
+from pubsub.messenger.sockets import other_context
+
+if TYPE_CHECKING:
+    from pubsub.client.storage.recorder import RecordSink
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_AWAITED: Final = frozenset({"zmq.asyncio", "zmq.green.core", "zmq.green"})
+"""Modules whose sockets do not answer when they are called."""
+
+
+def boot_id() -> str:
+    """Which start of the operating system this is; "" where that cannot be known."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+def check_proxies(proxies: Sequence[str]) -> None:
+    """See that their number is allowed.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if not 0 < len(proxies) <= PROXIES_MAX:
+        raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; {len(proxies)} are named")
+
+
+def check_context(context: object, proxies: Sequence[str]) -> None:
+    """See that a context can be used, and the proxies be reached with it.
+
+    Raises:
+        CallerError, ConfigurationError: not so.
+    """
+    if context is None:
+        elsewhere = [proxy for proxy in proxies if proxy.startswith("inproc://")]
+        if elsewhere:
+            raise ConfigurationError(other_context(elsewhere[0]))
+    elif not isinstance(context, zmq.Context) or type(context).__module__ in _AWAITED:
+        kind = f"{type(context).__module__}.{type(context).__qualname__}"
+        raise CallerError(f"context is a zmq.Context, not {kind}; an AsyncClient takes the same")
+
+
+def open_sink(record: RecordSink | Path | str | None) -> tuple[RecordSink | None, bool]:
+    """Where the record goes, and whether it is ours to close."""
+    if not isinstance(record, Path | str):
+        return record, False
+    from pubsub.client.storage.recorder import open_record  # noqa: PLC0415 - most clients have none.
+
+    return open_record(record), True
+
+
+def load_core(name: str, settings: ClientSettings, store: Store, clock: Clock, random: Random) -> ClientCore:
+    """The core of a client with what its store holds.
+
+    Args:
+        name: the client ID.
+        settings: what it may do.
+        store: opened.
+        clock: where the time comes from.
+        random: where numbers start.
+
+    Raises:
+        StorageError: new numbers could not be made durable.
+    """
+    numbers = Numbers(store.state("milliseconds"), clock.wall, random, store.save_milliseconds)
+    core = ClientCore(
+        CoreSettings(
+            client=name,
+            path=store.path,
+            publisher=store.state("store"),
+            proxies=len(settings.proxies),
+            tries=settings.tries,
+            try_seconds=settings.try_seconds,
+            window=settings.window,
+            outbox_bytes_max=settings.outbox_bytes_max,
+            prefetch_records=settings.prefetch_records,
+            prefetch_bytes=settings.prefetch_bytes,
+        ),
+        numbers,
+        store.state("cuts"),
+        store.taken,
+        clock.wall,
+    )
+    core.outbox.load(store.chains(), store.rows())
+    core.load_subscriptions(store.subscriptions())
+    core.load_losses(store.untold())
+    return core
