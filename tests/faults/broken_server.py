@@ -22,8 +22,8 @@ from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.applying import Applying
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.storage.store import Store
-from pubsub.server.topic.changes import BatchAppended, EntryChanged
-from pubsub.server.topic.topic import Entry, Topic, Verdict
+from pubsub.server.topic.changes import BatchAppended, SubscriptionChanged
+from pubsub.server.topic.topic import Subscription, Topic, Verdict
 
 
 def not_at_all(_: Path) -> None:
@@ -52,8 +52,8 @@ def ignore_last(_: Path) -> None:
     """The position that a GET names is ignored."""
     _patch(Topic, "acknowledge", lambda *_: True)
 
-    def reading(_: Topic, entry: Entry, __: object) -> object:
-        return entry.legs
+    def reading(_: Topic, subscription: Subscription, __: object) -> object:
+        return subscription.backlog
 
     _patch(Topic, "reading", reading)
 
@@ -142,7 +142,7 @@ def fail_to_sync(begin: Path) -> None:
 def record_syncs(begin: Path) -> None:
     """FILE.book lists, in order: made X, write, sync (of the log), answer X.
 
-    X is `put N`, up to this counter, or `entry N`, the number of a subscription or its end.
+    X is `put N`, up to this counter, or `subscription N`, the number of a subscription or its end.
     """
     lines = begin.with_suffix(".book").open("a", buffering=1)
 
@@ -151,16 +151,16 @@ def record_syncs(begin: Path) -> None:
 
     _own_disk()
     _File.before_write, _File.after_sync = on_log("write"), on_log("sync")
-    append, change_entry = Applying.APPLY[BatchAppended], Applying.APPLY[EntryChanged]
+    append, change_subscription = Applying.APPLY[BatchAppended], Applying.APPLY[SubscriptionChanged]
     outgoing = ServerCore.outgoing
 
     def recording_append(self: Applying, change: BatchAppended) -> object:
         lines.write(f"made put {change.counter + change.count - 1}\n")
         return append(self, change)
 
-    def recording_change_entry(self: Applying, change: EntryChanged) -> object:
+    def recording_change_subscription(self: Applying, change: SubscriptionChanged) -> object:
         lines.write(f"made entry {change.number}\n")
-        return change_entry(self, change)
+        return change_subscription(self, change)
 
     def recording_outgoing(self: ServerCore, now: float) -> list[Outgoing]:
         messages = outgoing(self, now)
@@ -173,7 +173,7 @@ def record_syncs(begin: Path) -> None:
         return messages
 
     Applying.APPLY[BatchAppended] = recording_append
-    Applying.APPLY[EntryChanged] = recording_change_entry
+    Applying.APPLY[SubscriptionChanged] = recording_change_subscription
     _patch(ServerCore, "outgoing", recording_outgoing)
 
 

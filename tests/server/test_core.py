@@ -657,7 +657,7 @@ def test_a_full_disk_lets_reading_acknowledging_and_leaving_through(stage: Stage
     stage.sleep(0.3)
     stage.restart()
     assert bodies(stage.get("bob", "t", None, 5)) == [b"b"]
-    assert not stage.core.state.topics["t"].entries["carol"].on
+    assert not stage.core.state.topics["t"].subscriptions["carol"].on
 
 
 def test_publishers_of_a_reverted_loop_get_their_numbers_anew(stage: Stage) -> None:
@@ -771,13 +771,13 @@ def test_a_stretch_longer_than_one_loop_looks_at_is_passed(stage: Stage, monkeyp
         stage.put("t", counter, [b"%d" % counter])
     topic = stage.core.state.topics["t"]
     topic.skips[1] = {1: 28}
-    topic.entries["bob"].legs = (replace(topic.entries["bob"].legs[0], skip=1),)
+    topic.subscriptions["bob"].backlog = (replace(topic.subscriptions["bob"].backlog[0], skip=1),)
     waiting = stage.say(Get("bob", "t", None, 5, 5, after=None, records_max=10))
     for _ in range(10):
         stage.loop()
     answer = stage.answered(waiting)
     assert bodies(answer) == [b"29", b"30"]
-    assert topic.entries["bob"].acknowledged == (log, 0)
+    assert topic.subscriptions["bob"].acknowledged == (log, 0)
     assert bodies(stage.get("bob", "t", None, 5)) == [b"29", b"30"]
 
 
@@ -791,11 +791,11 @@ def test_what_is_left_out_behind_the_position_received_is_passed_too(
         stage.put("t", counter, [b"%d" % counter])
     topic = stage.core.state.topics["t"]
     topic.skips[1] = {2: 29}
-    topic.entries["bob"].legs = (replace(topic.entries["bob"].legs[0], skip=1),)
+    topic.subscriptions["bob"].backlog = (replace(topic.subscriptions["bob"].backlog[0], skip=1),)
     waiting = stage.say(Get("bob", "t", None, 5, 5, after=(log, 1), records_max=10))
     for _ in range(10):
         stage.loop()
     answer = stage.answered(waiting)
     assert bodies(answer) == [b"30"]
-    assert topic.entries["bob"].legs[0].low == 1  # "a" is not acknowledged
+    assert topic.subscriptions["bob"].backlog[0].low == 1  # "a" is not acknowledged
     assert bodies(stage.get("bob", "t", (log, 1), 5)) == [b"30"]

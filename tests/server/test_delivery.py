@@ -1,4 +1,4 @@
-"""What of a subscriber's legs goes into one answer."""
+"""What of a subscriber's spans goes into one answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pubsub.protocol import Outcome, Records, encode_batch
 from pubsub.server.topic import delivery
 from pubsub.server.topic.delivery import Answer, Batch, collect
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
 A, B = "a" * 16, "b" * 16
@@ -62,8 +62,8 @@ class Held:
         to.total += len(body)
         return batch
 
-    def read(self, *legs: Leg, records: int = 100, size: int = 10_000) -> Answer:
-        return collect(self.topic, legs, self.shelf, PUBLISHERS, records, size)
+    def read(self, *spans: Span, records: int = 100, size: int = 10_000) -> Answer:
+        return collect(self.topic, spans, self.shelf, PUBLISHERS, records, size)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def texts(answer: Answer) -> str:
 def test_batches_are_joined_with_who_put_them_and_where_they_stand(held: Held) -> None:
     held.put(A, [b"a", b"b"], 10)
     held.put(A, [b"c"], 7, publisher=2, stamp=200)
-    answer = held.read(Leg(A, 1))
+    answer = held.read(Span(A, 1))
     assert texts(answer) == "abc"
     assert (answer.records, answer.last) == (3, (A, 3))
     runs = Records(answer.body).runs
@@ -93,9 +93,9 @@ def test_batches_are_joined_with_who_put_them_and_where_they_stand(held: Held) -
 def test_reading_begins_and_ends_within_batches(held: Held) -> None:
     held.put(A, [b"a", b"b", b"c"], 10)
     held.put(A, [b"d", b"e"], 13)
-    assert texts(held.read(Leg(A, 2))) == "bcde"
-    assert texts(held.read(Leg(A, 2, 5))) == "bcd"
-    answer = held.read(Leg(A, 2), records=1)
+    assert texts(held.read(Span(A, 2))) == "bcde"
+    assert texts(held.read(Span(A, 2, 5))) == "bcd"
+    answer = held.read(Span(A, 2), records=1)
     assert (texts(answer), answer.last) == ("b", (A, 2))
     run = Records(answer.body).runs[0]
     assert (run.offset, run.counter) == (2, 11)
@@ -104,25 +104,25 @@ def test_reading_begins_and_ends_within_batches(held: Held) -> None:
 def test_legs_are_read_one_after_the_other(held: Held) -> None:
     held.put(A, [b"a", b"b"], 10)
     held.put(B, [b"x", b"y"], 20)
-    answer = held.read(Leg(B, 2, 3), Leg(A, 1))
+    answer = held.read(Span(B, 2, 3), Span(A, 1))
     assert (texts(answer), answer.last) == ("yab", (A, 2))
 
 
 def test_nothing_is_read_from_legs_that_are_empty_or_into_logs_that_are_not_here(held: Held) -> None:
     held.put(A, [b"a"], 10)
-    assert held.read(Leg(A, 2)).outcome is Outcome.EMPTY
+    assert held.read(Span(A, 2)).outcome is Outcome.EMPTY
     assert held.read().outcome is Outcome.EMPTY
-    assert texts(held.read(Leg("c" * 16, 1, 9), Leg(A, 1))) == "a"
+    assert texts(held.read(Span("c" * 16, 1, 9), Span(A, 1))) == "a"
 
 
 def test_bytes_limit_an_answer_but_one_record_always_goes(held: Held) -> None:
     held.put(A, [b"a" * 10, b"b" * 10, b"c" * 10], 10)
     held.put(A, [b"d" * 10, b"e" * 10], 13)
-    assert [held.read(Leg(A, 1), size=size).records for size in (1, 10, 19, 20, 29, 30, 40, 1000)] == [
+    assert [held.read(Span(A, 1), size=size).records for size in (1, 10, 19, 20, 29, 30, 40, 1000)] == [
         *(1, 1, 1, 2, 2, 3),
         *(4, 5),
     ]
-    assert held.read(Leg(A, 2), size=10).records == 1
+    assert held.read(Span(A, 2), size=10).records == 1
 
 
 def test_counters_that_are_held_already_are_left_out(held: Held) -> None:
@@ -130,27 +130,27 @@ def test_counters_that_are_held_already_are_left_out(held: Held) -> None:
     held.put(B, [b"a", b"b", b"c"], 10)
     held.put(B, [b"x"], 5, publisher=2)
     held.put(B, [b"d"], 13)
-    assert texts(held.read(Leg(B, 1, 6, skip=3))) == "cxd"
+    assert texts(held.read(Span(B, 1, 6, skip=3))) == "cxd"
     held.topic.skips[3] = {1: 12, 2: 5}
-    assert texts(held.read(Leg(B, 1, 6, skip=3))) == "d"
+    assert texts(held.read(Span(B, 1, 6, skip=3))) == "d"
 
 
 def test_what_was_put_before_the_subscription_is_left_out(held: Held) -> None:
     held.put(B, [b"a"], 1, stamp=100)
     held.put(B, [b"b"], 2, stamp=101)
-    assert texts(held.read(Leg(B, 1, 3, since=100))) == "b"
-    assert held.read(Leg(B, 1, 3, since=101)).outcome is Outcome.EMPTY
+    assert texts(held.read(Span(B, 1, 3, since=100))) == "b"
+    assert held.read(Span(B, 1, 3, since=101)).outcome is Outcome.EMPTY
 
 
 def test_all_that_was_looked_at_is_passed_where_nothing_of_it_is_handed_out(held: Held) -> None:
     held.topic.skips[3] = {1: 10}
     held.put(B, [b"a"], 10)
     held.put(A, [b"b"], 10)
-    assert held.read(Leg(B, 1, 2, skip=3), Leg(A, 1, skip=3)).rest == (Leg(A, 2, skip=3),)
-    assert held.read(Leg(B, 1, 2, skip=3)).rest == ()
-    assert held.read(Leg(A, 2)).rest == (Leg(A, 2),)
+    assert held.read(Span(B, 1, 2, skip=3), Span(A, 1, skip=3)).rest == (Span(A, 2, skip=3),)
+    assert held.read(Span(B, 1, 2, skip=3)).rest == ()
+    assert held.read(Span(A, 2)).rest == (Span(A, 2),)
     held.put(A, [b"c"], 11)
-    answer = held.read(Leg(B, 1, 2, skip=3), Leg(A, 1, skip=3))
+    answer = held.read(Span(B, 1, 2, skip=3), Span(A, 1, skip=3))
     assert (texts(answer), answer.rest) == ("c", None)
 
 
@@ -170,21 +170,21 @@ def test_a_bad_batch_is_lost_as_a_whole(held: Held, how: str) -> None:
         bad.publisher = len(PUBLISHERS)
     else:
         bad.body = None
-    assert texts(held.read(Leg(A, 1))) == "a"
-    answer = held.read(Leg(A, 2))
+    assert texts(held.read(Span(A, 1))) == "a"
+    answer = held.read(Span(A, 2))
     assert (answer.outcome, answer.first, answer.last) == (Outcome.LOST, (A, 2), (A, 3))
     assert answer.damaged == ([] if how == "gone" else [(1, 2)])
-    assert held.read(Leg(A, 3)).first == (A, 3)
-    assert texts(held.read(Leg(A, 4))) == "d"
+    assert held.read(Span(A, 3)).first == (A, 3)
+    assert texts(held.read(Span(A, 4))) == "d"
 
 
 def test_a_bad_batch_that_is_left_out_anyway_is_not_lost(held: Held) -> None:
     held.topic.skips[1] = {1: 5}
     held.put(B, [b"a"], 5).body = None
     held.put(B, [b"b"], 6)
-    assert texts(held.read(Leg(B, 1, 3, skip=1))) == "b"
+    assert texts(held.read(Span(B, 1, 3, skip=1))) == "b"
     held.put(B, [b"c"], 7, stamp=50).body = None
-    assert held.read(Leg(B, 3, 4, since=50)).outcome is Outcome.EMPTY
+    assert held.read(Span(B, 3, 4, since=50)).outcome is Outcome.EMPTY
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_offsets_that_no_batch_holds_are_lost(held: Held, missing: set[int], fir
     for counter in range(1, 6):
         held.put(A, [b"%d" % counter], counter)
     held.shelf.logs[1] = [batch for batch in held.shelf.logs[1] if batch.offset not in missing]
-    answer = held.read(Leg(A, first))
+    answer = held.read(Span(A, first))
     assert (answer.outcome, answer.first, answer.last) == (Outcome.LOST, (A, first), (A, last))
 
 
@@ -204,20 +204,20 @@ def test_a_long_stretch_that_is_left_out_is_looked_at_in_pieces(held: Held, monk
     for counter in range(1, 13):
         held.put(B, [b"%d" % (counter % 10)], counter)
     held.put(A, [b"a"], 1)
-    legs: tuple[Leg, ...] = (Leg(B, 1, 13, skip=1), Leg(A, 1))
+    spans: tuple[Span, ...] = (Span(B, 1, 13, skip=1), Span(A, 1))
     for low in (5, 9):
-        answer = held.read(*legs)
+        answer = held.read(*spans)
         assert answer.outcome is Outcome.EMPTY
-        assert answer.rest == (Leg(B, low, 13, skip=1), Leg(A, 1))
-        legs = answer.rest or ()
-    assert texts(held.read(*legs)).startswith("12")
+        assert answer.rest == (Span(B, low, 13, skip=1), Span(A, 1))
+        spans = answer.rest or ()
+    assert texts(held.read(*spans)).startswith("12")
 
 
 def test_an_answer_with_records_ends_when_enough_was_looked_at(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "BATCHES_MAX", 4)
     for counter in range(1, 13):
         held.put(A, [b"%d" % (counter % 10)], counter)
-    answer = held.read(Leg(A, 1))
+    answer = held.read(Span(A, 1))
     assert (texts(answer), answer.rest) == ("1234", None)
 
 
@@ -225,7 +225,7 @@ def test_keys_count_for_the_size_of_an_answer() -> None:
     held = Held()
     held.put(A, [b"1", b"2"], 1, keys=[b"k" * 600, b"l" * 600])
     held.put(A, [b"3", b"4"], 3, keys=[b"m", b"n"])
-    answer = held.read(Leg(A, 1), size=1000)
+    answer = held.read(Span(A, 1), size=1000)
     assert (answer.last, [run.keys for run in Records(answer.body).runs]) == ((A, 1), [[b"k" * 600]])
-    answer = held.read(Leg(A, 2), size=1000)
+    answer = held.read(Span(A, 2), size=1000)
     assert [run.keys for run in Records(answer.body).runs] == [[b"l" * 600], [b"m", b"n"]]

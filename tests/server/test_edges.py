@@ -80,10 +80,10 @@ def test_a_clock_wrong_by_an_hour_while_apart_breaks_what_is_told_by_stamp_and_o
     assert [body for body in bob if body.startswith(b"c")] == ([b"c1", b"c2"] if ahead else [])
     assert [body for body in eve if body.startswith(b"a")] == ([] if ahead else [b"a1", b"a2"])
     # Numbers and counters know no clock: the unsubscription stays one, and repeats stay recognised.
-    assert not stage.core.state.topics["t"].entries["dan"].on
+    assert not stage.core.state.topics["t"].subscriptions["dan"].on
     assert put(stage, "carl", 11, 10, b"c2") == "duplicate"
     assert put(stage, "carl", 12, 11, b"c3") == "success"
-    assert take(stage, "bob", last=stage.core.state.topics["t"].entries["bob"].acknowledged) == [b"c3"]
+    assert take(stage, "bob", last=stage.core.state.topics["t"].subscriptions["bob"].acknowledged) == [b"c3"]
 
 
 @pytest.mark.parametrize("clocks", [0.0], indirect=True)

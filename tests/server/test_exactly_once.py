@@ -192,7 +192,7 @@ class History(RuleBasedStateMachine):
 
 
 def facts(topic: Any) -> tuple[Any, ...]:
-    return topic.number, topic.spine, topic.last, topic.entries, topic.open, topic.logs
+    return topic.number, topic.history, topic.last, topic.subscriptions, topic.open, topic.logs
 
 
 TestHistory = History.TestCase

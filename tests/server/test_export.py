@@ -16,7 +16,7 @@ from pubsub.server.commands import main
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log
 from tests.server.stage import STORE, Stage, bodies
 
@@ -120,9 +120,9 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     fresh = Log(log, "f" * 16)
     topic.logs |= {two: other.open, fresh.id: fresh}
     topic.skips[1] = {1: 11}
-    topic.spine = (Leg(one, 1, 3), Leg(two, 1, 6, skip=1), Leg(fresh.id, 1))
-    topic.entries["bob"].legs = (Leg(one, 2, 3), Leg(two, 1, 6, skip=1), Leg(fresh.id, 1))
-    topic.entries["carol"].legs = (Leg(two, 2, 6), Leg(fresh.id, 1))
+    topic.history = (Span(one, 1, 3), Span(two, 1, 6, skip=1), Span(fresh.id, 1))
+    topic.subscriptions["bob"].backlog = (Span(one, 2, 3), Span(two, 1, 6, skip=1), Span(fresh.id, 1))
+    topic.subscriptions["carol"].backlog = (Span(two, 2, 6), Span(fresh.id, 1))
     topic.open = fresh
     del stage.core.state.topics["u"]
     db = stage.store.db
@@ -132,7 +132,7 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     db.execute("insert into skip values (1, 1, 11)")
     stage.core.state.uncommitted.topic("t")
     for who in ("bob", "carol"):
-        stage.core.state.uncommitted.entry("t", who)
+        stage.core.state.uncommitted.subscription("t", who)
     stage.put("t", 20, [b"a20"])
     expected = {who: bodies(stage.get(who, "t", None, 5)) for who in ("bob", "carol")}
     assert expected["bob"] == [b"a11", b"a12", b"a13", b"a14", b"a20"]
@@ -142,10 +142,11 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     assert order.count("spare") == 1
     assert {who: bodies(stage.get(who, "t", None, 5)) for who in ("bob", "carol")} == expected
     topic = stage.core.state.topics["t"]
-    spine = [
-        stage.core.state.reader.batches(topic.open.number, leg.low, leg.high or topic.open.end) for leg in topic.spine
+    history = [
+        stage.core.state.reader.batches(topic.open.number, span.low, span.high or topic.open.end)
+        for span in topic.history
     ]
-    assert sum(batch.count for batches in spine for batch in batches) == 6  # the copies are not on it
+    assert sum(batch.count for batches in history for batch in batches) == 6  # the copies are not on it
     stage.put("t", 21, [b"a21"], previous=20)
     assert bodies(stage.get("bob", "t", None, 5))[-1] == b"a21"
 

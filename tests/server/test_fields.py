@@ -19,9 +19,9 @@ from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.description import FIELDS, Description, Fate, understood
 from pubsub.server.topic.merge import absorb
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
-from pubsub.server.topic.topic import Entry, Log, Topic
+from pubsub.server.topic.topic import Log, Subscription, Topic
 from tests.fields import other, unshown, variants
 
 A, B, C, D = "a" * 16, "b" * 16, "c" * 16, "d" * 16
@@ -33,7 +33,7 @@ BASE: list[c.Change] = [
     c.LogOpened(1, A, 1),
     c.LogOpened(2, B, 1),
     c.LogOpened(3, C, 0, c.LogState.INCOMING),
-    c.TopicChanged(1, "t", 1, (Leg(A, 1),), ""),
+    c.TopicChanged(1, "t", 1, (Span(A, 1),), ""),
     c.TopicChanged(2, "u", 4, (), ""),
     c.LogOpened(4, "4" * 16, 2),
     *(
@@ -42,7 +42,7 @@ BASE: list[c.Change] = [
         for offset in range(1, 6)
     ),
     c.LastMoved(1, 1, 9),
-    c.EntryChanged(1, "bob", 5, 6, True, 7, (A, 2), (Leg(A, 3),)),
+    c.SubscriptionChanged(1, "bob", 5, 6, True, 7, (A, 2), (Span(A, 3),)),
     c.SkipStored(2, {1: 4}),
     c.SkipStored(3, {1: 4}),
     c.RivalTold(1, C, "s2"),
@@ -53,7 +53,7 @@ BASE: list[c.Change] = [
     c.StageDropped(5),
 ]
 
-LEG = Leg(A, 2, 4, 3, 8)
+LEG = Span(A, 2, 4, 3, 8)
 CHANGES: list[c.Change] = [
     c.BatchAppended(1, 10, 2, 1, 20, 10, 6, 80, BODY),
     c.PublisherSeen(2, PUBLISHERS[2]),
@@ -68,7 +68,7 @@ CHANGES: list[c.Change] = [
     c.SkipStored(7, {1: 3}),
     c.SkipDropped(2),
     c.TopicChanged(1, "v", 2, (LEG,), "tcp://x"),
-    c.EntryChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
+    c.SubscriptionChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
     c.BatchQuarantined(1, 2),
     c.LogEnded(1, True),
     c.LogReplaced(1, A),
@@ -136,7 +136,7 @@ FULL: list[c.Change] = [
     c.LogOpened(2, B, 1),
     c.LogOpened(3, C, 1, c.LogState.ABSORBED),
     c.LogOpened(4, D, 1, c.LogState.ABSORBED),
-    c.TopicChanged(1, "t", 1, (LEG, Leg(B, 2, 5), Leg(A, 4)), "tcp://x"),
+    c.TopicChanged(1, "t", 1, (LEG, Span(B, 2, 5), Span(A, 4)), "tcp://x"),
     *(c.BatchAppended(log, offset, 2, 1, offset, 9, 5, offset * 4 - 4, BODY) for log in (1, 2) for offset in (1, 3, 5)),
     c.LogTrimmed(1, 3, 7, 24),
     c.LogTrimmed(2, 3, 7, 24),
@@ -144,8 +144,8 @@ FULL: list[c.Change] = [
     c.LogEnded(4),
     c.LastMoved(1, 1, 9),
     c.LastMoved(1, 2, 3),
-    c.EntryChanged(1, "bob", 5, 6, True, 7, (A, 2), (LEG, Leg(A, 4))),
-    c.EntryChanged(1, "eve", 8, 9, False, 1, (A, 3), ()),
+    c.SubscriptionChanged(1, "bob", 5, 6, True, 7, (A, 2), (LEG, Span(A, 4))),
+    c.SubscriptionChanged(1, "eve", 8, 9, False, 1, (A, 3), ()),
     c.SkipStored(3, {1: 4}),
     c.RivalTold(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
@@ -158,11 +158,11 @@ def full_topic() -> Topic:
     open_log = Log(1, A, 3, 7, 24)
     topic = Topic(1, "t", open_log, {A: open_log, B: Log(2, B, 3, OFFSET_MAX, 24, OFFSET_MAX - 7)})
     topic.last = {1: 9, 2: 3}
-    topic.entries = {
-        "bob": Entry(5, 6, True, 7, (A, 2), (LEG, Leg(A, 4))),
-        "eve": Entry(8, 9, False, 1, (A, 3), ()),
+    topic.subscriptions = {
+        "bob": Subscription(5, 6, True, 7, (A, 2), (LEG, Span(A, 4))),
+        "eve": Subscription(8, 9, False, 1, (A, 3), ()),
     }
-    topic.spine = (LEG, Leg(B, 2, 5), Leg(A, 4))
+    topic.history = (LEG, Span(B, 2, 5), Span(A, 4))
     topic.skips = {3: {1: 4}}
     topic.absorbed = {C, D}
     topic.ended, topic.restored = {B, D}, (B,)
@@ -220,7 +220,11 @@ def test_every_field_of_a_topic_that_is_joined_counts() -> None:
     def joined(name: str = "") -> tuple[Topic, Any]:
         mine = Topic(7, "t", Log(9, "f" * 16), {})
         mine.logs = {mine.open.id: mine.open}
-        mine.spine, mine.last, mine.entries = (Leg(mine.open.id, 1),), {1: 3}, {"bob": Entry(1, 1, True, 1, (A, 1), ())}
+        mine.history, mine.last, mine.subscriptions = (
+            (Span(mine.open.id, 1),),
+            {1: 3},
+            {"bob": Subscription(1, 1, True, 1, (A, 1), ())},
+        )
         theirs = full_topic()
         held = getattr(theirs, name) if name else None
         if name == "skips":
@@ -250,14 +254,14 @@ def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> Non
     publishers = store.publishers()
     store.close()
     full = full_topic()
-    assert faring(Fate.EXPORTED) == {"name", "last", "entries", "spine"}
+    assert faring(Fate.EXPORTED) == {"name", "last", "subscriptions", "history"}
     assert topic.name == full.name
-    assert sum((leg.high or topic.open.end) - leg.low for leg in topic.spine)
+    assert sum((span.high or topic.open.end) - span.low for span in topic.history)
     assert {publishers[number]: last for number, last in topic.last.items()} == {
         PUBLISHERS[number]: last for number, last in full.last.items()
     }
-    assert topic.entries.keys() == full.entries.keys()
-    for name, entry in topic.entries.items():
-        mine = replace(entry, acknowledged=(A, 0), legs=())
-        assert mine == replace(full.entries[name], acknowledged=(A, 0), legs=())
-        assert bool(entry.legs) == bool(full.entries[name].legs)
+    assert topic.subscriptions.keys() == full.subscriptions.keys()
+    for name, subscription in topic.subscriptions.items():
+        mine = replace(subscription, acknowledged=(A, 0), backlog=())
+        assert mine == replace(full.subscriptions[name], acknowledged=(A, 0), backlog=())
+        assert bool(subscription.backlog) == bool(full.subscriptions[name].backlog)

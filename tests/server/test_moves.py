@@ -586,10 +586,15 @@ def watermarks(stage: Stage) -> set[int]:
 
 
 def in_use(stage: Stage) -> set[int]:
-    """Numbers of those that some leg refers to."""
+    """Numbers of those that some span refers to."""
     topics = stage.core.state.topics.values()
-    legs = [leg for topic in topics for one in (topic.spine, *(e.legs for e in topic.entries.values())) for leg in one]
-    return {leg.skip for leg in legs} - {0}
+    spans = [
+        span
+        for topic in topics
+        for one in (topic.history, *(e.backlog for e in topic.subscriptions.values()))
+        for span in one
+    ]
+    return {span.skip for span in spans} - {0}
 
 
 def overlap(pair: Pair) -> None:
@@ -620,7 +625,7 @@ def test_copies_that_a_merge_makes_unused_are_not_kept(tmp_path: Path) -> None:
     overlap(trio)
     trio.merge("s2", "s1")
     trio.turns()
-    only_eve = {leg.skip for leg in trio["s1"].core.state.topics["t"].entries["eve"].legs} - {0}
+    only_eve = {span.skip for span in trio["s1"].core.state.topics["t"].subscriptions["eve"].backlog} - {0}
     assert only_eve < watermarks(trio["s1"])
     trio["s3"].ask(Subscribe("eve", "t", 9, 9))
     trio.merge("s3", "s1")
@@ -774,7 +779,7 @@ def test_what_both_sides_held_leaves_the_disk_though_nothing_comes_behind_it(pai
     server = pair["s1"]
     got = server.ask(Get("bob", "t", None, 5, 5, records_max=100))
     assert take(server, "bob", last=got.message) == []
-    assert server.core.state.topics["t"].waiting(server.core.state.topics["t"].entries["bob"].legs) == 0
+    assert server.core.state.topics["t"].waiting(server.core.state.topics["t"].subscriptions["bob"].backlog) == 0
     server.sleep(server.settings.retention_hold_seconds + 10)
     assert [log.low for log in server.core.state.topics["t"].logs.values()] == [2]
     assert server.core.state.topics["t"].skips == {}

@@ -12,26 +12,28 @@ import pytest
 
 from pubsub.server.topic.merge import absorb
 from pubsub.server.topic.noted import Noted
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
-from pubsub.server.topic.topic import Entry, Log, Topic
+from pubsub.server.topic.topic import Log, Subscription, Topic
 from tests.scripts.test_imports import modules
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
-BOB = Entry(5, 5, True, 0, (A, 0), (Leg(A, 1),))
+BOB = Subscription(5, 5, True, 0, (A, 0), (Span(A, 1),))
 STAGE = Stage(1, 1, 3, "try", 7)
 
 
 def topic() -> Topic:
     log = Log(1, A, end=5, total=40)
-    made = Topic(1, "t", log, {A: log}, {1: 4}, {"bob": deepcopy(BOB)}, (Leg(A, 1),), rivals={C: "s3"})
+    made = Topic(1, "t", log, {A: log}, {1: 4}, {"bob": deepcopy(BOB)}, (Span(A, 1),), rivals={C: "s3"})
     made.stages[STAGE.key] = deepcopy(STAGE)
     return made
 
 
 def other() -> Topic:
     log = Log(2, B, end=3, total=20)
-    return Topic(0, "t", log, {B: log}, {1: 2}, {"eve": Entry(6, 6, True, 0, (B, 0), (Leg(B, 1),))}, (Leg(B, 1),))
+    return Topic(
+        0, "t", log, {B: log}, {1: 2}, {"eve": Subscription(6, 6, True, 0, (B, 0), (Span(B, 1),))}, (Span(B, 1),)
+    )
 
 
 CHANGING: dict[str, Callable[[Topic], object]] = {
@@ -47,7 +49,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "enter": lambda t: t.enter("@all", deepcopy(BOB)),
     "opened": lambda t: t.opened("bob", 6),
     "end": lambda t: t.end("bob"),
-    "pass_over": lambda t: t.pass_over("bob", (Leg(A, 3),)),
+    "pass_over": lambda t: t.pass_over("bob", (Span(A, 3),)),
     "acknowledge": lambda t: t.acknowledge("bob", (A, 2)),
     "trim": lambda t: t.trim(t.open, 2),
     "absorb": lambda t: absorb(t, other(), 1),
@@ -85,13 +87,13 @@ def test_what_is_as_it_was_is_not_noted() -> None:
 OWN = ("pubsub.server.topic.", "pubsub.server.storage.", "pubsub.server.offline.")
 """Rooms where topics are values: described, loaded, and written by a command on a stopped server."""
 
-DURABLE = {field.name for kind in (Topic, Entry, Log) for field in fields(kind)} - {
+DURABLE = {field.name for kind in (Topic, Subscription, Log) for field in fields(kind)} - {
     "waiting_bytes",
     "measured_total",
     "noted",
 }
 CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "remove", "setdefault", "update"}
-TOPICS = {"topic", "entry", "log", "subscription", "mine", "held", "found", "old", "open"}
+TOPICS = {"topic", "subscription", "log", "entry", "mine", "held", "found", "old", "open"}
 """What a room calls a topic, or a part of one."""
 
 
@@ -137,9 +139,9 @@ def test_no_room_changes_a_topic_but_by_its_methods() -> None:
         "topic.last[1] += 2",
         "del topic.stages[key]",
         "topic.rivals.pop(log)",
-        "entry.legs, x = rest, 1",
+        "subscription.backlog, x = rest, 1",
         "topic.open.end = 5",
-        "state.topic.entries['bob'] = entry",
+        "state.topic.subscriptions['bob'] = one",
     ],
 )
 def test_a_change_without_a_method_is_seen(source: str) -> None:

@@ -106,7 +106,7 @@ def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, whole: bo
     stage.sleep(3)
     answer = stage.answered(callback)
     assert (answer.outcome, answer.reason) == (Outcome.BUSY, "topic_is_not_known_to_be_whole")
-    assert "@archive" not in stage.core.state.topics["t"].entries
+    assert "@archive" not in stage.core.state.topics["t"].subscriptions
 
 
 def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Stage) -> None:
@@ -114,7 +114,7 @@ def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Sta
     leave(stage, 8)
     stage.whole = False
     assert make(stage, number=9).outcome is Outcome.BUSY
-    assert not stage.core.state.topics["t"].entries["@archive"].on
+    assert not stage.core.state.topics["t"].subscriptions["@archive"].on
 
 
 def test_what_is_there_is_answered_without_asking_any_proxy(stage: Stage) -> None:
@@ -407,7 +407,7 @@ def test_a_subscription_that_finds_the_disk_full_is_not_made(stage: Stage) -> No
     stage.fail_commit = True
     assert make(stage).outcome is Outcome.FULL
     stage.fail_commit = False
-    assert "@archive" not in stage.core.state.topics["t"].entries
+    assert "@archive" not in stage.core.state.topics["t"].subscriptions
 
 
 # After a join

@@ -201,7 +201,7 @@ def test_what_the_copy_lacks_is_no_backlog(pair: Pair) -> None:
     save(stage)
     put_back(stage)
     topic = stage.core.state.topics["t"]
-    assert topic.waiting(topic.entries["bob"].legs) == 2
+    assert topic.waiting(topic.subscriptions["bob"].backlog) == 2
 
 
 def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pair) -> None:
@@ -216,15 +216,15 @@ def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pai
     pair.turns()
     put_back(old)
     old.now = new.now
-    # A put that was in doubt is on both sides: the spine has it once, where it stands between the others.
+    # A put that was in doubt is on both sides: the history has it once, where it stands between the others.
     assert put(old, "alice", 12, 0, b"3") == Outcome.SUCCESS
     pair.merge("s2", "s1")
     pair.turns()
     assert pair.holders() == ["s1"]
     assert not list(old.store.reader.batches(number, 1, 10)), "its batches are gone from the disk"
     topic = old.core.state.topics["t"]
-    spine = collect(topic, topic.spine, old.core.state.reader, old.core.state.publishers.names, 100, 1 << 20)
-    assert list(Records(spine.body).bodies()) == [b"1", b"2", b"3"]
+    history = collect(topic, topic.history, old.core.state.reader, old.core.state.publishers.names, 100, 1 << 20)
+    assert list(Records(history.body).bodies()) == [b"1", b"2", b"3"]
     assert take(old, "bob") == [b"1", b"2", b"3"]
 
 

@@ -1,4 +1,4 @@
-"""When batches go: after the hold, when no leg holds them, while the topic is whole."""
+"""When batches go: after the hold, when no span holds them, while the topic is whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pubsub.protocol import Outcome, Read, Subscribe
 from pubsub.protocol.messages import Whole
 from pubsub.server.topic.changes import LogTrimmed
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.upkeep import retention
 from tests.server.stage import Stage, bodies, put
 
@@ -34,10 +34,10 @@ def test_a_topic_without_subscribers_keeps_nothing_beyond_the_hold(stage: Stage)
     stage.sleep(60)
     assert stored(stage) == []
     topic = stage.core.state.topics["t"]
-    assert (topic.open.low, topic.open.end, topic.spine) == (6, 6, (Leg(topic.open.id, 6),))
+    assert (topic.open.low, topic.open.end, topic.history) == (6, 6, (Span(topic.open.id, 6),))
     stage.restart()
     topic = stage.core.state.topics["t"]
-    assert (topic.open.low, topic.open.end, topic.spine) == (6, 6, (Leg(topic.open.id, 6),))
+    assert (topic.open.low, topic.open.end, topic.history) == (6, 6, (Span(topic.open.id, 6),))
     assert stage.put("t", 5).outcome is Outcome.DUPLICATE
     assert stage.put("t", 6).outcome is Outcome.SUCCESS
     assert stored(stage) == [6]
@@ -164,7 +164,7 @@ def test_a_leg_that_came_after_the_question_is_respected(stage: Stage) -> None:
     asked = [out for out in stage.sent if isinstance(out.message, Whole)][-2:]
     topic = stage.core.state.topics["t"]
     stage.subscribe("bob", "t", 5)
-    topic.entries["bob"].legs = (Leg(topic.open.id, 2),)  # as a join may give it
+    topic.subscriptions["bob"].backlog = (Span(topic.open.id, 2),)  # as a join may give it
     stage.whole = True
     for out in asked:
         stage.sent.append(out)
@@ -289,7 +289,7 @@ def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
     stage.sleep(80)
     log = stage.subscribe("bob", "t", 5).log
     topic = stage.core.state.topics["t"]
-    topic.entries["bob"].legs = (Leg(log, 1),)  # as a join may give it
+    topic.subscriptions["bob"].backlog = (Span(log, 1),)  # as a join may give it
     answer = stage.get("bob", "t", None, 5)
     assert (answer.outcome, answer.first) == (Outcome.LOST, (log, 1))
     assert stage.core.state.counters["batches_damaged"] == 0
@@ -326,7 +326,7 @@ def test_what_a_leg_came_to_hold_keeps_its_bytes(tmp_path: Path) -> None:
     stage.now += 70.0
     stage.loop()  # It asks; the answers come, and what lies beyond the limit goes in the next loop.
     stage.say(Subscribe("bob", "t", 5, 5))
-    stage.core.state.topics["t"].entries["bob"].legs = (Leg(log, 2),)  # as a join may give it
+    stage.core.state.topics["t"].subscriptions["bob"].backlog = (Span(log, 2),)  # as a join may give it
     stage.sleep(20)
     assert sizes(stage) == [0, 100, 100]
     stage.close()

@@ -13,11 +13,11 @@ import pytest
 
 from pubsub.errors import ConfigurationError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.server.storage.local import begin_incarnation
-from pubsub.server.storage.schema import FILE, FORMAT, read_legs, write_legs
+from pubsub.server.storage.schema import FILE, FORMAT, read_spans, write_spans
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import Entry
+from pubsub.server.topic.spans import Span
+from pubsub.server.topic.topic import Subscription
 from tests.server.stage import Stage
 
 A, B = "a" * 16, "b" * 16
@@ -40,9 +40,9 @@ def batch(offset: int, count: int = 1, size: int = 8, log: int = 1, **more: Any)
 TOPIC: list[c.Change] = [
     c.PublisherSeen(1, f"alice/{A}"),
     c.LogOpened(1, A, 1),
-    c.TopicChanged(1, "t", 1, (Leg(A, 1),), ""),
+    c.TopicChanged(1, "t", 1, (Span(A, 1),), ""),
     c.LastMoved(1, 1, 9),
-    c.EntryChanged(1, "bob", 5, 6, True, 7, (A, 2), (Leg(A, 3, 9, 2, 8), Leg(A, 9))),
+    c.SubscriptionChanged(1, "bob", 5, 6, True, 7, (A, 2), (Span(A, 3, 9, 2, 8), Span(A, 9))),
 ]
 
 
@@ -60,9 +60,9 @@ def test_everything_that_is_changed_is_found_again(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert store.store_id == name
     (topic,) = store.topics()
-    assert (topic.number, topic.name, topic.spine, topic.last) == (1, "t", (Leg(A, 1),), {1: 11})
+    assert (topic.number, topic.name, topic.history, topic.last) == (1, "t", (Span(A, 1),), {1: 11})
     assert (topic.open.id, topic.open.low, topic.open.end, topic.open.total) == (A, 1, 7, 40)
-    assert topic.entries == {"bob": Entry(5, 6, True, 7, (A, 2), (Leg(A, 3, 9, 2, 8), Leg(A, 9)))}
+    assert topic.subscriptions == {"bob": Subscription(5, 6, True, 7, (A, 2), (Span(A, 3, 9, 2, 8), Span(A, 9)))}
     assert store.publishers() == ["", f"alice/{A}"]
     assert store.next_numbers() == (2, 2, 1)
     assert [found.name for found in store.topics("t")] == ["t"]
@@ -121,7 +121,9 @@ def test_a_limit_on_the_file_is_a_full_disk(tmp_path: Path) -> None:
     held = store.db.execute("select count(*) from batch").fetchone()
     assert 5 < held[0] < 16
     assert store.room_bytes() < MIB
-    apply(store, c.EntryChanged(1, "bob", 5, 6, True, 7, (A, 9), (Leg(A, 10),)))  # an acknowledgement still goes
+    apply(
+        store, c.SubscriptionChanged(1, "bob", 5, 6, True, 7, (A, 9), (Span(A, 10),))
+    )  # an acknowledgement still goes
     apply(store, c.LogTrimmed(1, 5, 20, 0))
     assert store.room_bytes() >= store.free_bytes() >= MIB - MIB // 8
     apply(store, batch(50, size=MIB // 4))
@@ -163,7 +165,9 @@ def test_an_incoming_log_is_invisible_until_it_joins(store: Store) -> None:
     (topic,) = store.topics()
     assert set(topic.logs) == {A}
     assert store.discarded() == [2]
-    apply(store, c.LogJoined(2, 1, 1, 4, 8), c.SkipStored(1, {1: 7}), c.TopicChanged(1, "t", 1, (Leg(B, 1, 4, 1),), ""))
+    apply(
+        store, c.LogJoined(2, 1, 1, 4, 8), c.SkipStored(1, {1: 7}), c.TopicChanged(1, "t", 1, (Span(B, 1, 4, 1),), "")
+    )
     (topic,) = store.topics()
     assert (set(topic.logs), topic.skips) == ({A, B}, {1: {1: 7}, 2: {}})
     apply(store, c.LogUsedUp(2), c.SkipDropped(1), c.TopicChanged(1, "t", 1, (), "tcp://h:1"))
@@ -172,8 +176,8 @@ def test_an_incoming_log_is_invisible_until_it_joins(store: Store) -> None:
 
 
 def test_legs_are_read_as_they_were_written() -> None:
-    legs = (Leg(A, 1, 5, 3, 9), Leg(B, 2**40))
-    assert read_legs(write_legs(legs)) == legs
+    spans = (Span(A, 1, 5, 3, 9), Span(B, 2**40))
+    assert read_spans(write_spans(spans)) == spans
 
 
 # What cannot be opened

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol import Outcome
 from pubsub.server.topic.merge import absorb
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic, Verdict, judge
 
 A, B = "a" * 16, "b" * 16
@@ -20,7 +20,7 @@ A, B = "a" * 16, "b" * 16
 @pytest.fixture
 def topic() -> Topic:
     log = Log(1, A)
-    return Topic(1, "t", log, {A: log}, spine=(Leg(A, 1),))
+    return Topic(1, "t", log, {A: log}, history=(Span(A, 1),))
 
 
 @pytest.mark.parametrize(
@@ -70,64 +70,64 @@ def test_appending_moves_end_bytes_and_last(topic: Topic) -> None:
 
 def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) -> None:
     topic.append(1, 1, 4, 10)
-    outcome, entry, changed = topic.subscribe("bob", 5, 3, True, 77)
+    outcome, subscription, changed = topic.subscribe("bob", 5, 3, True, 77)
     assert (outcome, changed) == (Outcome.SUCCESS, True)
-    assert (entry.legs, entry.acknowledged, entry.since) == ((Leg(A, 5),), (A, 4), 77)
-    assert topic.subscribe("bob", 5, 9, False, 0) == (Outcome.SUCCESS, entry, False)
-    assert topic.subscribe("bob", 4, 9, False, 0) == (Outcome.SUPERSEDED, entry, False)
-    assert topic.subscribe("bob", 6, 1, False, 0) == (Outcome.SUPERSEDED, entry, False), "of an earlier opening"
+    assert (subscription.backlog, subscription.acknowledged, subscription.since) == ((Span(A, 5),), (A, 4), 77)
+    assert topic.subscribe("bob", 5, 9, False, 0) == (Outcome.SUCCESS, subscription, False)
+    assert topic.subscribe("bob", 4, 9, False, 0) == (Outcome.SUPERSEDED, subscription, False)
+    assert topic.subscribe("bob", 6, 1, False, 0) == (Outcome.SUPERSEDED, subscription, False), "of an earlier opening"
     _, left, _ = topic.subscribe("bob", 6, 3, False, 0)
-    assert (left.on, left.legs, left.opening) == (False, (), 3)
+    assert (left.on, left.backlog, left.opening) == (False, (), 3)
 
 
 def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
-    _, entry, _ = topic.subscribe("bob", 5, 5, True, 0)
+    _, subscription, _ = topic.subscribe("bob", 5, 5, True, 0)
     topic.append(1, 1, 4, 10)
     assert topic.acknowledge("bob", None)
     assert topic.acknowledge("bob", (A, 0))
     assert topic.acknowledge("bob", (A, 2))
-    assert (entry.legs, entry.acknowledged) == ((Leg(A, 3),), (A, 2))
+    assert (subscription.backlog, subscription.acknowledged) == ((Span(A, 3),), (A, 2))
     assert topic.acknowledge("bob", (A, 2))
     for position in ((A, 1), (A, 5), (A, NUMBER_MAX), (B, 3)):
         assert not topic.acknowledge("bob", position)
 
 
 def test_reading_begins_behind_a_position_that_can_be(topic: Topic) -> None:
-    _, entry, _ = topic.subscribe("bob", 5, 5, True, 0)
+    _, subscription, _ = topic.subscribe("bob", 5, 5, True, 0)
     topic.append(1, 1, 4, 10)
-    assert topic.reading(entry, None) == (Leg(A, 1),)
-    assert topic.reading(entry, (A, 0)) == (Leg(A, 1),)
-    assert topic.reading(entry, (A, 4)) == (Leg(A, 5),)
+    assert topic.reading(subscription, None) == (Span(A, 1),)
+    assert topic.reading(subscription, (A, 0)) == (Span(A, 1),)
+    assert topic.reading(subscription, (A, 4)) == (Span(A, 5),)
     for position in ((A, 5), (A, NUMBER_MAX), (B, 1)):
-        assert topic.reading(entry, position) is None
+        assert topic.reading(subscription, position) is None
 
 
 def test_trimming_a_closed_log_to_its_end_uses_it_up(topic: Topic) -> None:
     closed = Log(2, B, 1, 5, 40)
     topic.logs[B] = closed
-    topic.spine = (Leg(B, 1, 5), Leg(A, 1))
+    topic.history = (Span(B, 1, 5), Span(A, 1))
     assert not topic.trim(closed, 3)
-    assert topic.spine == (Leg(B, 3, 5), Leg(A, 1))
+    assert topic.history == (Span(B, 3, 5), Span(A, 1))
     assert topic.trim(closed, 5)
-    assert (topic.spine, set(topic.logs), topic.absorbed) == ((Leg(A, 1),), {A}, {B})
+    assert (topic.history, set(topic.logs), topic.absorbed) == ((Span(A, 1),), {A}, {B})
 
 
 def test_the_open_log_is_never_used_up(topic: Topic) -> None:
     topic.append(1, 1, 4, 10)
     assert not topic.trim(topic.open, 5)
-    assert (topic.spine, topic.open.low) == ((Leg(A, 5),), 5)
+    assert (topic.history, topic.open.low) == ((Span(A, 5),), 5)
 
 
 def test_waiting_counts_what_legs_hold(topic: Topic) -> None:
     topic.append(1, 1, 4, 10)
-    assert topic.waiting((Leg(A, 3), Leg(B, 1, 9))) == 2
-    assert topic.waiting((Leg(A, 9),)) == 0
+    assert topic.waiting((Span(A, 3), Span(B, 1, 9))) == 2
+    assert topic.waiting((Span(A, 9),)) == 0
 
 
 def test_a_log_that_is_joined_is_held_and_becomes_absorbed_when_it_is_used_up() -> None:
-    topic = Topic(1, "t", Log(1, A), {}, spine=(Leg(A, 1),))
+    topic = Topic(1, "t", Log(1, A), {}, history=(Span(A, 1),))
     topic.logs[A] = topic.open
-    other = Topic(2, "t", Log(2, B, 1, 3), {}, spine=(Leg(B, 1),))
+    other = Topic(2, "t", Log(2, B, 1, 3), {}, history=(Span(B, 1),))
     other.logs[B] = other.open
     absorb(topic, other, 1)
     assert (set(topic.logs), topic.absorbed) == ({A, B}, set())

@@ -6,7 +6,7 @@ import pytest
 
 from pubsub.server.state.uncommitted import ACKNOWLEDGE_SECONDS, Uncommitted
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
 A = "a" * 16
@@ -15,7 +15,7 @@ A = "a" * 16
 @pytest.fixture
 def topics() -> dict[str, Topic]:
     log = Log(1, A)
-    topic = Topic(1, "t", log, {A: log}, spine=(Leg(A, 1),))
+    topic = Topic(1, "t", log, {A: log}, history=(Span(A, 1),))
     topic.subscribe("bob", 5, 5, True, 0)
     topic.append(7, 1, 2, 10)
     return {"t": topic}
@@ -25,11 +25,11 @@ def test_what_moved_often_is_written_once_as_it_is_in_the_end(topics: dict[str, 
     uncommitted = Uncommitted(topics)
     for _ in range(3):
         uncommitted.last("t", 7)
-        uncommitted.entry("t", "bob")
+        uncommitted.subscription("t", "bob")
         uncommitted.topic("t")
     topics["t"].append(7, 3, 5, 10)
     out = uncommitted.take(0.0)
-    assert [type(change).__name__ for change in out] == ["TopicChanged", "LastMoved", "EntryChanged"]
+    assert [type(change).__name__ for change in out] == ["TopicChanged", "LastMoved", "SubscriptionChanged"]
     assert c.LastMoved(1, 7, 7) in out
     assert uncommitted.take(0.0) == []
 
@@ -41,7 +41,7 @@ def test_an_acknowledgement_alone_waits_a_moment(topics: dict[str, Topic]) -> No
     uncommitted.acknowledged("t", "bob")
     assert uncommitted.take(10.1) == []
     assert uncommitted.deadline() == 10.0 + ACKNOWLEDGE_SECONDS
-    assert [type(change).__name__ for change in uncommitted.take(uncommitted.deadline())] == ["EntryChanged"]
+    assert [type(change).__name__ for change in uncommitted.take(uncommitted.deadline())] == ["SubscriptionChanged"]
     assert uncommitted.deadline() == float("inf")
 
 
@@ -49,7 +49,7 @@ def test_an_acknowledgement_rides_on_any_commit(topics: dict[str, Topic]) -> Non
     uncommitted = Uncommitted(topics)
     uncommitted.acknowledged("t", "bob")
     uncommitted.rows.append(c.BatchQuarantined(1, 1))
-    assert [type(change).__name__ for change in uncommitted.take(10.0)] == ["BatchQuarantined", "EntryChanged"]
+    assert [type(change).__name__ for change in uncommitted.take(10.0)] == ["BatchQuarantined", "SubscriptionChanged"]
 
 
 def test_dropping_names_every_topic_that_was_marked_or_taken(topics: dict[str, Topic]) -> None:
@@ -59,7 +59,7 @@ def test_dropping_names_every_topic_that_was_marked_or_taken(topics: dict[str, T
     uncommitted.topic("t")
     uncommitted.take(0.0)
     uncommitted.last("u", 7)
-    uncommitted.entry("v", "bob")
+    uncommitted.subscription("v", "bob")
     uncommitted.acknowledged("w", "bob")
     assert uncommitted.revert() == ["t", "u", "v", "w"]
     assert uncommitted.take(100.0) == []
@@ -70,7 +70,7 @@ def test_of_a_topic_that_is_gone_nothing_is_written(topics: dict[str, Topic]) ->
     uncommitted = Uncommitted(topics)
     uncommitted.topic("t")
     uncommitted.last("t", 7)
-    uncommitted.entry("t", "bob")
+    uncommitted.subscription("t", "bob")
     uncommitted.acknowledged("t", "bob")
     del topics["t"]
     uncommitted.gone("t")

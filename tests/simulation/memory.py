@@ -59,7 +59,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "waiting_bytes": "measured when it matters; an upper bound",
         "measured_total": "goes with waiting_bytes",
         "noted": "what is not committed yet",
-        "skips": "loaded where a leg refers to them, which is compared by `_skips`; others go at the next look",
+        "skips": "loaded where a span refers to them, which is compared by `_skips`; others go at the next look",
     },
     "Contested": {
         "_started": "a time of this process",
@@ -167,7 +167,7 @@ def check(node: ServerNode) -> list[str]:
         fresh = Serving(node.settings, store, node.serving.reserve, Random(0), host.monotonic(), host.wall()).core
         core = node.core
         fresh.proxies.address = core.proxies.address
-        waiting = {f"topics[{topic!r}].entries[{who!r}]." for topic, who in core.state.uncommitted._acknowledged}
+        waiting = {f"topics[{topic!r}].subscriptions[{who!r}]." for topic, who in core.state.uncommitted._acknowledged}
         # The state first, and each room as the core's: they are reached from one another too.
         seen = {id(getattr(core, name)) for name in MEMORY_ONLY["ServerCore"]}
         found = list(_differences(core.state, fresh.state, MEMORY_ONLY, "", seen))
@@ -208,17 +208,20 @@ def _stored_for_moves(core: Any, store: Store) -> Iterator[str]:
 
 
 def _skips(core: Any, store: Store) -> Iterator[str]:
-    """Copies of last counters: each that a leg refers to is in the store, as it is in memory."""
+    """Copies of last counters: each that a span refers to is in the store, as it is in memory."""
     stored: dict[int, dict[int, int]] = {}
     for number, publisher, counter in store.db.execute("select id, publisher, counter from skip"):
         stored.setdefault(number, {})[publisher] = counter
     kept = set(core.retention._skips) | {number for topic in store.topics(aside=True) for number in topic.skips}
     for number in stored.keys() - kept - {number for topic in core.state.topics.values() for number in topic.skips}:
-        yield f"copy {number} of last counters is used by no leg, and is in the store for ever"
+        yield f"copy {number} of last counters is used by no span, and is in the store for ever"
     for topic in core.state.topics.values():
         for number, counters in topic.skips.items():
             if counters != stored.get(number):
                 yield f"{topic.name}: copy {number} of last counters is {counters} in memory and {stored.get(number)}"
-        legs = [*topic.spine, *(leg for entry in topic.entries.values() for leg in entry.legs)]
-        for number in {leg.skip for leg in legs} - topic.skips.keys() - {0}:
-            yield f"{topic.name}: a leg refers to copy {number} of last counters, which is not there"
+        spans = [
+            *topic.history,
+            *(span for subscription in topic.subscriptions.values() for span in subscription.backlog),
+        ]
+        for number in {span.skip for span in spans} - topic.skips.keys() - {0}:
+            yield f"{topic.name}: a span refers to copy {number} of last counters, which is not there"

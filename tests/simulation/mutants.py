@@ -186,7 +186,7 @@ def _(stack: contextlib.ExitStack) -> None:
 def _(stack: contextlib.ExitStack) -> None:
     topic = pubsub.server.topic.topic.Topic
     _replace(stack, topic, "acknowledge", lambda self, name, last: True)
-    _replace(stack, topic, "reading", lambda self, entry, position: entry.legs)
+    _replace(stack, topic, "reading", lambda self, subscription, position: subscription.backlog)
 
 
 @mutant("subscription number off")
@@ -195,9 +195,9 @@ def _(stack: contextlib.ExitStack) -> None:
     original = topic.subscribe
 
     def subscribe(self: Any, name: str, number: int, opening: int, on: bool, since: int) -> Any:
-        entry = self.entries.get(name)
-        if entry is not None and number < entry.number:
-            entry.number = number - 1
+        subscription = self.subscriptions.get(name)
+        if subscription is not None and number < subscription.number:
+            subscription.number = number - 1
         return original(self, name, number, opening, on, since)
 
     _replace(stack, topic, "subscribe", subscribe)
@@ -216,8 +216,8 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("fence off")
 def _(stack: contextlib.ExitStack) -> None:
-    entry = pubsub.server.topic.topic.Entry
-    _replace(stack, entry, "outdates", lambda self, number, opening: number < self.number)
+    subscription = pubsub.server.topic.topic.Subscription
+    _replace(stack, subscription, "outdates", lambda self, number, opening: number < self.number)
 
 
 @mutant("intent to unsubscribe not stored first")
@@ -252,7 +252,7 @@ def _(stack: contextlib.ExitStack) -> None:
     )
 
 
-@mutant("entries left out of a transfer")
+@mutant("subscriptions left out of a transfer")
 def _(stack: contextlib.ExitStack) -> None:
     original = pubsub.server.moves.moves.chunks
     _replace(
@@ -304,13 +304,13 @@ def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, receiving, "chunk", chunk)
 
 
-@mutant("`skip` ignored in a leg")
+@mutant("watermark ignored in a span")
 def _(stack: contextlib.ExitStack) -> None:
     join = pubsub.server.topic.merge._Skips
     _replace(stack, join, "store", lambda self, counters: 0)
 
 
-@mutant("`since` ignored in a leg")
+@mutant("`since` ignored in a span")
 def _(stack: contextlib.ExitStack) -> None:
     topic = pubsub.server.topic.topic.Topic
     original = topic.subscribe
@@ -341,19 +341,22 @@ def _(stack: contextlib.ExitStack) -> None:
 def _(stack: contextlib.ExitStack) -> None:
     join = pubsub.server.topic.merge
     _replace(
-        stack, join, "cut", lambda legs, log, end: tuple(leg for leg in legs if leg.high is not None or leg.log != log)
+        stack,
+        join,
+        "cut",
+        lambda spans, log, end: tuple(span for span in spans if span.high is not None or span.log != log),
     )
 
 
-@mutant("the entry with the lower number wins")
+@mutant("the subscription with the lower number wins")
 def _(stack: contextlib.ExitStack) -> None:
     original = pubsub.server.moves.moves.absorb
 
     def absorb(topic: Any, other: Any, next_skip: int) -> Any:
-        for name, entry in topic.entries.items():
-            its = other.entries.get(name)
+        for name, subscription in topic.subscriptions.items():
+            its = other.subscriptions.get(name)
             if its is not None:
-                entry.number, its.number = its.number, entry.number
+                subscription.number, its.number = its.number, subscription.number
         return original(topic, other, next_skip)
 
     _replace(stack, pubsub.server.moves.moves, "absorb", absorb)

@@ -625,14 +625,14 @@ class Simulation:
         """Who has unsubscribed is subscribed nowhere."""
         for server in self.servers:
             for topic in server.core.state.topics.values():
-                entry = topic.entries.get(application.name)
+                subscription = topic.subscriptions.get(application.name)
                 reading = self.history.readings.get((application.name, topic.name))
                 left = reading is not None and not reading.wanted and reading.asked is not None
                 if (
                     left
                     and topic.name in application.drained
-                    and entry is not None
-                    and entry.on
+                    and subscription is not None
+                    and subscription.on
                     and not application.life
                     and topic.name not in self.history.given_up  # Where it left may be what was given up.
                 ):

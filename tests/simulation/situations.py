@@ -73,8 +73,8 @@ def counted(counters: dict[str, int]) -> Any:
 
     def counting_absorb(topic: Topic, other: Topic, next_skip: int) -> Any:
         count("joined where both sides have skips", topic.skips and other.skips)
-        for name in topic.entries.keys() & other.entries.keys():
-            mine, its = topic.entries[name], other.entries[name]
+        for name in topic.subscriptions.keys() & other.subscriptions.keys():
+            mine, its = topic.subscriptions[name], other.subscriptions[name]
             if mine.on and its.on and mine.acknowledged[1] and its.acknowledged[1]:
                 count("joined where both sides are acknowledged")
                 break

@@ -22,7 +22,7 @@ from pubsub.protocol.messages import Outcome, Publish, Stage, Status, Transfer
 from pubsub.server.moves.giving import Giving
 from pubsub.server.storage.store import Store as ServerStore
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 from tests.simulation.actors import Application
 from tests.simulation.clients import Call, ClientNode
@@ -159,9 +159,9 @@ def test_who_subscribes_below_the_highest_opening_is_told_of_it_instead_of_being
     log = Log(1, "0" * 16)
     topic = Topic(1, "t", log, {log.id: log})
     topic.subscribe("c1", 5, 5, True, 0)
-    topic.entries["c1"].opening = 30  # a later opening, of a directory that was emptied since, asked for messages
-    outcome, entry, changed = topic.subscribe("c1", 11, 10, True, 0)
-    assert (outcome, entry.opening, changed) == (Outcome.SUPERSEDED, 30, False)
+    topic.subscriptions["c1"].opening = 30  # a later opening, of a directory that was emptied since, asked for messages
+    outcome, subscription, changed = topic.subscribe("c1", 11, 10, True, 0)
+    assert (outcome, subscription.opening, changed) == (Outcome.SUPERSEDED, 30, False)
     assert topic.subscribe("c1", 31, 31, True, 0)[0] is Outcome.SUCCESS
 
 
@@ -294,7 +294,7 @@ def test_flipped_bits_are_those_of_the_batch_that_is_named() -> None:
             log, batch = f"{number:016}", encode_batch([body])
             changes += [
                 c.LogOpened(number, log, number),
-                c.TopicChanged(number, topic, number, (Leg(log, 1),), ""),
+                c.TopicChanged(number, topic, number, (Span(log, 1),), ""),
                 c.BatchAppended(number, 1, 1, 1, number, 1000, crc32(batch), 0, batch),
             ]
         with store.guarded():

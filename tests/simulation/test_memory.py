@@ -31,8 +31,8 @@ def topic_of(server: ServerNode) -> Any:
 
 TAMPERINGS: dict[str, Callable[[ServerNode], object]] = {
     "last": lambda server: topic_of(server).last.update({1: 5}),
-    "entries": lambda server: topic_of(server).entries.popitem(),
-    "spine": lambda server: setattr(topic_of(server), "spine", topic_of(server).spine * 2),
+    "subscriptions": lambda server: topic_of(server).subscriptions.popitem(),
+    "history": lambda server: setattr(topic_of(server), "history", topic_of(server).history * 2),
     "rivals": lambda server: topic_of(server).rivals.update({"0" * 16: "s9"}),
     "frozen": lambda server: setattr(topic_of(server), "frozen", "tcp://s9:3"),
     "absorbed": lambda server: topic_of(server).absorbed.add("0" * 16),

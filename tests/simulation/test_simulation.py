@@ -22,7 +22,7 @@ QUICK = {
     "put chain off": 101,
     "answer before commit": 100,
     "subscription number off": 200,
-    "entries left out of a transfer": 204,
+    "subscriptions left out of a transfer": 204,
     "seen set forgets": 200,
 }
 """Breakages that one short run in three shows, or more, each with a seed that does. What shows more seldom is for

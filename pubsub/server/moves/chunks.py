@@ -2,10 +2,10 @@
 
     one line of JSON, then bytes
 
-The first chunk describes the topic: its logs, its spine, what it absorbed. Then come the batches of each log, as they
-are stored, and what sinks have staged; then the copies of `last` that legs refer to, the last
-counters, the entries. What a topic holds does not change while it is given, so the same topic always makes the same
-chunks. Publishers travel by name: each store has its own numbers for them.
+The first chunk describes the topic: its logs, its history, what it absorbed. Then come the batches of each log, as they
+are stored, and what sinks have staged; then the copies of `last` that spans refer to, the last counters, the
+subscriptions. What a topic holds does not change while it is given, so the same topic always makes the same chunks.
+Publishers travel by name: each store has its own numbers for them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pubsub.protocol.records import check_publisher
 from pubsub.server.topic.delivery import Batch, BatchReader
 from pubsub.server.topic.description import Description, describe
 from pubsub.server.topic.ranges import KEY
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Stage
-from pubsub.server.topic.topic import Entry, Log, Topic
+from pubsub.server.topic.topic import Log, Subscription, Topic
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Bytes of batches after which a chunk is full; one batch always fits."""
 
 CHUNK_BATCHES: Final = 2_000
 CHUNK_ITEMS: Final = 5_000
-"""Counters or entries in one chunk."""
+"""Counters or subscriptions in one chunk."""
 
 LINE_BYTES_MAX: Final = 8 * 1024 * 1024
 
@@ -80,7 +80,7 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
         publishers: names, by number.
     """
     said = describe(topic, publishers)
-    yield _pack({name: kind.write(getattr(said, name)) for name, kind in _HEAD.items()})
+    yield _pack({kind.wire: kind.write(getattr(said, name)) for name, kind in _HEAD.items()})
     for log in topic.logs.values():
         yield from _batch_chunks(log, reader, publishers)
     for stage in topic.stages.values():
@@ -90,16 +90,24 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
             yield _pack({"skip": number, "counters": items})
     for items in _pieces(said.last.items()):
         yield _pack({"last": items})
-    for entries in _pieces(said.entries.items()):
-        yield _pack({"entries": [_entry_row(name, entry) for name, entry in entries]})
+    for subscriptions in _pieces(said.subscriptions.items()):
+        yield _pack({"entries": [_subscription_row(name, subscription) for name, subscription in subscriptions]})
 
 
-def _entry_row(name: str, entry: Entry) -> list[Any]:
-    return [name, entry.number, entry.opening, entry.on, entry.since, *entry.acknowledged, _leg_rows(entry.legs)]
+def _subscription_row(name: str, subscription: Subscription) -> list[Any]:
+    return [
+        name,
+        subscription.number,
+        subscription.opening,
+        subscription.on,
+        subscription.since,
+        *subscription.acknowledged,
+        _span_rows(subscription.backlog),
+    ]
 
 
-def _leg_rows(legs: Iterable[Leg]) -> list[tuple[Any, ...]]:
-    return [astuple(leg) for leg in legs]
+def _span_rows(spans: Iterable[Span]) -> list[tuple[Any, ...]]:
+    return [astuple(span) for span in spans]
 
 
 def _log_rows(logs: Mapping[str, Log]) -> list[list[Any]]:
@@ -197,7 +205,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | St
         elif "last" in head:
             moving.last.update(_counters(head["last"]))
         elif "entries" in head:
-            moving.entries.update(_read_entry(row, moving) for row in head["entries"])
+            moving.subscriptions.update(_read_subscription(row, moving) for row in head["entries"])
         else:
             raise DecodeError("chunk of an unknown kind")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -224,13 +232,13 @@ def _server_id(value: Any) -> str:
     return value
 
 
-def _read_leg(row: Any) -> Leg:
+def _read_span(row: Any) -> Span:
     log, low, high, skip, since = row
-    return Leg(_log_id(log), _number(low), None if high is None else _number(high), _number(skip), _number(since))
+    return Span(_log_id(log), _number(low), None if high is None else _number(high), _number(skip), _number(since))
 
 
-def _read_legs(rows: Any) -> tuple[Leg, ...]:
-    return tuple(_read_leg(row) for row in rows)
+def _read_spans(rows: Any) -> tuple[Span, ...]:
+    return tuple(_read_span(row) for row in rows)
 
 
 def _read_logs(rows: Any) -> dict[str, Log]:
@@ -243,19 +251,20 @@ def _read_log_ids(rows: Any) -> frozenset[str]:
 
 
 class _Kind(NamedTuple):
-    """How a field of a description is written and read."""
+    """How a field of a description is called in a chunk, written and read."""
 
+    wire: str
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
 
 _HEAD: Final = {
-    "open": _Kind(str, _log_id),
-    "logs": _Kind(_log_rows, _read_logs),
-    "spine": _Kind(_leg_rows, _read_legs),
-    "absorbed": _Kind(sorted, _read_log_ids),
-    "ended": _Kind(sorted, _read_log_ids),
-    "rivals": _Kind(dict, lambda rows: {_log_id(log): _server_id(server) for log, server in rows.items()}),
+    "open": _Kind("open", str, _log_id),
+    "logs": _Kind("logs", _log_rows, _read_logs),
+    "history": _Kind("spine", _span_rows, _read_spans),
+    "absorbed": _Kind("absorbed", sorted, _read_log_ids),
+    "ended": _Kind("ended", sorted, _read_log_ids),
+    "rivals": _Kind("rivals", dict, lambda rows: {_log_id(log): _server_id(server) for log, server in rows.items()}),
 }
 """The fields of a description that the first chunk has; the others may be long, and come in pieces."""
 
@@ -263,7 +272,7 @@ _HEAD: Final = {
 def _read_description(head: Mapping[str, Any], moving: Moving, number: Callable[[], int]) -> None:
     if moving.open:
         raise DecodeError("a topic is described twice")
-    said = {name: kind.read(head[name]) for name, kind in _HEAD.items()}
+    said = {name: kind.read(head[kind.wire]) for name, kind in _HEAD.items()}
     if said["open"] not in said["logs"]:
         raise DecodeError("a topic without its open log")
     for name, value in said.items():
@@ -275,21 +284,21 @@ def _counters(rows: Any) -> dict[str, int]:
     return {check_publisher(name): _number(counter) for name, counter in rows}
 
 
-def _read_entry(row: Any, moving: Moving) -> tuple[str, Entry]:
-    name, number, opening, on, since, log, acknowledged, legs = row
+def _read_subscription(row: Any, moving: Moving) -> tuple[str, Subscription]:
+    name, number, opening, on, since, log, acknowledged, spans = row
     if not is_id(name.removeprefix(KEY)):
         raise ValueError
-    entry = Entry(
+    subscription = Subscription(
         _number(number),
         _number(opening),
         bool(on),
         _number(since),
         (_log_id(log), _number(acknowledged)),
-        _read_legs(legs),
+        _read_spans(spans),
     )
-    if any(leg.log not in moving.logs for leg in entry.legs):
-        raise DecodeError("an entry points into a log that did not come along")
-    return name, entry
+    if any(span.log not in moving.logs for span in subscription.backlog):
+        raise DecodeError("a subscription points into a log that did not come along")
+    return name, subscription
 
 
 def _read_batches(head: Mapping[str, Any], rest: bytes, moving: Moving) -> Piece:

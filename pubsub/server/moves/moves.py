@@ -270,8 +270,8 @@ class Moves:
         self._contested.joined(topic, other.rivals.items())
         self._retention.forget(name)
         self._retention.look_at(name)
-        for subscriber in other.entries:
-            state.long_polls.end_outdated(name, subscriber, topic.entries[subscriber])
+        for subscriber in other.subscriptions:
+            state.long_polls.end_outdated(name, subscriber, topic.subscriptions[subscriber])
         state.long_polls.appended(name)
         state.counters["topics_merged"] += 1
 

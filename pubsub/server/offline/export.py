@@ -60,7 +60,7 @@ from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.ranges import KEY
-from pubsub.server.topic.spans import ALWAYS, Leg
+from pubsub.server.topic.spans import ALWAYS, Span
 from pubsub.server.topic.topic import Topic
 
 _T = TypeVar("_T")
@@ -168,7 +168,7 @@ def _root(source: Path) -> Path:
 def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Path) -> int:
     messages = folder / "messages"
     messages.mkdir(parents=True)
-    visible = list(_ranges(store, topic, topic.spine))
+    visible = list(_ranges(store, topic, topic.history))
     spare = _left_over(topic, visible)
     count = 0
     with (folder / "order").open("w", encoding="ascii") as order:
@@ -180,34 +180,36 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
     lines = [f"{publishers[number]} {last}\n" for number, last in sorted(topic.last.items())]
     (folder / "publishers").write_text("".join(lines), encoding="ascii")
     with (folder / "subscribers").open("w", encoding="ascii") as file:
-        for name, entry in sorted(topic.entries.items()):
+        for name, subscription in sorted(topic.subscriptions.items()):
             waiting = ",".join(
-                f"{log}.{low}-{stop - 1}" for log, low, stop in _ranges(store, topic, entry.legs) if low < stop
+                f"{log}.{low}-{stop - 1}"
+                for log, low, stop in _ranges(store, topic, subscription.backlog)
+                if low < stop
             )
             file.write(
-                f"{name} number={entry.number} opening={entry.opening} on={int(entry.on)} since={entry.since}"
-                f" position={format_position(entry.acknowledged)} waiting={waiting}\n"
+                f"{name} number={subscription.number} opening={subscription.opening} on={int(subscription.on)}"
+                f" since={subscription.since} position={format_position(subscription.acknowledged)} waiting={waiting}\n"
             )
     return count
 
 
-def _ranges(store: Store, topic: Topic, legs: Iterable[Leg]) -> Iterator[Range]:
-    """The offsets that somebody with these legs is to receive: nothing is left out of them any more."""
-    for leg in legs:
-        log = topic.logs.get(leg.log)
+def _ranges(store: Store, topic: Topic, spans: Iterable[Span]) -> Iterator[Range]:
+    """The offsets that somebody with these spans is to receive: nothing is left out of them any more."""
+    for span in spans:
+        log = topic.logs.get(span.log)
         if log is None:
             continue
-        low, stop = max(leg.low, log.low), log.end if leg.high is None else min(leg.high, log.end)
-        if not leg.skip and leg.since == ALWAYS:
+        low, stop = max(span.low, log.low), log.end if span.high is None else min(span.high, log.end)
+        if not span.skip and span.since == ALWAYS:
             if low < stop:
-                yield leg.log, low, stop
+                yield span.log, low, stop
             continue
-        skip = topic.skips.get(leg.skip, {})
+        skip = topic.skips.get(span.skip, {})
         for batch in store.reader.batches(log.number, low, stop):
             held = skip.get(batch.publisher, 0) - batch.counter + 1
             first, last = max(low, batch.offset + held, batch.offset), min(stop, batch.offset + batch.count)
-            if batch.stamp > leg.since and first < last:
-                yield leg.log, first, last
+            if batch.stamp > span.since and first < last:
+                yield span.log, first, last
 
 
 def _left_over(topic: Topic, visible: Iterable[Range]) -> list[Range]:
@@ -322,8 +324,8 @@ class _Import:
         self._next_topic, self._next_log = number + 1, log + 1
         log_id = token_hex(8)
         self._store.apply([c.LogOpened(log, log_id, number)])
-        offsets, spine, end = self._order(folder, log, log_id)
-        self._store.apply([c.TopicChanged(number, name, log, spine, "")])
+        offsets, history, end = self._order(folder, log, log_id)
+        self._store.apply([c.TopicChanged(number, name, log, history, "")])
         for words in _lines(folder / "publishers"):
             publisher, last = _parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
             self._store.apply([c.LastMoved(number, self._publisher(publisher), _number(folder / "publishers", last))])
@@ -338,8 +340,8 @@ class _Import:
             self._store.apply([c.PublisherSeen(number, name)])
         return number
 
-    def _order(self, folder: Path, log: int, log_id: str) -> tuple[_Offsets, tuple[Leg, ...], int]:
-        """Every run; where its messages stand now, the spine over those that are not spare, and the log's end."""
+    def _order(self, folder: Path, log: int, log_id: str) -> tuple[_Offsets, tuple[Span, ...], int]:
+        """Every run; where its messages stand now, the history over those that are not spare, and the log's end."""
         path, offsets = folder / "order", _Offsets()
         end, total, stamp, spare_from = 1, 0, 0, 0
         for words in _lines(path):
@@ -370,8 +372,8 @@ class _Import:
             end, total = end + count, total + (0 if body is None else len(body))
             self.count += 0 if body is None else count
         offsets.sort()
-        spine = (Leg(log_id, 1, spare_from), Leg(log_id, end)) if spare_from else (Leg(log_id, 1),)
-        return offsets, tuple(leg for leg in spine if leg.high != 1), end
+        history = (Span(log_id, 1, spare_from), Span(log_id, end)) if spare_from else (Span(log_id, 1),)
+        return offsets, tuple(span for span in history if span.high != 1), end
 
     @staticmethod
     def _bodies(folder: Path, position: Position, count: int) -> tuple[list[bytes], list[bytes]]:
@@ -392,20 +394,24 @@ class _Import:
             raise ConfigurationError(f"{path} holds a line that cannot be read: {' '.join(words)[:100]}")
         number, opening, on, since = (_number(path, facts[name]) for name in ("number", "opening", "on", "since"))
         position = _parsed(path, [facts["position"]], 1, lambda w: parse_position(w[0]))
-        legs: list[Leg] = []
+        spans: list[Span] = []
         for word in filter(None, facts["waiting"].split(",")):
             first, _, last = word.partition("-")
             begin = _parsed(path, [first], 1, lambda w: parse_position(w[0])) or ("", 0)
             for low, stop in offsets.ranges(*begin, _number(path, last) + 1):
-                if legs and legs[-1].high == low:
-                    low = legs.pop().low  # noqa: PLW2901 - one range with the one before
-                legs.append(Leg(end[0], low, stop))
+                if spans and spans[-1].high == low:
+                    low = spans.pop().low  # noqa: PLW2901 - one range with the one before
+                spans.append(Span(end[0], low, stop))
         if on:
-            low = legs.pop().low if legs and legs[-1].high == end[1] else end[1]
-            legs.append(Leg(end[0], low))
+            low = spans.pop().low if spans and spans[-1].high == end[1] else end[1]
+            spans.append(Span(end[0], low))
         acknowledged = position or (end[0], end[1] - 1)
         self._store.apply(
-            [c.EntryChanged(topic, words[0], number, opening, bool(on), since, acknowledged, tuple(legs) if on else ())]
+            [
+                c.SubscriptionChanged(
+                    topic, words[0], number, opening, bool(on), since, acknowledged, tuple(spans) if on else ()
+                )
+            ]
         )
 
 

@@ -102,11 +102,18 @@ def _end_log(topic: Topic, number: int) -> list[c.Change]:
     old, log = topic.open, Log(number, secrets.token_hex(8))
     topic.go_on_in(log, OFFSET_MAX)
     out: list[c.Change] = [c.LogEnded(old.number, here=True), c.LogOpened(number, log.id, topic.number)]
-    out.append(c.TopicChanged(topic.number, topic.name, number, topic.spine, ""))
-    for name, entry in topic.entries.items():
+    out.append(c.TopicChanged(topic.number, topic.name, number, topic.history, ""))
+    for name, subscription in topic.subscriptions.items():
         out.append(
-            c.EntryChanged(
-                topic.number, name, entry.number, entry.opening, entry.on, entry.since, entry.acknowledged, entry.legs
+            c.SubscriptionChanged(
+                topic.number,
+                name,
+                subscription.number,
+                subscription.opening,
+                subscription.on,
+                subscription.since,
+                subscription.acknowledged,
+                subscription.backlog,
             )
         )
     return out

@@ -17,7 +17,7 @@ A client whose puts or place were there names a log that is neither held nor abs
 exist that means nothing. While the topic is whole it means that the log is gone:
 
     PUT with a gap before it           gone: its oldest unfinished row begins the chain anew
-    GET with its place in that log     gone; with the place to go on from where an entry with its number is here
+    GET with its place in that log     gone; with the place to go on from where a subscription with its number is here
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.topic import Entry, Log, Topic, knows
+from pubsub.server.topic.topic import Log, Subscription, Topic, knows
 from pubsub.server.upkeep.retention import Retention
 
 
@@ -155,12 +155,12 @@ class Abandoned:
 
     def place(self, origin: Origin, get: Get, topic: Topic | None, whole: bool) -> bool:
         """A GET whose place may be one that is gone; whether it is, or will be, answered."""
-        entry = topic.entries.get(get.sender) if topic else None
-        if get.last is None or (entry is not None and entry.outdates(get.number, get.opening)):
+        subscription = topic.subscriptions.get(get.sender) if topic else None
+        if get.last is None or (subscription is not None and subscription.outdates(get.number, get.opening)):
             return False
         if topic is not None and self._beyond(origin, get, topic):
             return True
-        mine = entry if entry is not None and get.number == entry.number else None
+        mine = subscription if subscription is not None and get.number == subscription.number else None
         if topic is not None and mine is not None:
             known = get.last[0] in topic.logs or get.last[0] in topic.absorbed
             if known or get.last == mine.acknowledged or not mine.on:
@@ -172,10 +172,10 @@ class Abandoned:
             return True
         return self._sole_owner.park(origin, get, Outcome.UNKNOWN)
 
-    def _gone(self, origin: Origin, topic: Topic | None, entry: Entry | None) -> None:
+    def _gone(self, origin: Origin, topic: Topic | None, subscription: Subscription | None) -> None:
         state = self._state
         state.counters["places_gone"] += 1
-        place = None if entry is None else entry.acknowledged
+        place = None if subscription is None else subscription.acknowledged
         state.replies.answer(origin, Outcome.GONE, position=place, log=topic.open.id if topic else "")
 
     def _beyond(self, origin: Origin, get: Get, topic: Topic) -> bool:

@@ -16,7 +16,7 @@ from pubsub.protocol.messages import Outcome, Put
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic.ranges import KEY
-from pubsub.server.topic.topic import Entry, Topic
+from pubsub.server.topic.topic import Subscription, Topic
 from pubsub.server.upkeep.staging import PIECES_MAX, STAGES_MAX
 
 ROOM: Final = frozenset({"STAGES_MAX", "PIECES_MAX", "backlog_bytes_max"})
@@ -45,18 +45,18 @@ class Admission:
             return True
         return False
 
-    def named(self, origin: Origin, name: str, subscription: str) -> tuple[Topic, Entry | None] | None:
+    def named(self, origin: Origin, name: str, wanted: str) -> tuple[Topic, Subscription | None] | None:
         """A topic, and its named subscription where one is named; None where there is none, which is answered."""
         replies = self._state.replies
         topic = self._state.topics.get(name)
         if topic is None:
             replies.answer(origin, Outcome.UNKNOWN, reason="topic")
             return None
-        entry = topic.entries.get(KEY + subscription) if subscription else None
-        if subscription and (entry is None or not entry.on):
+        subscription = topic.subscriptions.get(KEY + wanted) if wanted else None
+        if wanted and (subscription is None or not subscription.on):
             replies.answer(origin, Outcome.UNKNOWN, reason="subscription", log=topic.open.id)
             return None
-        return topic, entry
+        return topic, subscription
 
     # Limits
 
@@ -78,15 +78,15 @@ class Admission:
         """What is in the way of a subscription (`on`), or of its end.
 
         Args:
-            key: of the entry.
+            key: of the subscription.
         """
         state = self._state
-        known = topic is not None and key in topic.entries
+        known = topic is not None and key in topic.subscriptions
         if state.full and (on or not known):
             return "disk"
         if topic is None:
             return self._new_topic()
-        return "subscribers_max" if not known and len(topic.entries) >= state.settings.subscribers_max else ""
+        return "subscribers_max" if not known and len(topic.subscriptions) >= state.settings.subscribers_max else ""
 
     def stage(self, topic: Topic | None, publisher: str, size: int, *, new: bool) -> str:
         """What is in the way of staged rows.

@@ -13,8 +13,8 @@ from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Answer, collect
-from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import Entry, Topic, ends_unknown
+from pubsub.server.topic.spans import Span
+from pubsub.server.topic.topic import Subscription, Topic, ends_unknown
 
 DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes handed out in one loop; who waits for more is served in the next."""
@@ -43,21 +43,21 @@ class Gets:
         topic = state.topics.get(get.topic)
         if self._abandoned.place(origin, get, topic, whole):
             return
-        entry = topic.entries.get(get.sender) if topic else None
-        if topic is None or entry is None or get.number > entry.number:
+        subscription = topic.subscriptions.get(get.sender) if topic else None
+        if topic is None or subscription is None or get.number > subscription.number:
             state.replies.answer(origin, Outcome.UNKNOWN, reason="topic" if topic is None else "subscription")
             return
-        if entry.outdates(get.number, get.opening):
-            state.replies.answer(origin, Outcome.SUPERSEDED, log=topic.open.id, **newer(entry))
+        if subscription.outdates(get.number, get.opening):
+            state.replies.answer(origin, Outcome.SUPERSEDED, log=topic.open.id, **newer(subscription))
             return
-        if not entry.on:
+        if not subscription.on:
             state.replies.answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
             return
-        if get.opening > entry.opening:
+        if get.opening > subscription.opening:
             topic.opened(get.sender, get.opening)
         if not topic.acknowledge(get.sender, get.last):
             state.counters["positions_behind"] += 1
-            state.replies.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
+            state.replies.answer(origin, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
             return
         if get.records_max == 0:
             state.replies.answer(origin, Outcome.EMPTY, log=topic.open.id)
@@ -73,40 +73,47 @@ class Gets:
             topic = state.topics.get(name)
             joined: dict[tuple[object, ...], Answer] = {}
             for poll in polls:
-                entry = topic.entries.get(poll.get.sender) if topic else None
-                if topic is None or entry is None or poll.get.number > entry.number or not entry.on:
+                subscription = topic.subscriptions.get(poll.get.sender) if topic else None
+                if (
+                    topic is None
+                    or subscription is None
+                    or poll.get.number > subscription.number
+                    or not subscription.on
+                ):
                     state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
-                elif entry.outdates(poll.get.number, poll.get.opening):  # A later opening was heard of while it waited.
-                    state.long_polls.end(poll, Outcome.SUPERSEDED, **newer(entry))
+                elif subscription.outdates(
+                    poll.get.number, poll.get.opening
+                ):  # A later opening was heard of while it waited.
+                    state.long_polls.end(poll, Outcome.SUPERSEDED, **newer(subscription))
                 elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
                     state.long_polls.look_again(name)
                 else:
-                    self._serve(poll, topic, entry, joined, now)
+                    self._serve(poll, topic, subscription, joined, now)
 
     def _serve(
-        self, poll: Poll, topic: Topic, entry: Entry, joined: dict[tuple[object, ...], Answer], now: float
+        self, poll: Poll, topic: Topic, subscription: Subscription, joined: dict[tuple[object, ...], Answer], now: float
     ) -> None:
         """Answer a poll, if there is something to say.
 
         Args:
-            joined: answers of this loop for the same legs, so that many who read along are served by one join.
+            joined: answers of this loop for the same spans, so that many who read along are served by one join.
         """
         state = self._state
         get = poll.get
-        legs = topic.reading(entry, get.last if get.after is None else get.after)
-        if legs is None:
-            state.long_polls.end(poll, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
+        spans = topic.reading(subscription, get.last if get.after is None else get.after)
+        if spans is None:
+            state.long_polls.end(poll, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
             return
-        if poll.walked is not None and poll.walked[0] is entry.legs:
-            legs = poll.walked[1]
+        if poll.walked is not None and poll.walked[0] is subscription.backlog:
+            spans = poll.walked[1]
         try:
-            answer = self._collect(get, topic, legs, joined)
+            answer = self._collect(get, topic, spans, joined)
         except StoreDamaged:
             state.found_damaged(topic)
             state.long_polls.end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return
-        if answer.rest is not None and answer.rest != legs:
-            self._pass(poll, topic, entry, legs, answer.rest)
+        if answer.rest is not None and answer.rest != spans:
+            self._pass(poll, topic, subscription, spans, answer.rest)
             if topic.waiting(answer.rest):  # It was as much as one loop looks at: the next one goes on.
                 state.long_polls.look_again(get.topic)
                 return
@@ -131,28 +138,30 @@ class Gets:
         )
 
     def _collect(
-        self, get: Get, topic: Topic, legs: tuple[Leg, ...], joined: dict[tuple[object, ...], Answer]
+        self, get: Get, topic: Topic, spans: tuple[Span, ...], joined: dict[tuple[object, ...], Answer]
     ) -> Answer:
-        """What of these legs goes into one answer."""
+        """What of these spans goes into one answer."""
         state, settings = self._state, self._state.settings
         records = min(get.records_max, settings.answer_records_max)
         size = min(get.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
-        key = (legs, records, size)
+        key = (spans, records, size)
         answer = joined.get(key)
         if answer is None:
-            answer = joined[key] = collect(topic, legs, state.reader, state.publishers.names, records, size)
+            answer = joined[key] = collect(topic, spans, state.reader, state.publishers.names, records, size)
             state.uncommitted.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
             state.counters["batches_damaged"] += len(answer.damaged)
             self._delivered_bytes += len(answer.body)
         return answer
 
-    def _pass(self, poll: Poll, topic: Topic, entry: Entry, legs: tuple[Leg, ...], rest: tuple[Leg, ...]) -> None:
-        """All that was looked at, at the front of the legs, is left out: what is still to be looked at lies behind it.
+    def _pass(
+        self, poll: Poll, topic: Topic, subscription: Subscription, spans: tuple[Span, ...], rest: tuple[Span, ...]
+    ) -> None:
+        """All that was looked at, at the front of the spans, is left out: what is still to be looked at lies behind it.
 
-        Where that front is the entry's own it goes for good, so that it is looked at once and counts as backlog no
+        Where that front is the subscription's own it goes for good: it is looked at once, and counts as backlog no
         more. It cannot wait for an acknowledgement: where nothing comes behind it there will be none, and nothing
         comes while it fills the topic.
         """
-        if legs == entry.legs:
+        if spans == subscription.backlog:
             topic.pass_over(poll.get.sender, rest)
-        poll.walked = entry.legs, rest
+        poll.walked = subscription.backlog, rest

@@ -114,16 +114,16 @@ class Operations:
     def _unsubscribe(self, origin: Origin, asked: Operate, now: float) -> None:
         state = self._state
         topic = state.topics[asked.topic]
-        entry = topic.entries.get(asked.subscriber)
-        if entry is None:
+        subscription = topic.subscriptions.get(asked.subscriber)
+        if subscription is None:
             state.replies.answer(origin, Outcome.UNKNOWN, reason="subscriber")
             return
         if topic.frozen:
             state.replies.answer(origin, Outcome.MOVED, reason=topic.frozen)
             return
-        if entry.on:
+        if subscription.on:
             topic.end(asked.subscriber)
-            state.long_polls.end_outdated(topic.name, asked.subscriber, entry)
+            state.long_polls.end_outdated(topic.name, asked.subscriber, subscription)
             self._retention.look_at(topic.name)
             state.counters["subscriptions_ended"] += 1
-        state.replies.answer(origin, Outcome.SUCCESS, number=entry.number)
+        state.replies.answer(origin, Outcome.SUCCESS, number=subscription.number)

@@ -22,7 +22,7 @@ from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.ranges import KEY, behind, plan, start_of, up_to
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic, ends_unknown
 
 READS_MAX: Final = 1_000
@@ -68,13 +68,13 @@ class Reads:
             self._waiting[whose] += 1
 
     def _ends_unknown(self, read: Read) -> bool:
-        """Whether the legs go through the end of a log that a restored copy lacks."""
+        """Whether the spans go through the end of a log that a restored copy lacks."""
         topic = self._state.topics.get(read.topic)
         if topic is None or not topic.ended:
             return False
-        entry = topic.entries.get(KEY + read.name) if read.name else None
-        legs = topic.spine if entry is None else entry.legs
-        return any(leg.high is not None and ends_unknown(topic, (leg.log, leg.high - 1)) for leg in legs)
+        subscription = topic.subscriptions.get(KEY + read.name) if read.name else None
+        spans = topic.history if subscription is None else subscription.backlog
+        return any(span.high is not None and ends_unknown(topic, (span.log, span.high - 1)) for span in spans)
 
     def has_ready(self) -> bool:
         """Whether `deliver` has something to do."""
@@ -103,13 +103,13 @@ class Reads:
             found = self._admission.named(origin, read.topic, read.name)
         if found is None:
             return 0
-        topic, entry = found
+        topic, subscription = found
         if not whole and self._ends_unknown(read):  # A join has brought a restored copy's log since it came.
             self._sole_owner.park_or_turn_away(origin, read)
             return 0
-        legs = topic.spine if entry is None else entry.legs
-        start = start_of(legs) if entry is None else entry.acknowledged
-        rest = behind(topic, legs, start, read.after)
+        spans = topic.history if subscription is None else subscription.backlog
+        start = start_of(spans) if subscription is None else subscription.acknowledged
+        rest = behind(topic, spans, start, read.after)
         after = start if read.after is None else read.after
         cut = None if rest is None else up_to(topic, rest, after, read.until)
         if cut is None:
@@ -127,18 +127,18 @@ class Reads:
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return 0
 
-    def _hand_out(self, origin: Origin, read: Read, topic: Topic, legs: tuple[Leg, ...], after: Position) -> int:
+    def _hand_out(self, origin: Origin, read: Read, topic: Topic, spans: tuple[Span, ...], after: Position) -> int:
         state, settings = self._state, self._state.settings
         records = min(read.records_max, settings.answer_records_max)
         size = min(read.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
-        answer = collect(topic, legs, state.reader, state.publishers.names, records, size)
+        answer = collect(topic, spans, state.reader, state.publishers.names, records, size)
         state.uncommitted.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
         state.counters["batches_damaged"] += len(answer.damaged)
         state.counters["records_read_by_range"] += answer.records
         state.replies.answer(
             origin,
             answer.outcome,
-            message=answer.last or _passed(answer, legs, after),
+            message=answer.last or _passed(answer, spans, after),
             first=answer.first,
             records=answer.records,
             checksum=answer.checksum,
@@ -148,8 +148,8 @@ class Reads:
         return len(answer.body)
 
 
-def _passed(answer: Answer, legs: tuple[Leg, ...], after: Position) -> Position:
+def _passed(answer: Answer, spans: tuple[Span, ...], after: Position) -> Position:
     """Up to where all that was looked at is left out, where nothing was handed out: the reader goes on behind it."""
     if answer.rest:
         return start_of(answer.rest)
-    return (legs[-1].log, (legs[-1].high or 1) - 1) if legs else after
+    return (spans[-1].log, (spans[-1].high or 1) - 1) if spans else after

@@ -10,8 +10,8 @@ from pubsub.protocol.names import format_position
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.ownership.stores import Stores
 from pubsub.server.state.state import State
-from pubsub.server.topic.spans import ALWAYS, Leg
-from pubsub.server.topic.topic import Entry, Topic
+from pubsub.server.topic.spans import ALWAYS, Span
+from pubsub.server.topic.topic import Subscription, Topic
 
 TOPICS_MAX: Final = 10_000
 SUBSCRIBERS_MAX: Final = 20_000
@@ -96,8 +96,10 @@ class Reports:
 
 
 def _topic(state: State, topic: Topic, room: int) -> dict[str, Any]:
-    entries = [(name, topic.entries[name]) for name in sorted(topic.entries) if topic.entries[name].on]
-    subscribers = {name: _subscriber(state, topic, name, entry) for name, entry in entries[:room]}
+    subscriptions = [
+        (name, topic.subscriptions[name]) for name in sorted(topic.subscriptions) if topic.subscriptions[name].on
+    ]
+    subscribers = {name: _subscriber(state, topic, name, subscription) for name, subscription in subscriptions[:room]}
     state.measure(topic)
     return {
         "log": topic.open.id,
@@ -111,45 +113,45 @@ def _topic(state: State, topic: Topic, room: int) -> dict[str, Any]:
         "staged": {"stages": len(topic.stages), "bytes": topic.staged_bytes},
         "damaged": topic.name in state.damaged,
         "quarantined": state.held.get(topic.name, ""),
-        "backlog": max((_waiting(state, topic, entry.legs) for _, entry in entries), default=0),
+        "backlog": max((_waiting(state, topic, subscription.backlog) for _, subscription in subscriptions), default=0),
         "subscribers": subscribers,
-        "left_out": len(entries) - len(subscribers),
+        "left_out": len(subscriptions) - len(subscribers),
     }
 
 
-def _subscriber(state: State, topic: Topic, name: str, entry: Entry) -> dict[str, Any]:
+def _subscriber(state: State, topic: Topic, name: str, subscription: Subscription) -> dict[str, Any]:
     return {
-        "waiting": _waiting(state, topic, entry.legs),
+        "waiting": _waiting(state, topic, subscription.backlog),
         "polling": state.long_polls.waits(topic.name, name),
-        "acknowledged": format_position(entry.acknowledged),
-        "number": entry.number,
+        "acknowledged": format_position(subscription.acknowledged),
+        "number": subscription.number,
     }
 
 
-def _waiting(state: State, topic: Topic, legs: tuple[Leg, ...]) -> int:
-    """How many records wait in these legs, without those that were put before the subscription.
+def _waiting(state: State, topic: Topic, spans: tuple[Span, ...]) -> int:
+    """How many records wait in these spans, without those that were put before the subscription.
 
     Those that both halves of a split held are counted twice until the subscriber has come by them.
     """
-    return topic.waiting([_due(state, topic, leg) for leg in legs])
+    return topic.waiting([_due(state, topic, span) for span in spans])
 
 
-def _due(state: State, topic: Topic, leg: Leg) -> Leg:
-    """A leg from its first batch on that it does not leave out by its stamp; stamps rise with offsets."""
-    log = topic.logs.get(leg.log)
-    if leg.since == ALWAYS or log is None:
-        return leg
-    low = leg.low
-    high = max(low, log.end if leg.high is None else min(leg.high, log.end))
+def _due(state: State, topic: Topic, span: Span) -> Span:
+    """A span from its first batch on that it does not leave out by its stamp; stamps rise with offsets."""
+    log = topic.logs.get(span.log)
+    if span.since == ALWAYS or log is None:
+        return span
+    low = span.low
+    high = max(low, log.end if span.high is None else min(span.high, log.end))
     end = high
     try:
         while low < high:
             middle = (low + high) // 2
             found = state.reader.newest(log.number, max(log.low, 1), middle)
-            if found is None or found[2] <= leg.since:
+            if found is None or found[2] <= span.since:
                 low = middle + 1 if found is None else max(middle + 1, found[0] + found[1])
             else:
-                high = max(leg.low, min(middle, found[0]))
+                high = max(span.low, min(middle, found[0]))
     except StoreDamaged:
-        return leg
-    return leg.from_offset(min(low, end))
+        return span
+    return span.from_offset(min(low, end))

@@ -1,11 +1,11 @@
 """Subscriptions: a client's own, and named ones, which any process may read.
 
-The rules are those of docs/architecture.md, *Subscribe and get*. A named subscription is an entry of its own, under a
-key that no client's ID can be. It is made while the topic is whole, at the beginning or the end of what is held, and a
+The rules are those of docs/architecture.md, *Subscribe and get*. A named subscription stands under a key that no
+client's ID can be. It is made while the topic is whole, at the beginning or the end of what is held, and a
 repeat finds it as it stands: so "from the newest on" means the same each time it is asked. It has no fence: only an
 acknowledgement moves it. Retention and the backlog's limit see it as any other subscriber.
 
-    SUBSCRIBE name   no entry, or off under a lower number → made, once the topic is known to be whole
+    SUBSCRIBE name   no subscription, or off under a lower number → made, once the topic is known to be whole
                      on → success, nothing changes         off under this number or a higher one → superseded
     UNSUBSCRIBE name a higher number → off                  else → superseded, or success where it is off by this one
     GET name max=0   acknowledged up to `last`, or behind   other max → refused
@@ -21,8 +21,8 @@ from pubsub.server.requests.admission import Admission
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic.ranges import KEY, start_of
-from pubsub.server.topic.spans import ALWAYS, Leg
-from pubsub.server.topic.topic import Entry, Topic
+from pubsub.server.topic.spans import ALWAYS, Span
+from pubsub.server.topic.topic import Subscription, Topic
 
 
 class Subscriptions:
@@ -50,10 +50,12 @@ class Subscriptions:
             state.replies.answer(origin, Outcome.FULL, reason=obstacle)
             return
         topic = topic or state.create(request.topic)
-        outcome, entry, changed = topic.subscribe(request.sender, request.number, request.opening, on, self._since(now))
+        outcome, subscription, changed = topic.subscribe(
+            request.sender, request.number, request.opening, on, self._since(now)
+        )
         if changed:
-            state.long_polls.end_outdated(topic.name, request.sender, entry)
-        self._answer(origin, topic, entry, outcome)
+            state.long_polls.end_outdated(topic.name, request.sender, subscription)
+        self._answer(origin, topic, subscription, outcome)
 
     def subscribe_named(
         self, origin: Origin, request: Subscribe | Unsubscribe, now: float, whole: bool = False
@@ -69,11 +71,15 @@ class Subscriptions:
             return
         key = KEY + request.name
         topic = state.topics.get(request.topic)
-        entry = topic.entries.get(key) if topic else None
+        subscription = topic.subscriptions.get(key) if topic else None
         on = isinstance(request, Subscribe)
-        if topic is not None and entry is not None and ((on and entry.on) or request.number <= entry.number):
-            same = on == entry.on and (on or request.number == entry.number)
-            self._answer(origin, topic, entry, Outcome.SUCCESS if same else Outcome.SUPERSEDED)
+        if (
+            topic is not None
+            and subscription is not None
+            and ((on and subscription.on) or request.number <= subscription.number)
+        ):
+            same = on == subscription.on and (on or request.number == subscription.number)
+            self._answer(origin, topic, subscription, Outcome.SUCCESS if same else Outcome.SUPERSEDED)
             return
         obstacle = self._admission.subscription(topic, key, on=on)
         if obstacle:
@@ -91,22 +97,24 @@ class Subscriptions:
         log = topic.open
         position: Position = (log.id, log.end - 1)
         since = ALWAYS
-        legs: tuple[Leg, ...] = ()
+        spans: tuple[Span, ...] = ()
         if isinstance(request, Subscribe) and request.start == "earliest":
-            legs, position = topic.spine, start_of(topic.spine)
+            spans, position = topic.history, start_of(topic.history)
         elif isinstance(request, Subscribe):
-            since, legs = self._since(now), (Leg(log.id, log.end),)
-        entry = Entry(request.number, request.opening, isinstance(request, Subscribe), since, position, legs)
-        topic.enter(KEY + request.name, entry)
-        self._answer(origin, topic, entry, Outcome.SUCCESS)
+            since, spans = self._since(now), (Span(log.id, log.end),)
+        subscription = Subscription(
+            request.number, request.opening, isinstance(request, Subscribe), since, position, spans
+        )
+        topic.enter(KEY + request.name, subscription)
+        self._answer(origin, topic, subscription, Outcome.SUCCESS)
 
-    def _answer(self, origin: Origin, topic: Topic, entry: Entry, outcome: Outcome) -> None:
+    def _answer(self, origin: Origin, topic: Topic, subscription: Subscription, outcome: Outcome) -> None:
         self._state.replies.answer(
             origin,
             outcome,
-            position=entry.acknowledged,
-            number=entry.number,
-            opening=entry.opening,
+            position=subscription.acknowledged,
+            number=subscription.number,
+            opening=subscription.opening,
             log=topic.open.id,
         )
 
@@ -119,10 +127,10 @@ class Subscriptions:
         found = self._admission.named(origin, get.topic, get.name)
         if found is None:
             return
-        topic, entry = found
-        assert entry is not None
+        topic, subscription = found
+        assert subscription is not None
         if not topic.acknowledge(KEY + get.name, get.last):
             state.counters["positions_behind"] += 1
-            state.replies.answer(origin, Outcome.BEHIND, position=entry.acknowledged, log=topic.open.id)
+            state.replies.answer(origin, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
             return
-        state.replies.answer(origin, Outcome.EMPTY, position=entry.acknowledged, log=topic.open.id)
+        state.replies.answer(origin, Outcome.EMPTY, position=subscription.acknowledged, log=topic.open.id)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pubsub.protocol.messages import Get, Outcome
 from pubsub.server.state.replies import Origin, Replies
-from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import Entry
+from pubsub.server.topic.spans import Span
+from pubsub.server.topic.topic import Subscription
 
 
 @dataclass(slots=True)
@@ -19,14 +19,14 @@ class Poll:
     Attributes:
         origin: where its answer goes.
         expires: until when it waits (monotonic seconds).
-        walked: the entry's legs, and what of them is still to be looked at, where all before it is left out.
+        walked: the subscription's spans, and what of them is still to be looked at, where all before it is left out.
         whole: every proxy has answered, for this very request, that no other server holds the topic.
     """
 
     origin: Origin
     get: Get
     expires: float
-    walked: tuple[tuple[Leg, ...], tuple[Leg, ...]] | None = None
+    walked: tuple[tuple[Span, ...], tuple[Span, ...]] | None = None
     whole: bool = False
 
 
@@ -84,11 +84,11 @@ class LongPolls:
         for poll in list(self._waiting.get(topic, {}).values()):
             self.end(poll, outcome)
 
-    def end_outdated(self, topic: str, subscriber: str, entry: Entry) -> None:
-        """Answer a subscriber that waits under a number or an opening that is not the entry's any more."""
+    def end_outdated(self, topic: str, subscriber: str, subscription: Subscription) -> None:
+        """Answer a subscriber that waits under a number or an opening that is not the subscription's any more."""
         poll = self._waiting.get(topic, {}).get(subscriber)
-        if poll is not None and entry.outdates(poll.get.number, poll.get.opening):
-            self.end(poll, Outcome.SUPERSEDED, **newer(entry))
+        if poll is not None and subscription.outdates(poll.get.number, poll.get.opening):
+            self.end(poll, Outcome.SUPERSEDED, **newer(subscription))
 
     def waits(self, topic: str, subscriber: str) -> bool:
         """Whether a subscriber waits."""
@@ -128,10 +128,10 @@ class LongPolls:
             yield topic, list(self._waiting.get(topic, {}).values())
 
 
-def newer(entry: Entry) -> dict[str, object]:
+def newer(subscription: Subscription) -> dict[str, object]:
     """What one is told whose GET is outdated."""
     return {
-        "number": entry.number,
-        "opening": entry.opening,
-        "reason": "" if entry.on else "the_subscription_was_ended_elsewhere",
+        "number": subscription.number,
+        "opening": subscription.opening,
+        "reason": "" if subscription.on else "the_subscription_was_ended_elsewhere",
     }

@@ -23,7 +23,7 @@ from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
 from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class State:
     def create(self, name: str) -> Topic:
         """A new topic."""
         log = Log(self.new_log_number(), self.new_log_id())
-        topic = self._add(Topic(self._next_topic, name, log, {log.id: log}, spine=(Leg(log.id, 1),)))
+        topic = self._add(Topic(self._next_topic, name, log, {log.id: log}, history=(Span(log.id, 1),)))
         self._next_topic += 1
         self.uncommitted.rows.append(c.LogOpened(log.number, log.id, topic.number))
         self.uncommitted.topic(name)

@@ -63,16 +63,16 @@ class Uncommitted(Noted):
 
     def take(self, now: float) -> list[c.Change]:
         """Everything noted, as values, in an order in which they can be applied."""
-        if not (self.rows or self._topics or self._last or self._entries or now >= self._acknowledge_by):
+        if not (self.rows or self._topics or self._last or self._subscriptions or now >= self._acknowledge_by):
             if self._acknowledged and self._acknowledge_by == float("inf"):
                 self._acknowledge_by = now + ACKNOWLEDGE_SECONDS
             return []
-        entries = self._entries | self._acknowledged
-        self._touch(entries)
+        subscriptions = self._subscriptions | self._acknowledged
+        self._touch(subscriptions)
         out = self.rows
         out += [self._topic_changed(self._held[name]) for name in self._topics]
         out += [self._last_moved(self._held[name], publisher) for name, publisher in self._last]
-        out += [self._entry_changed(self._held[name], subscriber) for name, subscriber in entries]
+        out += [self._subscription_changed(self._held[name], subscriber) for name, subscriber in subscriptions]
         self._clear()
         return out
 
@@ -86,38 +86,38 @@ class Uncommitted(Noted):
         undo, self._undo = self._undo, []
         for action in reversed(undo):
             action()
-        self._touch(self._entries | self._acknowledged)
+        self._touch(self._subscriptions | self._acknowledged)
         touched, self.touched = self.touched, set()
         self._clear()
         return sorted(touched)
 
-    def _touch(self, entries: Iterable[tuple[str, str]]) -> None:
+    def _touch(self, subscriptions: Iterable[tuple[str, str]]) -> None:
         self.touched.update(self._topics)
         self.touched.update(name for name, _ in self._last)
-        self.touched.update(name for name, _ in entries)
+        self.touched.update(name for name, _ in subscriptions)
 
     def _clear(self) -> None:
-        self.rows, self._topics, self._last, self._entries = [], {}, {}, {}
+        self.rows, self._topics, self._last, self._subscriptions = [], {}, {}, {}
         self._acknowledged, self._acknowledge_by = {}, float("inf")
 
     @staticmethod
     def _topic_changed(topic: Topic) -> c.TopicChanged:
-        return c.TopicChanged(topic.number, topic.name, topic.open.number, topic.spine, topic.frozen)
+        return c.TopicChanged(topic.number, topic.name, topic.open.number, topic.history, topic.frozen)
 
     @staticmethod
     def _last_moved(topic: Topic, publisher: int) -> c.LastMoved:
         return c.LastMoved(topic.number, publisher, topic.last[publisher])
 
     @staticmethod
-    def _entry_changed(topic: Topic, subscriber: str) -> c.EntryChanged:
-        entry = topic.entries[subscriber]
-        return c.EntryChanged(
+    def _subscription_changed(topic: Topic, subscriber: str) -> c.SubscriptionChanged:
+        subscription = topic.subscriptions[subscriber]
+        return c.SubscriptionChanged(
             topic.number,
             subscriber,
-            entry.number,
-            entry.opening,
-            entry.on,
-            entry.since,
-            entry.acknowledged,
-            entry.legs,
+            subscription.number,
+            subscription.opening,
+            subscription.on,
+            subscription.since,
+            subscription.acknowledged,
+            subscription.backlog,
         )

@@ -11,7 +11,7 @@ import apsw
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.server.storage import staged
 from pubsub.server.storage.reader import Reader
-from pubsub.server.storage.schema import RESTORED, write_legs
+from pubsub.server.storage.schema import RESTORED, write_spans
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
 
@@ -175,10 +175,10 @@ class Applying:
     def _topic(self, change: c.TopicChanged) -> None:
         self.db.execute(
             "insert or replace into topic values (?,?,?,?,?)",
-            (change.topic, change.name, change.open_log, write_legs(change.spine), change.frozen),
+            (change.topic, change.name, change.open_log, write_spans(change.history), change.frozen),
         )
 
-    def _entry(self, change: c.EntryChanged) -> None:
+    def _subscription(self, change: c.SubscriptionChanged) -> None:
         log, acknowledged = change.acknowledged
         self.db.execute(
             "insert or replace into entry values (?,?,?,?,?,?,?,?,?)",
@@ -191,7 +191,7 @@ class Applying:
                 change.since,
                 log,
                 acknowledged,
-                write_legs(change.legs),
+                write_spans(change.backlog),
             ),
         )
 
@@ -240,7 +240,7 @@ class Applying:
         c.LogTrimmed: _trim,
         c.BodiesDropped: _drop_bodies,
         c.TopicChanged: _topic,
-        c.EntryChanged: _entry,
+        c.SubscriptionChanged: _subscription,
         c.BatchQuarantined: _quarantine,
         c.LogEnded: lambda self, x: self.db.execute(
             "update log set end = ?, receiver = ? where id = ?", (OFFSET_MAX, RESTORED if x.here else "", x.log)

@@ -12,11 +12,11 @@ from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.server.storage import staged
 from pubsub.server.storage.reader import Reader
-from pubsub.server.storage.schema import RESTORED, read_legs
+from pubsub.server.storage.schema import RESTORED, read_spans
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.loaded import Aside, Loaded
-from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import Entry, Log, Topic
+from pubsub.server.topic.spans import Span
+from pubsub.server.topic.topic import Log, Subscription, Topic
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 
@@ -100,12 +100,12 @@ class Loading:
         log = Log(open_log, row[0])
         return Topic(number, title, log, {log.id: log}, unreadable=reason)
 
-    def _topic_of(self, number: int, title: str, open_log: int, spine: str, frozen: str, *, aside: bool) -> Topic:
+    def _topic_of(self, number: int, title: str, open_log: int, history: str, frozen: str, *, aside: bool) -> Topic:
         logs = {log.number: log for log in self._logs(number, aside=aside)}
         if open_log not in logs:
             raise StoreDamaged(str(self.path), f"topic {title} has no open log")
         topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
-        topic.spine, topic.frozen = self._legs(spine, title), frozen
+        topic.history, topic.frozen = self._spans(history, title), frozen
         topic.absorbed = {
             name
             for (name,) in self._rows("select name from log where topic = ? and state = ?", (number, LogState.ABSORBED))
@@ -121,8 +121,10 @@ class Loading:
             "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry where topic = ?",
             (number,),
         ):
-            who, own, opening, on, since, log, acknowledged, legs = row
-            topic.entries[who] = Entry(own, opening, bool(on), since, (log, acknowledged), self._legs(legs, title))
+            who, own, opening, on, since, log, acknowledged, spans = row
+            topic.subscriptions[who] = Subscription(
+                own, opening, bool(on), since, (log, acknowledged), self._spans(spans, title)
+            )
         self._load_skips(topic)
         topic.stages = staged.load(self.db, number)
         self._check_types(topic)
@@ -137,27 +139,35 @@ class Loading:
         numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
         for counters in topic.skips.values():
             numbers |= set(map(type, counters)) | set(map(type, counters.values()))
-        texts = {type(text) for text in (topic.name, topic.frozen, *topic.absorbed, *topic.ended, *topic.entries)}
+        texts = {type(text) for text in (topic.name, topic.frozen, *topic.absorbed, *topic.ended, *topic.subscriptions)}
         texts |= {type(text) for rival in topic.rivals.items() for text in rival}
-        for entry in topic.entries.values():
-            numbers |= {type(entry.number), type(entry.opening), type(entry.since), type(entry.acknowledged[1])}
-            texts.add(type(entry.acknowledged[0]))
+        for subscription in topic.subscriptions.values():
+            numbers |= {
+                type(subscription.number),
+                type(subscription.opening),
+                type(subscription.since),
+                type(subscription.acknowledged[1]),
+            }
+            texts.add(type(subscription.acknowledged[0]))
         if not (numbers <= {int} and texts <= {str}):
             raise StoreDamaged(str(self.path), f"topic {topic.name} has rows that cannot be read")
 
-    def _legs(self, text: str, topic: str) -> tuple[Leg, ...]:
+    def _spans(self, text: str, topic: str) -> tuple[Span, ...]:
         try:
-            return read_legs(text)
+            return read_spans(text)
         except (ValueError, TypeError):
-            raise StoreDamaged(str(self.path), f"topic {topic} has legs that cannot be read") from None
+            raise StoreDamaged(str(self.path), f"topic {topic} has spans that cannot be read") from None
 
     def _load_skips(self, topic: Topic) -> None:
-        legs = (*topic.spine, *(leg for entry in topic.entries.values() for leg in entry.legs))
-        for number in sorted({leg.skip for leg in legs} - {0}):
+        spans = (
+            *topic.history,
+            *(span for subscription in topic.subscriptions.values() for span in subscription.backlog),
+        )
+        for number in sorted({span.skip for span in spans} - {0}):
             topic.skips[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))
 
     def unused_skips(self, topics: Iterable[Topic]) -> list[int]:
-        """Numbers of the copies of `last` that no leg refers to.
+        """Numbers of the copies of `last` that no span refers to.
 
         Args:
             topics: all that the store holds; those that were set aside refer to copies too.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pubsub.server.storage import staged
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 
 FORMAT: Final = 1
 APPLICATION_ID: Final = 0x50505542
@@ -63,15 +63,15 @@ DESCRIBING: Final = (
 of the list of free pages, is damaged. What is damaged elsewhere concerns single topics."""
 
 
-def write_legs(legs: Iterable[Leg]) -> str:
-    """Legs as the text that a row holds."""
-    return json.dumps([(leg.log, leg.low, leg.high, leg.skip, leg.since) for leg in legs], separators=(",", ":"))
+def write_spans(spans: Iterable[Span]) -> str:
+    """Spans as the text that a row holds."""
+    return json.dumps([(span.log, span.low, span.high, span.skip, span.since) for span in spans], separators=(",", ":"))
 
 
-def read_legs(text: str) -> tuple[Leg, ...]:
-    """The legs that `write_legs` wrote.
+def read_spans(text: str) -> tuple[Span, ...]:
+    """The spans that `write_spans` wrote.
 
     Raises:
         ValueError: the text is something else.
     """
-    return tuple(Leg(*row) for row in json.loads(text))
+    return tuple(Span(*row) for row in json.loads(text))

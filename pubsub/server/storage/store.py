@@ -1,8 +1,8 @@
 """The server's store: one SQLite file, one writing connection, one transaction a loop (docs/architecture.md, *Stores*).
 
 Batches are rows as they were put, keyed by log number << 40 | offset, so that a put is one insert at the end of a
-B-tree and a read is one range. Everything else that has to outlive the process is small: topics with their spine,
-logs, the last counter of each publisher, the subscribers' entries.
+B-tree and a read is one range. Everything else that has to outlive the process is small: topics with their history,
+logs, the last counter of each publisher, the subscribers' subscriptions.
 
 `synchronous=FULL` with a write-ahead log: a commit that returned is on the disk. The log is copied back into the file
 by `checkpoint.Checkpointer`, on a thread of its own.

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import Position
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 
 
 class LogState(StrEnum):
@@ -146,7 +146,7 @@ class TopicGiven:
 
 @dataclass(slots=True)
 class SkipStored:
-    """A copy of `last` that legs refer to."""
+    """A copy of `last` that spans refer to."""
 
     skip: int
     counters: dict[int, int]
@@ -154,7 +154,7 @@ class SkipStored:
 
 @dataclass(slots=True)
 class SkipDropped:
-    """No leg refers to it any more."""
+    """No span refers to it any more."""
 
     skip: int
 
@@ -180,18 +180,18 @@ class BodiesDropped:
 
 @dataclass(slots=True)
 class TopicChanged:
-    """A topic is new, or its open log, its spine, or whom it is frozen for is different."""
+    """A topic is new, or its open log, its history, or whom it is frozen for is different."""
 
     topic: int
     name: str
     open_log: int
-    spine: tuple[Leg, ...]
+    history: tuple[Span, ...]
     frozen: str
 
 
 @dataclass(slots=True)
-class EntryChanged:
-    """A subscriber's entry is different."""
+class SubscriptionChanged:
+    """A subscriber's subscription is different."""
 
     topic: int
     subscriber: str
@@ -200,7 +200,7 @@ class EntryChanged:
     on: bool
     since: int
     acknowledged: Position
-    legs: tuple[Leg, ...]
+    backlog: tuple[Span, ...]
 
 
 @dataclass(slots=True)
@@ -370,7 +370,7 @@ Change = (
     | SkipStored
     | SkipDropped
     | TopicChanged
-    | EntryChanged
+    | SubscriptionChanged
     | BatchQuarantined
     | LogEnded
     | LogReplaced

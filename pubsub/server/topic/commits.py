@@ -25,7 +25,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import Position
 from pubsub.server.topic.changes import Change, LogState
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 
 
 @dataclass(slots=True)
@@ -99,9 +99,9 @@ def _position(value: Any) -> Position:
     return _text(log), _whole(offset)
 
 
-def _leg(value: Any) -> Leg:
+def _span(value: Any) -> Span:
     log, low, high, skip, since = value
-    return Leg(_text(log), _whole(low), None if high is None else _whole(high), _whole(skip), _whole(since))
+    return Span(_text(log), _whole(low), None if high is None else _whole(high), _whole(skip), _whole(since))
 
 
 def _body(value: Any, bodies: _Bodies) -> bytes:
@@ -117,8 +117,8 @@ _KINDS: Final[dict[Any, _Kind]] = {
     bool: _Kind(lambda value, _: value, lambda value, _: _truth(value)),
     LogState: _Kind(lambda value, _: value.value, lambda value, _: LogState(value)),
     Position: _Kind(lambda value, _: list(value), lambda value, _: _position(value)),
-    tuple[Leg, ...]: _Kind(
-        lambda value, _: [astuple(leg) for leg in value], lambda value, _: tuple(_leg(leg) for leg in value)
+    tuple[Span, ...]: _Kind(
+        lambda value, _: [astuple(span) for span in value], lambda value, _: tuple(_span(span) for span in value)
     ),
     dict[int, int]: _Kind(
         lambda value, _: [list(item) for item in value.items()],

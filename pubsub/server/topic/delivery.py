@@ -1,4 +1,4 @@
-"""Handing out: what of a subscriber's legs goes into one answer.
+"""Handing out: what of a subscriber's spans goes into one answer.
 
 Handing out changes nothing. The stored batches are joined as they are, so the cost is per batch; a batch that two
 subscribers read from the same place within one loop is joined once. What should be there and is not, or is not what
@@ -20,7 +20,7 @@ from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
 from pubsub.server.topic.changes import LogState
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
 BATCHES_MAX: Final = 4096
@@ -82,7 +82,7 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost one.
         damaged: batches (log number, offset) found to be bad.
-        rest: where nothing is to be handed out: the legs behind all that was looked at and is left out. Something may
+        rest: where nothing is to be handed out: the spans behind all that was looked at and is left out. Something may
             lie in them already, where that was as much as one loop looks at.
     """
 
@@ -93,7 +93,7 @@ class Answer:
     first: Position | None = None
     last: Position | None = None
     damaged: list[tuple[int, int]] = field(default_factory=list)
-    rest: tuple[Leg, ...] | None = None
+    rest: tuple[Span, ...] | None = None
 
 
 class _Full(Exception):
@@ -101,7 +101,7 @@ class _Full(Exception):
 
 
 class _Walk:
-    """One walk along the legs of one subscriber."""
+    """One walk along the spans of one subscriber."""
 
     def __init__(self, topic: Topic, reader: BatchReader, publishers: Sequence[str], records: int, size: int) -> None:
         self._topic, self._reader, self._publishers = topic, reader, publishers
@@ -112,14 +112,14 @@ class _Walk:
         self.last: Position | None = None
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
-        self.rest: tuple[Leg, ...] | None = None
+        self.rest: tuple[Span, ...] | None = None
 
-    def run(self, legs: Sequence[Leg]) -> None:
+    def run(self, spans: Sequence[Span]) -> None:
         try:
-            for index, leg in enumerate(legs):
-                log = self._topic.logs.get(leg.log)
+            for index, span in enumerate(spans):
+                log = self._topic.logs.get(span.log)
                 if log is not None:
-                    self._leg(leg, log, legs[index + 1 :])
+                    self._span(span, log, spans[index + 1 :])
         except _Full:
             return
         except StoreDamaged:
@@ -127,37 +127,37 @@ class _Walk:
                 raise  # What came before it is handed out first.
             return
         if not self.builder.records:
-            self.rest = tuple(self._still_growing(legs))
+            self.rest = tuple(self._still_growing(spans))
 
-    def _still_growing(self, legs: Iterable[Leg]) -> Iterator[Leg]:
-        """What is left of legs of which all that is there was looked at: more can come only where a log grows."""
-        for leg in legs:
-            if leg.high is None:
-                log = self._topic.logs.get(leg.log)
-                yield leg if log is None else leg.from_offset(max(leg.low, log.end))
+    def _still_growing(self, spans: Iterable[Span]) -> Iterator[Span]:
+        """What is left of spans of which all that is there was looked at: more can come only where a log grows."""
+        for span in spans:
+            if span.high is None:
+                log = self._topic.logs.get(span.log)
+                yield span if log is None else span.from_offset(max(span.low, log.end))
 
-    def _leg(self, leg: Leg, log: Log, others: Sequence[Leg]) -> None:
-        high = log.end if leg.high is None else min(leg.high, log.end)
-        place = leg.low
+    def _span(self, span: Span, log: Log, others: Sequence[Span]) -> None:
+        high = log.end if span.high is None else min(span.high, log.end)
+        place = span.low
         if place >= high:
             return
-        skip = self._topic.skips.get(leg.skip, {})
+        skip = self._topic.skips.get(span.skip, {})
         for batch in self._reader.batches(log.number, place, high):
             if batch.offset > place:
-                self._lose(leg.log, place, batch.offset)
-            place = self._batch(leg, log, batch, max(place, batch.offset), high, skip)
+                self._lose(span.log, place, batch.offset)
+            place = self._batch(span, log, batch, max(place, batch.offset), high, skip)
             self._batches_left -= 1
             if not self._batches_left:
                 if not self.builder.records:
-                    self.rest = (leg.from_offset(place), *others)
+                    self.rest = (span.from_offset(place), *others)
                 raise _Full
         if place < high:
-            self._lose(leg.log, place, high)
+            self._lose(span.log, place, high)
 
-    def _batch(self, leg: Leg, log: Log, batch: Batch, place: int, high: int, skip: Mapping[int, int]) -> int:
+    def _batch(self, span: Span, log: Log, batch: Batch, place: int, high: int, skip: Mapping[int, int]) -> int:
         """Take what of the batch is due; returns the offset behind it."""
         stop = min(batch.offset + batch.count, high)
-        if batch.stamp <= leg.since:
+        if batch.stamp <= span.since:
             return stop
         # Counters rise with the offsets, so what is left out is the front of the batch.
         held = skip.get(batch.publisher, 0) - batch.counter + 1
@@ -168,15 +168,15 @@ class _Walk:
         if body is None or not self._is_sound(batch, body):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
-            self._lose(leg.log, first, stop)
+            self._lose(span.log, first, stop)
         assert body is not None  # a lost batch has ended the walk
         index = first - batch.offset
         count = min(stop - first, self._records_left)
         if self.builder.data_bytes + self.builder.key_bytes + len(body) > self._bytes_max:
             count = self._fitting(body, index, count)
         publisher = self._publishers[batch.publisher]
-        self.builder.add(leg.log, first, publisher, batch.counter + index, batch.stamp, body, index, index + count)
-        self.last = (leg.log, first + count - 1)
+        self.builder.add(span.log, first, publisher, batch.counter + index, batch.stamp, body, index, index + count)
+        self.last = (span.log, first + count - 1)
         self._records_left -= count
         if not self._records_left:
             raise _Full
@@ -215,12 +215,17 @@ class _Walk:
 
 
 def collect(
-    topic: Topic, legs: Sequence[Leg], reader: BatchReader, publishers: Sequence[str], records_max: int, bytes_max: int
+    topic: Topic,
+    spans: Sequence[Span],
+    reader: BatchReader,
+    publishers: Sequence[str],
+    records_max: int,
+    bytes_max: int,
 ) -> Answer:
-    """What of these legs goes into one answer.
+    """What of these spans goes into one answer.
 
     Args:
-        legs: what the subscriber is still to receive, in order.
+        spans: what the subscriber is still to receive, in order.
         publishers: names, by number.
         records_max: at most so many records, at least 1.
         bytes_max: at most so many bytes of records, but always one record.
@@ -229,7 +234,7 @@ def collect(
         StoreDamaged: the very next of it cannot be read, nor how far that goes.
     """
     walk = _Walk(topic, reader, publishers, records_max, bytes_max)
-    walk.run(legs)
+    walk.run(spans)
     if walk.lost is not None:
         return Answer(Outcome.LOST, first=walk.lost[0], last=walk.lost[1], damaged=walk.damaged)
     if not walk.builder.records:

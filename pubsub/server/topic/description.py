@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import Final
 
-from pubsub.server.topic.spans import Leg
-from pubsub.server.topic.topic import Entry, Log, Topic
+from pubsub.server.topic.spans import Span
+from pubsub.server.topic.topic import Log, Subscription, Topic
 
 
 class Fate(Flag):
@@ -45,8 +45,8 @@ FIELDS: Final[dict[str, Fate]] = {
     "open": _BETWEEN_STORES,
     "logs": _BETWEEN_STORES,
     "last": _EVERYWHERE,
-    "entries": _EVERYWHERE,
-    "spine": _EVERYWHERE,
+    "subscriptions": _EVERYWHERE,
+    "history": _EVERYWHERE,
     "skips": _BETWEEN_STORES,
     "absorbed": _BETWEEN_STORES,
     "stages": Fate.STORED | Fate.TRAVELS,  # Joined by `upkeep.staging`; after an export staged again by their sink.
@@ -73,13 +73,13 @@ class Description:
 
     open: str = ""
     logs: dict[str, Log] = field(default_factory=dict)
-    spine: tuple[Leg, ...] = ()
+    history: tuple[Span, ...] = ()
     absorbed: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     rivals: dict[str, str] = field(default_factory=dict)
     skips: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
-    entries: dict[str, Entry] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
 
 def describe(topic: Topic, publishers: Sequence[str]) -> Description:
@@ -91,13 +91,13 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
     return Description(
         open=topic.open.id,
         logs=topic.logs,
-        spine=topic.spine,
+        history=topic.history,
         absorbed=frozenset(topic.absorbed),
         ended=frozenset(topic.ended),
         rivals=dict(topic.rivals),
         skips={skip: {publishers[p]: last for p, last in counters.items()} for skip, counters in topic.skips.items()},
         last={publishers[p]: last for p, last in topic.last.items()},
-        entries=topic.entries,
+        subscriptions=topic.subscriptions,
     )
 
 
@@ -111,8 +111,8 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], sk
     """
     skips = {0: 0} | {theirs: skip() for theirs in said.skips}
 
-    def renumbered(legs: tuple[Leg, ...]) -> tuple[Leg, ...]:
-        return tuple(replace(leg, skip=skips.get(leg.skip, 0)) for leg in legs)
+    def renumbered(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+        return tuple(replace(span, skip=skips.get(span.skip, 0)) for span in spans)
 
     return Topic(
         0,
@@ -120,10 +120,13 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], sk
         open=said.logs[said.open],
         logs=dict(said.logs),
         skips={skips[n]: {publisher(p): last for p, last in counters.items()} for n, counters in said.skips.items()},
-        spine=renumbered(said.spine),
+        history=renumbered(said.history),
         absorbed=set(said.absorbed),
         ended=set(said.ended),
         rivals=dict(said.rivals),
         last={publisher(p): last for p, last in said.last.items()},
-        entries={who: replace(entry, legs=renumbered(entry.legs)) for who, entry in said.entries.items()},
+        subscriptions={
+            who: replace(subscription, backlog=renumbered(subscription.backlog))
+            for who, subscription in said.subscriptions.items()
+        },
     )

@@ -37,7 +37,7 @@ class Loaded:
         aside: topics that were set aside.
         next_stage, next_piece: the first free numbers of what sinks stage.
         dropped: number and pieces of stages that are nobody's.
-        unused_skips: numbers of copies of `last` that no leg refers to.
+        unused_skips: numbers of copies of `last` that no span refers to.
     """
 
     store_id: str

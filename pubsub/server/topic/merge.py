@@ -10,8 +10,8 @@ side stays recognised. A copy that was restored from a backup takes nothing from
 How. A publisher's records in one log have no holes below `last`, so what both sides hold of a publisher is known by
 counter alone: a subscriber that has received, or will receive, one side's records up to `last` is to receive of the
 other side only what lies above (`skip`). Records put before it subscribed are told by stamp (`since`). So each
-subscriber, by the entry with the higher number, gets its own legs first, then the other side's spine so restricted,
-then what the joined topic takes from now on.
+subscriber, by the subscription with the higher number, gets its own spans first, then the other side's history so
+restricted, then what the joined topic takes from now on.
 
 Where the edges are. Stamps of two servers compare within the bound on their clocks' difference: records within that
 bound before a subscription may arrive although they are a little older (early rather than lost). A clock wrong by more
@@ -26,14 +26,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from pubsub.server.topic.spans import ALWAYS, Leg, cut
-from pubsub.server.topic.topic import Entry, Topic
+from pubsub.server.topic.spans import ALWAYS, Span, cut
+from pubsub.server.topic.topic import Subscription, Topic
 
 Counters = Mapping[int, int]
 
 
 class _Skips:
-    """Gives numbers to copies of `last`, each stored once however many legs refer to it."""
+    """Gives numbers to copies of `last`, each stored once however many spans refer to it."""
 
     def __init__(self, topic: Topic, next_skip: int) -> None:
         self.next = next_skip
@@ -59,9 +59,9 @@ class _Skips:
             self._merged[key] = self.store(larger(self._stored[one], self._stored[other]))
         return self._merged[key]
 
-    def view(self, spine: Iterable[Leg], skip: int, since: int) -> tuple[Leg, ...]:
-        """A spine as seen by who holds all up to `skip` and subscribed at `since`."""
-        return tuple(replace(leg, skip=self.merge(leg.skip, skip), since=max(leg.since, since)) for leg in spine)
+    def view(self, history: Iterable[Span], skip: int, since: int) -> tuple[Span, ...]:
+        """A history as seen by who holds all up to `skip` and subscribed at `since`."""
+        return tuple(replace(span, skip=self.merge(span.skip, skip), since=max(span.since, since)) for span in history)
 
 
 def larger(one: Counters, other: Counters) -> dict[int, int]:
@@ -76,7 +76,7 @@ def larger(one: Counters, other: Counters) -> dict[int, int]:
 def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
     """Join `other`, which is frozen, into `topic`. Its logs, skips and publishers have this store's numbers already.
 
-    Logs that `topic` holds, or held, are left out, with the legs into those that it holds no more. But what is
+    Logs that `topic` holds, or held, are left out, with the spans into those that it holds no more. But what is
     `outdated` here comes from the other side, and so do subscriptions that neither side knows to be newer.
 
     Args:
@@ -93,26 +93,26 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
     skips.made += other.skips
     end = topic.open.end
     ours, theirs = skips.store(topic.last), skips.store(other.last)
-    own = cut(topic.spine, topic.open.id, end)
-    foreign = _without(cut(other.spine, other.open.id, other.open.end), known)
-    tail = Leg(topic.open.id, end)
+    own = cut(topic.history, topic.open.id, end)
+    foreign = _without(cut(other.history, other.open.id, other.open.end), known)
+    tail = Span(topic.open.id, end)
 
-    for name in sorted(topic.entries.keys() | other.entries.keys()):
-        mine, its = topic.entries.get(name), other.entries.get(name)
+    for name in sorted(topic.subscriptions.keys() | other.subscriptions.keys()):
+        mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
         if mine is not None and (its is None or mine.number >= its.number + bool(behind)):
-            entry = mine
-            rest = cut(mine.legs, topic.open.id, end) + skips.view(foreign, ours, mine.since)
+            subscription = mine
+            rest = cut(mine.backlog, topic.open.id, end) + skips.view(foreign, ours, mine.since)
         else:
             assert its is not None
-            entry = its
+            subscription = its
             # What both sides hold, since one of them took back what the other had joined, stays due where it was due.
-            rest = _without(cut(its.legs, other.open.id, other.open.end), known - topic.logs.keys())
-            rest += skips.view(_without(own, {leg.log for leg in rest}), theirs, its.since)
-        entry.opening = max(one.opening for one in (mine, its) if one is not None)
-        entry.legs = (*rest, tail) if entry.on else ()
-        topic.entries[name] = entry
+            rest = _without(cut(its.backlog, other.open.id, other.open.end), known - topic.logs.keys())
+            rest += skips.view(_without(own, {span.log for span in rest}), theirs, its.since)
+        subscription.opening = max(one.opening for one in (mine, its) if one is not None)
+        subscription.backlog = (*rest, tail) if subscription.on else ()
+        topic.subscriptions[name] = subscription
     # A restored copy's counters go beyond its records, so that it is the one to be restricted.
-    topic.spine = (
+    topic.history = (
         (*foreign, *skips.view(own, theirs, ALWAYS), tail)
         if behind
         else (*own, *skips.view(foreign, ours, ALWAYS), tail)
@@ -148,24 +148,26 @@ def outdated(topic: Topic, other: Topic) -> frozenset[str]:
 
 
 def _forget_logs(topic: Topic, logs: frozenset[str]) -> None:
-    for entry in topic.entries.values():
-        entry.legs = _without(entry.legs, logs)
-    topic.spine = _without(topic.spine, logs)
+    for subscription in topic.subscriptions.values():
+        subscription.backlog = _without(subscription.backlog, logs)
+    topic.history = _without(topic.history, logs)
     topic.logs = {name: log for name, log in topic.logs.items() if name not in logs}
     topic.absorbed -= logs
     topic.ended -= logs
     topic.restored = tuple(name for name in topic.restored if name not in logs)
 
 
-def _without(legs: Iterable[Leg], logs: Iterable[str]) -> tuple[Leg, ...]:
+def _without(spans: Iterable[Span], logs: Iterable[str]) -> tuple[Span, ...]:
     known = frozenset(logs)
-    return tuple(leg for leg in legs if leg.log not in known)
+    return tuple(span for span in spans if span.log not in known)
 
 
 def drop_unused_skips(topic: Topic) -> list[int]:
-    """Forget the copies of `last` that no leg refers to any more; their numbers."""
-    entries: Iterable[Entry] = topic.entries.values()
-    used = {leg.skip for leg in topic.spine} | {leg.skip for entry in entries for leg in entry.legs}
+    """Forget the copies of `last` that no span refers to any more; their numbers."""
+    subscriptions: Iterable[Subscription] = topic.subscriptions.values()
+    used = {span.skip for span in topic.history} | {
+        span.skip for subscription in subscriptions for span in subscription.backlog
+    }
     unused = [number for number in topic.skips if number not in used]
     for number in unused:
         del topic.skips[number]

@@ -19,20 +19,20 @@ class Noted:
         # Dicts for sets: changes come out in the order in which they were noted, the same in every process.
         self._topics: dict[str, None] = {}
         self._last: dict[tuple[str, int], None] = {}
-        self._entries: dict[tuple[str, str], None] = {}
+        self._subscriptions: dict[tuple[str, str], None] = {}
         self._acknowledged: dict[tuple[str, str], None] = {}
 
     def topic(self, name: str) -> None:
-        """A topic is new, or its open log, its spine or whom it is frozen for is different."""
+        """A topic is new, or its open log, its history or whom it is frozen for is different."""
         self._topics[name] = None
 
     def last(self, topic: str, publisher: int) -> None:
         """A publisher's last counter moved."""
         self._last[topic, publisher] = None
 
-    def entry(self, topic: str, subscriber: str) -> None:
+    def subscription(self, topic: str, subscriber: str) -> None:
         """A subscription, or the opening of its client, is different."""
-        self._entries[topic, subscriber] = None
+        self._subscriptions[topic, subscriber] = None
 
     def acknowledged(self, topic: str, subscriber: str) -> None:
         """A subscriber's position moved, and nothing else about it."""
@@ -48,5 +48,5 @@ class Noted:
         self.touched.add(topic)
         self._topics.pop(topic, None)
         self._last = {note: None for note in self._last if note[0] != topic}
-        self._entries = {note: None for note in self._entries if note[0] != topic}
+        self._subscriptions = {note: None for note in self._subscriptions if note[0] != topic}
         self._acknowledged = {note: None for note in self._acknowledged if note[0] != topic}

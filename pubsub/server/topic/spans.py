@@ -1,9 +1,9 @@
-"""Legs: what a subscriber is still to receive, as ranges of logs (docs/architecture.md, *Topics and logs*).
+"""Spans: what a subscriber is still to receive, as ranges of logs (docs/architecture.md, *Topics and logs*).
 
-Subscribing is one leg [end, infinity) on the open log; acknowledging raises its low end; so a million waiting messages
-cost one range. After a join a subscriber has several legs, in the order in which it receives them, and a leg into the
+Subscribing is one span [end, infinity) on the open log; acknowledging raises its low end; so a million waiting messages
+cost one range. After a join a subscriber has several spans, in the order in which it receives them, and a span into the
 other server's log leaves out what its own log held already (`skip`, by publisher and counter) and what was put before
-the subscription (`since`, by stamp). A topic's spine is legs too: over everything that the topic holds.
+the subscription (`since`, by stamp). A topic's history is spans too: over everything that the topic holds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 from pubsub.protocol.names import Position
 
 ALWAYS: Final = 0
-"""The `since` of a leg that leaves nothing out by stamp."""
+"""The `since` of a span that leaves nothing out by stamp."""
 
 
 @dataclass(slots=True, frozen=True)
-class Leg:
+class Span:
     """Offsets [low, high) of a log.
 
     Attributes:
@@ -40,48 +40,48 @@ class Leg:
         """Whether the offset lies in it."""
         return self.low <= offset and (self.high is None or offset < self.high)
 
-    def from_offset(self, low: int) -> Leg:
-        """The same leg without offsets below `low`."""
+    def from_offset(self, low: int) -> Span:
+        """The same span without offsets below `low`."""
         return replace(self, low=low)
 
 
-def find(legs: Sequence[Leg], position: Position) -> int | None:
-    """Index of the leg that holds a position, or None."""
-    for index, leg in enumerate(legs):
-        if leg.log == position[0] and leg.holds(position[1]):
+def find(spans: Sequence[Span], position: Position) -> int | None:
+    """Index of the span that holds a position, or None."""
+    for index, span in enumerate(spans):
+        if span.log == position[0] and span.holds(position[1]):
             return index
     return None
 
 
-def after(legs: Sequence[Leg], position: Position) -> tuple[Leg, ...] | None:
-    """The legs without all up to and with `position`, or None where no leg holds it.
+def after(spans: Sequence[Span], position: Position) -> tuple[Span, ...] | None:
+    """The spans without all up to and with `position`, or None where no span holds it.
 
-    A leg that is used up goes, unless it can still grow.
+    A span that is used up goes, unless it can still grow.
     """
-    index = find(legs, position)
+    index = find(spans, position)
     if index is None:
         return None
-    leg = legs[index].from_offset(position[1] + 1)
-    rest = tuple(legs[index + 1 :])
-    return rest if leg.high is not None and leg.low >= leg.high else (leg, *rest)
+    span = spans[index].from_offset(position[1] + 1)
+    rest = tuple(spans[index + 1 :])
+    return rest if span.high is not None and span.low >= span.high else (span, *rest)
 
 
-def cut(legs: Iterable[Leg], log: str, end: int) -> tuple[Leg, ...]:
-    """The legs with the growing one of `log` ended at `end`; empty ones go."""
-    closed = [replace(leg, high=end) if leg.log == log and leg.high is None else leg for leg in legs]
-    return tuple(leg for leg in closed if leg.high is None or leg.low < leg.high)
+def cut(spans: Iterable[Span], log: str, end: int) -> tuple[Span, ...]:
+    """The spans with the growing one of `log` ended at `end`; empty ones go."""
+    closed = [replace(span, high=end) if span.log == log and span.high is None else span for span in spans]
+    return tuple(span for span in closed if span.high is None or span.low < span.high)
 
 
-def floors(holders: Iterable[Iterable[Leg]], ends: Mapping[str, int]) -> dict[str, int]:
-    """For each log the offset below which no leg holds anything.
+def floors(holders: Iterable[Iterable[Span]], ends: Mapping[str, int]) -> dict[str, int]:
+    """For each log the offset below which no span holds anything.
 
     Args:
-        holders: the legs of each subscriber.
-        ends: each log's end, which is the answer where no leg holds any of it.
+        holders: the spans of each subscriber.
+        ends: each log's end, which is the answer where no span holds any of it.
     """
     lowest = dict(ends)
-    for legs in holders:
-        for leg in legs:
-            if leg.low < lowest.get(leg.log, 0):
-                lowest[leg.log] = leg.low
+    for spans in holders:
+        for span in spans:
+            if span.low < lowest.get(span.log, 0):
+                lowest[span.log] = span.low
     return lowest

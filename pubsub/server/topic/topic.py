@@ -1,4 +1,4 @@
-"""One topic as its server holds it: logs, the last counter of each publisher, the subscribers' entries.
+"""One topic as its server holds it: logs, the last counter of each publisher, the subscribers' subscriptions.
 
 All that is decided about one topic is decided here, on values in memory; the core around it routes requests and
 collects what changed. The rules are those of docs/architecture.md:
@@ -6,7 +6,7 @@ collects what changed. The rules are those of docs/architecture.md:
 * `last` is one number per publisher, for ever: a batch that ends at or below it is a repeat, one whose `previous` is
   above it comes too early, any other is taken whole. So a log's records of a publisher have no holes.
 * A subscription has a number; the highest wins, also after unsubscribing, so that a late request changes nothing.
-* Acknowledging a position trims the legs up to it. A position that is in no leg is the one acknowledged before (then
+* Acknowledging a position trims the spans up to it. A position that is in no span is the one acknowledged before (then
   nothing changes) or an older copy of the client's memory (then it is told).
 """
 
@@ -20,10 +20,10 @@ from typing import Final
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
-from pubsub.server.topic import spans as legs_of
+from pubsub.server.topic import spans as spans_of
 from pubsub.server.topic.changes import RivalGone, RivalTold
 from pubsub.server.topic.noted import Noted
-from pubsub.server.topic.spans import Leg
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
 
 _COUNT: Final = (1 << 22) - 1
@@ -52,7 +52,7 @@ class Log:
 
 
 @dataclass(slots=True)
-class Entry:
+class Subscription:
     """A subscriber of a topic, or one that left.
 
     Attributes:
@@ -61,7 +61,7 @@ class Entry:
         on: whether it is subscribed.
         since: the server's clock when it subscribed, less the bound on skew (microseconds since 1970).
         acknowledged: the last position that is durable at the client.
-        legs: what it is still to receive, in order.
+        backlog: what it is still to receive, in order.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Entry:
     on: bool
     since: int
     acknowledged: Position
-    legs: tuple[Leg, ...]
+    backlog: tuple[Span, ...]
 
     def outdates(self, number: int, opening: int) -> bool:
         """Whether these are of an earlier subscription, or of an earlier opening of its client."""
@@ -110,9 +110,9 @@ class Topic:
         open: the log that is written to.
         logs: every log of the topic that is held here, by ID.
         last: the highest counter taken, by publisher number.
-        entries: by subscriber.
-        spine: legs over everything that is held.
-        skips: stored copies of `last` that legs refer to, by their number.
+        subscriptions: by subscriber.
+        history: spans over everything that is held.
+        skips: stored copies of `last` that spans refer to, by their number.
         absorbed: IDs of logs that were joined into this topic, those that are used up included.
         stages: what sinks have staged and not published.
         frozen: address of the server that it is being given to; "" where it is not.
@@ -130,8 +130,8 @@ class Topic:
     open: Log
     logs: dict[str, Log]
     last: dict[int, int] = field(default_factory=dict)
-    entries: dict[str, Entry] = field(default_factory=dict)
-    spine: tuple[Leg, ...] = ()
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    history: tuple[Span, ...] = ()
     skips: dict[int, dict[int, int]] = field(default_factory=dict)
     absorbed: set[str] = field(default_factory=set)
     stages: dict[StageKey, Stage] = field(default_factory=dict)
@@ -162,10 +162,12 @@ class Topic:
         """
         old = self.open
         old.end = old.end if end is None else end
-        tail = Leg(log.id, log.end)
-        for entry in self.entries.values():
-            entry.legs = (*legs_of.cut(entry.legs, old.id, old.end), tail) if entry.on else ()
-        self.spine = (*legs_of.cut(self.spine, old.id, old.end), tail)
+        tail = Span(log.id, log.end)
+        for subscription in self.subscriptions.values():
+            subscription.backlog = (
+                (*spans_of.cut(subscription.backlog, old.id, old.end), tail) if subscription.on else ()
+            )
+        self.history = (*spans_of.cut(self.history, old.id, old.end), tail)
         self.logs[log.id] = self.open = log
         self.measured_total = 0
         self.note_all()
@@ -196,8 +198,8 @@ class Topic:
     def note_all(self) -> None:
         """Its history and its subscriptions are different."""
         self.noted.topic(self.name)
-        for subscriber in self.entries:
-            self.noted.entry(self.name, subscriber)
+        for subscriber in self.subscriptions:
+            self.noted.subscription(self.name, subscriber)
 
     def freeze(self, address: str) -> None:
         """Take no more requests: it is being given to the server at this address; "": it is not any more."""
@@ -234,37 +236,39 @@ class Topic:
 
     # Subscriptions
 
-    def subscribe(self, name: str, number: int, opening: int, on: bool, since: int) -> tuple[Outcome, Entry, bool]:
+    def subscribe(
+        self, name: str, number: int, opening: int, on: bool, since: int
+    ) -> tuple[Outcome, Subscription, bool]:
         """SUBSCRIBE (`on`) or UNSUBSCRIBE.
 
         Args:
             since: our clock less the bound on skew, microseconds since 1970.
 
         Returns:
-            SUCCESS, or SUPERSEDED where a higher number or opening is known; the entry; whether it changed.
+            SUCCESS, or SUPERSEDED where a higher number or opening is known; the subscription; whether it changed.
         """
-        entry = self.entries.get(name)
-        if entry is not None and number == entry.number:
-            return Outcome.SUCCESS, entry, False
+        subscription = self.subscriptions.get(name)
+        if subscription is not None and number == subscription.number:
+            return Outcome.SUCCESS, subscription, False
         # With an opening below the highest it could subscribe, and the fence would keep it from its messages for ever.
-        if entry is not None and (number < entry.number or opening < entry.opening):
-            return Outcome.SUPERSEDED, entry, False
-        opened = max(opening, entry.opening if entry else 0)
+        if subscription is not None and (number < subscription.number or opening < subscription.opening):
+            return Outcome.SUPERSEDED, subscription, False
+        opened = max(opening, subscription.opening if subscription else 0)
         log = self.open
-        legs = (Leg(log.id, log.end),) if on else ()
-        entry = Entry(number, opened, on, since, (log.id, log.end - 1), legs)
-        self.enter(name, entry)
-        return Outcome.SUCCESS, entry, True
+        spans = (Span(log.id, log.end),) if on else ()
+        subscription = Subscription(number, opened, on, since, (log.id, log.end - 1), spans)
+        self.enter(name, subscription)
+        return Outcome.SUCCESS, subscription, True
 
-    def enter(self, name: str, entry: Entry) -> None:
+    def enter(self, name: str, subscription: Subscription) -> None:
         """A subscription is new."""
-        self.entries[name] = entry
-        self.noted.entry(self.name, name)
+        self.subscriptions[name] = subscription
+        self.noted.subscription(self.name, name)
 
     def opened(self, name: str, opening: int) -> None:
         """A subscriber's client was opened anew."""
-        self.entries[name].opening = opening
-        self.noted.entry(self.name, name)
+        self.subscriptions[name].opening = opening
+        self.noted.subscription(self.name, name)
 
     def end(self, name: str) -> None:
         """End a subscription, so that neither its own requests nor a join bring it back.
@@ -272,14 +276,14 @@ class Topic:
         Its number becomes one that its client has not used yet and will not use: the last of the same millisecond. So a
         GET that names the old one is answered `superseded`, and a subscription made later is higher.
         """
-        entry = self.entries[name]
-        entry.number = max(entry.number + 1, entry.number | _COUNT)
-        entry.on, entry.legs = False, ()
-        self.noted.entry(self.name, name)
+        subscription = self.subscriptions[name]
+        subscription.number = max(subscription.number + 1, subscription.number | _COUNT)
+        subscription.on, subscription.backlog = False, ()
+        self.noted.subscription(self.name, name)
 
-    def pass_over(self, name: str, legs: tuple[Leg, ...]) -> None:
-        """What lies before these legs is left out for a subscriber, and not looked at again."""
-        self.entries[name].legs = legs
+    def pass_over(self, name: str, spans: tuple[Span, ...]) -> None:
+        """What lies before these spans is left out for a subscriber, and not looked at again."""
+        self.subscriptions[name].backlog = spans
         self.noted.acknowledged(self.name, name)
 
     def acknowledge(self, name: str, last: Position | None) -> bool:
@@ -288,50 +292,54 @@ class Topic:
         Returns:
             Whether the position makes sense; else the client's memory is an older copy.
         """
-        entry = self.entries[name]
-        if last is None or last == entry.acknowledged:
+        subscription = self.subscriptions[name]
+        if last is None or last == subscription.acknowledged:
             return True
         log = self.logs.get(last[0])
         if log is None or last[1] >= log.end:
             return False
-        rest = legs_of.after(entry.legs, last)
+        rest = spans_of.after(subscription.backlog, last)
         if rest is None:
             return False
-        entry.legs, entry.acknowledged = rest, last
+        subscription.backlog, subscription.acknowledged = rest, last
         self.noted.acknowledged(self.name, name)
         return True
 
-    def reading(self, entry: Entry, position: Position | None) -> tuple[Leg, ...] | None:
-        """The legs behind `position`, or all for None; None where the position is in no leg, or never was."""
-        if position is None or position == entry.acknowledged:
-            return entry.legs
+    def reading(self, subscription: Subscription, position: Position | None) -> tuple[Span, ...] | None:
+        """The spans behind `position`, or all for None; None where the position is in no span, or never was."""
+        if position is None or position == subscription.acknowledged:
+            return subscription.backlog
         log = self.logs.get(position[0])
         if log is None or position[1] >= log.end:
             return None
-        return legs_of.after(entry.legs, position)
+        return spans_of.after(subscription.backlog, position)
 
-    def waiting(self, legs: Iterable[Leg]) -> int:
-        """How many records these legs hold, those left out by `skip` and `since` included."""
+    def waiting(self, spans: Iterable[Span]) -> int:
+        """How many records these spans hold, those left out by `skip` and `since` included."""
         return sum(
-            max(0, (log.end if leg.high is None else leg.high) - leg.low - (log.unknown if leg.high == log.end else 0))
-            for leg in legs
-            if (log := self.logs.get(leg.log)) is not None
+            max(
+                0,
+                (log.end if span.high is None else span.high) - span.low - (log.unknown if span.high == log.end else 0),
+            )
+            for span in spans
+            if (log := self.logs.get(span.log)) is not None
         )
 
     def floors(self) -> dict[str, int]:
         """For each log the offset below which nobody is to receive anything."""
-        return legs_of.floors(
-            (entry.legs for entry in self.entries.values()), {log.id: log.end for log in self.logs.values()}
+        return spans_of.floors(
+            (subscription.backlog for subscription in self.subscriptions.values()),
+            {log.id: log.end for log in self.logs.values()},
         )
 
     def trim(self, log: Log, low: int) -> bool:
-        """Drop offsets below `low` of a log from the spine; whether the log is used up by that."""
+        """Drop offsets below `low` of a log from the history; whether the log is used up by that."""
         self.noted.topic(self.name)
         log.low = max(log.low, low)
-        self.spine = tuple(
-            leg.from_offset(max(leg.low, low)) if leg.log == log.id else leg
-            for leg in self.spine
-            if leg.log != log.id or leg.high is None or leg.high > low
+        self.history = tuple(
+            span.from_offset(max(span.low, low)) if span.log == log.id else span
+            for span in self.history
+            if span.log != log.id or span.high is None or span.high > low
         )
         if log is self.open or log.low < log.end:
             return False

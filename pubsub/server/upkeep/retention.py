@@ -2,8 +2,8 @@
 
 The rules are those of docs/architecture.md, *Retention*.
 
-A batch may go when no leg holds any of it, it is older than the hold, and no other server holds any of the topic: then
-the spine's low end rises and nothing is missing there. Topics wait in a heap for the time at which their oldest batch
+A batch may go when no span holds any of it, it is older than the hold, and no other server holds any of the topic: then
+the history's low end rises and nothing is missing there. Topics wait in a heap for the time at which their oldest batch
 may be due; whether they are whole is asked once for all that are found at the same time. Stamps rise with offsets, so
 how far a log may go is found by bisection; the deleting is done in pieces, so that a long history never holds up the
 loop.
@@ -96,7 +96,7 @@ class Retention:
             self._state.uncommitted.undo(self._discarded.pop)
 
     def discard_skips(self, numbers: Iterable[int]) -> None:
-        """Delete copies of `last` that no leg refers to, by their numbers."""
+        """Delete copies of `last` that no span refers to, by their numbers."""
         self._skips.extend(numbers)
 
     def pause(self, now: float) -> None:
@@ -247,7 +247,7 @@ class Retention:
             if topic is None or log is None:
                 self._allowed.popleft()
                 continue
-            # A leg may have come to hold, since it was found, what nobody held then.
+            # A span may have come to hold, since it was found, what nobody held then.
             cut = min(cut, topic.floors()[log_id])
             if log.low < cut:
                 try:
