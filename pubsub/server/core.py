@@ -94,7 +94,7 @@ class ServerCore:
         self.sole_owner = SoleOwner(state, self.proxies, self.contested)
         self.retention = Retention(state, self.sole_owner, now)
         self.retention.discard(list(loaded.discarded))
-        self.retention.discard_skips(loaded.unused_skips)
+        self.retention.discard_watermarks(loaded.unused_watermarks)
         self.staging = Staging(state, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
         self.moves = Moves(state, self.proxies, self.contested, self.retention, self.staging, random)
         self.quarantine = Quarantine(state, self.retention, self.moves)
@@ -142,32 +142,32 @@ class ServerCore:
             if origin.callback:  # A mark: all that the proxy sent before it has been taken in.
                 self.state.replies.answer(origin, Outcome.SUCCESS)
 
-    def _dispatch(self, origin: Origin, request: Request, now: float, whole: bool = False) -> None:
+    def _dispatch(self, origin: Origin, request: Request, now: float, sole_owner: bool = False) -> None:
         """What a client asks of a topic.
 
         Args:
-            whole: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
         """
         if self.admission.turns_away(origin, request.topic):
             return
         if isinstance(request, Put):
-            self.puts.put(origin, request, now, whole)
+            self.puts.put(origin, request, now, sole_owner)
         elif isinstance(request, Get):
             if request.name:
                 self.subscriptions.acknowledge(origin, request)
             else:
-                self.gets.get(origin, request, now, whole)
+                self.gets.get(origin, request, now, sole_owner)
         elif isinstance(request, Subscribe | Unsubscribe):
             if request.name:
-                self.subscriptions.subscribe_named(origin, request, now, whole)
+                self.subscriptions.subscribe_named(origin, request, now, sole_owner)
             else:
                 self.subscriptions.subscribe(origin, request, now)
         elif isinstance(request, Read):
-            self.reads.read(origin, request, now, whole)
+            self.reads.read(origin, request, now, sole_owner)
         elif isinstance(request, Stage):
             self.sinks.stage(origin, request, now)
         else:
-            self.sinks.publish(origin, request, now, whole)
+            self.sinks.publish(origin, request, now, sole_owner)
 
     def _go_on(self, now: float) -> None:
         """Go on with what waited to know whether this server is the sole owner of a topic."""
@@ -175,7 +175,7 @@ class ServerCore:
             if isinstance(operation, Trimming):
                 self.retention.decided(operation, sole, now)
             elif sole:
-                self._dispatch(operation.origin, operation.request, now, whole=True)
+                self._dispatch(operation.origin, operation.request, now, sole_owner=True)
             else:
                 self.sole_owner.turn_away(operation)
 

@@ -42,7 +42,7 @@ FULL_RETRY_SECONDS: Final = 0.5
 _log: Final = logging.getLogger(__name__)
 
 
-class Serving:
+class GroupCommit:
     """One server between its sockets and its disk.
 
     Args:

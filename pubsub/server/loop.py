@@ -16,7 +16,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.messenger.sockets import Frames
 from pubsub.messenger.unsent import LARGE_BYTES, Unsent
 from pubsub.server.core import ServerCore
-from pubsub.server.group_commit import Serving
+from pubsub.server.group_commit import GroupCommit
 from pubsub.server.state.replies import LISTENER
 
 DRAIN_MAX: Final = 256
@@ -66,7 +66,7 @@ class Loop:
 
     Args:
         settings: its configuration.
-        serving: the server on its store.
+        group_commit: the server on its store.
         sockets: what carries its messages.
         listener: the socket on its own address.
         check: called between the commit and the answers; raises where nothing may be answered any more.
@@ -80,10 +80,15 @@ class Loop:
     """
 
     def __init__(
-        self, settings: ServerSettings, serving: Serving, sockets: Sockets, listener: Any, check: Callable[[], None]
+        self,
+        settings: ServerSettings,
+        group_commit: GroupCommit,
+        sockets: Sockets,
+        listener: Any,
+        check: Callable[[], None],
     ) -> None:
-        self._settings, self._serving, self._sockets, self._check = settings, serving, sockets, check
-        self._core = serving.core
+        self._settings, self._group_commit, self._sockets, self._check = settings, group_commit, sockets, check
+        self._core = group_commit.core
         self.listener = listener
         self.servers: dict[str, tuple[Any, float]] = {}
         self.dealers: list[Any] = []
@@ -118,7 +123,7 @@ class Loop:
         self._finish(now)
 
     def _finish(self, now: float) -> None:
-        self._serving.commit(now)
+        self._group_commit.commit(now)
         check_stale(self._settings, self._core)  # once that is durable
         self._check()
         self._give_up_silent(now)
@@ -126,7 +131,7 @@ class Loop:
             self._unsent.sweep()
         self.reconnect()  # first, so that what is sent goes through the new sockets
         self.send(now)
-        self._serving.check_full(now)
+        self._group_commit.check_full(now)
 
     def _drain(self, link: int | str, sock: Any, now: float) -> None:
         size = 0
@@ -135,12 +140,12 @@ class Loop:
             if frames is None:
                 return
             size += sum(map(len, frames))
-            self._serving.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
+            self._group_commit.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
 
     def send(self, now: float) -> None:
         """Send what the core has to say, after the commit."""
         core, sockets = self._core, self._sockets
-        for out, frames in self._serving.outgoing(now):
+        for out, frames in self._group_commit.outgoing(now):
             try:
                 sock = self._socket(out.link, now)
             except ConfigurationError:  # An address that another process gave us, and that is none.

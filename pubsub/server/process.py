@@ -31,7 +31,7 @@ from pubsub.messenger.sockets import (
     send,
 )
 from pubsub.messenger.wakeup import Wakeup
-from pubsub.server.group_commit import Serving
+from pubsub.server.group_commit import GroupCommit
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.database import translate
@@ -97,7 +97,7 @@ class ServerProcess:
         self._listener, self.address = self._listen(settings.bind)
         self._closers.append(lambda: self._close_listener())  # noqa: PLW0108 - `_close_listener` may be replaced
         reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
-        self._serving = Serving(
+        self._group_commit = GroupCommit(
             settings,
             self._store,
             ReserveFile(settings.directory / "reserve", reserve_bytes),
@@ -105,12 +105,12 @@ class ServerProcess:
             self._clock.monotonic(),
             self._clock.wall(),
         )
-        self.core = self._serving.core
+        self.core = self._group_commit.core
         check_stale(settings, self.core)
         self.core.proxies.address = settings.advertise or self.address
         with self._translated():
             grow_log(self._store)
-        self._checkpointer = Checkpointer(self._store, self._serving.lock, self._wakeup.set)
+        self._checkpointer = Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
         self._checkpointer.start()
         self._closers.append(self._checkpointer.stop)
         self._poller = zmq.Poller()
@@ -118,7 +118,7 @@ class ServerProcess:
         self._watch_listener()
         self._sockets = _Sockets(self._context, self._poller)
         self._closers.append(self._sockets.goodbye)
-        self._loop = Loop(settings, self._serving, self._sockets, self._listener, self._checkpointer.check)
+        self._loop = Loop(settings, self._group_commit, self._sockets, self._listener, self._checkpointer.check)
 
     def _watch_listener(self) -> None:
         self._connections = Connections(self._context, self._listener, self.core.state.counters, CONNECTION_COUNTERS)

@@ -13,7 +13,7 @@ from pubsub.errors import StoreFull
 from pubsub.protocol import Get, Message, Outcome, Position, Put, Records, Status, Subscribe, Unsubscribe, encode_batch
 from pubsub.protocol.codec import join_topics
 from pubsub.protocol.messages import Periodic, Whole
-from pubsub.server.group_commit import Serving
+from pubsub.server.group_commit import GroupCommit
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.commits import Commit
@@ -84,7 +84,7 @@ class Stage:
 
     def open(self) -> None:
         self.store = FailingStore(self.settings.directory, bytes_max=self.settings.store_bytes_max)
-        self.serving = Serving(
+        self.group_commit = GroupCommit(
             self.settings,
             self.store,
             Reserve(),
@@ -92,7 +92,7 @@ class Stage:
             self.now,
             self.wall + self.now,
         )
-        self.core = self.serving.core
+        self.core = self.group_commit.core
 
     def close(self) -> None:
         self.store.close()
@@ -115,7 +115,7 @@ class Stage:
         """Commit and send, as the process does; questions to proxies are answered in the next loops."""
         self.core.tick(self.now)
         self.store.fail = self.fail_commit
-        committed = self.serving.commit(self.now)
+        committed = self.group_commit.commit(self.now)
         if committed is not None and self.commits is not None:
             self.commits.append(committed)
         self.store.fail = False

@@ -335,7 +335,7 @@ def test_a_proxy_that_takes_a_holder_that_was_given_up_for_one_is_told(stage: St
         stage.loop()
         told = [(out.link, out.message) for out in stage.sent if isinstance(out.message, Operate)]
         assert told == [(1, Operate("s1", "-", "abandoned", topic="t", server="s2", log=DEAD))]
-        assert stage.core.state.topics["t"].rivals == {}
+        assert stage.core.state.topics["t"].contested == {}
 
 
 def test_a_proxy_that_names_a_holder_whose_log_is_not_known_as_given_up_is_told_nothing(stage: Stage) -> None:

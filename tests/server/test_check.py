@@ -67,11 +67,11 @@ def change(path: Path, edit: Callable[[bytearray], object]) -> None:
     path.write_bytes(raw)
 
 
-def flip(path: Path, before: bytes, skip: int = 100) -> None:
+def flip(path: Path, before: bytes, watermark: int = 100) -> None:
     """One bit, so far behind these bytes."""
 
     def edit(raw: bytearray) -> None:
-        raw[raw.index(before) + skip] ^= 1
+        raw[raw.index(before) + watermark] ^= 1
 
     change(path, edit)
 

@@ -29,7 +29,7 @@ def test_a_topic_with_another_holder_is_not_whole_even_when_no_proxy_remembers_i
     tell(stage, "t", f"s2.{OTHER}")
     for _ in range(2):
         assert not is_whole(stage)
-        assert stage.core.state.topics["t"].rivals == {OTHER: "s2"}
+        assert stage.core.state.topics["t"].contested == {OTHER: "s2"}
         stage.restart()
 
 
@@ -44,7 +44,7 @@ def test_another_topic_stays_whole(stage: Stage) -> None:
 def test_what_names_no_holder_is_counted_and_ignored(stage: Stage, value: str) -> None:
     stage.put("t", 1)
     stage.core.contested.told("t", value)
-    assert stage.core.state.topics["t"].rivals == {}
+    assert stage.core.state.topics["t"].contested == {}
     assert stage.core.state.counters["answers_not_understood"] == 1
 
 
@@ -62,7 +62,7 @@ def test_a_holder_that_is_given_up_is_in_the_way_no_more(stage: Stage) -> None:
     assert is_whole(stage)
     tell(stage, "t", f"s2.{OTHER}")
     stage.restart()
-    assert stage.core.state.topics["t"].rivals == {}
+    assert stage.core.state.topics["t"].contested == {}
 
 
 def test_a_full_disk_forgets_what_was_told_and_it_is_told_again(stage: Stage) -> None:
@@ -70,9 +70,9 @@ def test_a_full_disk_forgets_what_was_told_and_it_is_told_again(stage: Stage) ->
     stage.fail_commit = True
     tell(stage, "t", f"s2.{OTHER}")
     stage.fail_commit = False
-    assert stage.core.state.topics["t"].rivals == {}
+    assert stage.core.state.topics["t"].contested == {}
     tell(stage, "t", f"s2.{OTHER}")
-    assert stage.core.state.topics["t"].rivals == {OTHER: "s2"}
+    assert stage.core.state.topics["t"].contested == {OTHER: "s2"}
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_holder_that_was_joined_is_in_the_way_no_more(pair: Pair) -> None:
     assert pair.holders() == ["s1"]
     assert is_whole(pair["s1"])
     pair["s1"].restart()
-    assert pair["s1"].core.state.topics["t"].rivals == {}
+    assert pair["s1"].core.state.topics["t"].contested == {}
 
 
 def test_a_holder_that_came_by_way_of_a_third_server_is_joined_too(pair: Pair) -> None:
@@ -116,7 +116,7 @@ def test_what_a_giver_knew_of_others_travels_with_the_topic(pair: Pair) -> None:
     assert pair.holders() == ["s1"]
     assert not is_whole(pair["s1"])
     pair["s1"].restart()
-    assert pair["s1"].core.state.topics["t"].rivals == {OTHER: "s9"}
+    assert pair["s1"].core.state.topics["t"].contested == {OTHER: "s9"}
 
 
 def test_a_holder_whose_topic_is_just_arriving_is_in_the_way_until_it_is_joined(pair: Pair) -> None:
@@ -133,7 +133,7 @@ def test_a_holder_whose_topic_is_just_arriving_is_in_the_way_until_it_is_joined(
     pair.lose = set()
     pair.turns(60)
     assert pair.holders() == ["s1"]
-    assert pair["s1"].core.state.topics["t"].rivals == {}
+    assert pair["s1"].core.state.topics["t"].contested == {}
 
 
 # A holder that nobody knows any more
@@ -154,7 +154,7 @@ def test_another_holder_that_nobody_knows_is_found_gone_by_asking(stage: Stage) 
     stage.since = stage.stamp() + 6_000_000
     assert is_whole(stage)
     stage.restart()
-    assert stage.core.state.topics["t"].rivals == {}
+    assert stage.core.state.topics["t"].contested == {}
 
 
 def test_after_a_restart_stores_have_to_speak_after_that(stage: Stage) -> None:
@@ -181,7 +181,7 @@ def test_one_that_a_proxy_names_stays(stage: Stage) -> None:
     know(stage, "s2")
     stage.since, stage.others = stage.stamp() + 60_000_000, f"s2.{OTHER}"
     assert not is_whole(stage)
-    assert stage.core.state.topics["t"].rivals == {OTHER: "s2"}
+    assert stage.core.state.topics["t"].contested == {OTHER: "s2"}
 
 
 def test_a_receiver_that_was_given_up_is_no_rival_of_what_is_begun_anew(pair: Pair) -> None:
@@ -198,7 +198,7 @@ def test_a_receiver_that_was_given_up_is_no_rival_of_what_is_begun_anew(pair: Pa
     pair["s1"].loop()
     assert not pair["s1"].core.state.given
     pair["s1"].put("t", 2, sender="bob")
-    assert pair["s1"].core.state.topics["t"].rivals == {}
+    assert pair["s1"].core.state.topics["t"].contested == {}
     assert log != lost
     pair["s1"].restart()
     assert not pair["s1"].core.state.given
@@ -214,9 +214,9 @@ def test_a_rival_made_of_the_note_is_settled_when_its_server_is_given_up(pair: P
     pair["s1"].core.proxies.announce_all(pair["s1"].now)
     pair.turns(3)
     assert not pair["s1"].core.state.given
-    assert list(pair["s1"].core.state.topics["t"].rivals.values()) == ["s2"]
+    assert list(pair["s1"].core.state.topics["t"].contested.values()) == ["s2"]
     facts = {"topic": "t", "server": "s2", "store": pair["s2"].core.state.store_id}
     pair["s1"].say(Operate("op", "s1", "abandoned", log=OTHER, **facts), callback=5)
     pair["s1"].loop()
-    assert pair["s1"].core.state.topics["t"].rivals == {}
+    assert pair["s1"].core.state.topics["t"].contested == {}
     assert is_whole(pair["s1"])

@@ -183,7 +183,7 @@ def test_other_holders_that_a_proxy_names_are_remembered(stage: Stage) -> None:
     stage.put("t", 1)
     stage.others = f"s9.{LOG}"
     assert stage.put("t", 5, previous=1, whole=1).outcome is Outcome.BUSY
-    assert stage.core.state.topics["t"].others == {"s9"}
+    assert stage.core.state.topics["t"].contested_by == {"s9"}
 
 
 def test_marked_puts_that_wait_hold_a_bounded_number_of_bytes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,7 +494,7 @@ def test_a_client_cannot_speak_as_a_proxy(stage: Stage, message: Message) -> Non
     stamp = stage.core.state.stamps.last
     assert stage.ask(message, origin=b"cX").outcome is Outcome.REFUSED
     assert stage.core.state.stamps.last == stamp
-    assert stage.core.state.topics["t"].others == frozenset()
+    assert stage.core.state.topics["t"].contested_by == frozenset()
 
 
 def test_what_names_no_callback_is_not_answered_with_a_refusal(stage: Stage) -> None:
@@ -516,7 +516,7 @@ def test_who_else_holds_a_topic_is_taken_from_every_proxys_answer(stage: Stage) 
     for proxy, other in enumerate((f"s2.{'2' * 16}", f"s3.{'3' * 16}")):
         body = f"t={own},{other}".encode()
         stage.say(Status("p", Outcome.SUCCESS, body=body), proxy=proxy, origin=b"", callback=0)
-    assert stage.core.state.topics["t"].others == {"s2", "s3"}
+    assert stage.core.state.topics["t"].contested_by == {"s2", "s3"}
     stage.say(Status("p1", Outcome.SUCCESS, body=b"\xff"), proxy=0, origin=b"", callback=0)
     assert stage.core.state.counters["answers_not_understood"] == 1
 
@@ -770,8 +770,8 @@ def test_a_stretch_longer_than_one_loop_looks_at_is_passed(stage: Stage, monkeyp
     for counter in range(1, 31):
         stage.put("t", counter, [b"%d" % counter])
     topic = stage.core.state.topics["t"]
-    topic.skips[1] = {1: 28}
-    topic.subscriptions["bob"].backlog = (replace(topic.subscriptions["bob"].backlog[0], skip=1),)
+    topic.watermarks[1] = {1: 28}
+    topic.subscriptions["bob"].backlog = (replace(topic.subscriptions["bob"].backlog[0], watermark=1),)
     waiting = stage.say(Get("bob", "t", None, 5, 5, after=None, records_max=10))
     for _ in range(10):
         stage.loop()
@@ -790,8 +790,8 @@ def test_what_is_left_out_behind_the_position_received_is_passed_too(
     for counter in range(1, 31):
         stage.put("t", counter, [b"%d" % counter])
     topic = stage.core.state.topics["t"]
-    topic.skips[1] = {2: 29}
-    topic.subscriptions["bob"].backlog = (replace(topic.subscriptions["bob"].backlog[0], skip=1),)
+    topic.watermarks[1] = {2: 29}
+    topic.subscriptions["bob"].backlog = (replace(topic.subscriptions["bob"].backlog[0], watermark=1),)
     waiting = stage.say(Get("bob", "t", None, 5, 5, after=(log, 1), records_max=10))
     for _ in range(10):
         stage.loop()

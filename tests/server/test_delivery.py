@@ -126,13 +126,13 @@ def test_bytes_limit_an_answer_but_one_record_always_goes(held: Held) -> None:
 
 
 def test_counters_that_are_held_already_are_left_out(held: Held) -> None:
-    held.topic.skips[3] = {1: 11}
+    held.topic.watermarks[3] = {1: 11}
     held.put(B, [b"a", b"b", b"c"], 10)
     held.put(B, [b"x"], 5, publisher=2)
     held.put(B, [b"d"], 13)
-    assert texts(held.read(Span(B, 1, 6, skip=3))) == "cxd"
-    held.topic.skips[3] = {1: 12, 2: 5}
-    assert texts(held.read(Span(B, 1, 6, skip=3))) == "d"
+    assert texts(held.read(Span(B, 1, 6, watermark=3))) == "cxd"
+    held.topic.watermarks[3] = {1: 12, 2: 5}
+    assert texts(held.read(Span(B, 1, 6, watermark=3))) == "d"
 
 
 def test_what_was_put_before_the_subscription_is_left_out(held: Held) -> None:
@@ -143,14 +143,14 @@ def test_what_was_put_before_the_subscription_is_left_out(held: Held) -> None:
 
 
 def test_all_that_was_looked_at_is_passed_where_nothing_of_it_is_handed_out(held: Held) -> None:
-    held.topic.skips[3] = {1: 10}
+    held.topic.watermarks[3] = {1: 10}
     held.put(B, [b"a"], 10)
     held.put(A, [b"b"], 10)
-    assert held.read(Span(B, 1, 2, skip=3), Span(A, 1, skip=3)).rest == (Span(A, 2, skip=3),)
-    assert held.read(Span(B, 1, 2, skip=3)).rest == ()
+    assert held.read(Span(B, 1, 2, watermark=3), Span(A, 1, watermark=3)).rest == (Span(A, 2, watermark=3),)
+    assert held.read(Span(B, 1, 2, watermark=3)).rest == ()
     assert held.read(Span(A, 2)).rest == (Span(A, 2),)
     held.put(A, [b"c"], 11)
-    answer = held.read(Span(B, 1, 2, skip=3), Span(A, 1, skip=3))
+    answer = held.read(Span(B, 1, 2, watermark=3), Span(A, 1, watermark=3))
     assert (texts(answer), answer.rest) == ("c", None)
 
 
@@ -179,10 +179,10 @@ def test_a_bad_batch_is_lost_as_a_whole(held: Held, how: str) -> None:
 
 
 def test_a_bad_batch_that_is_left_out_anyway_is_not_lost(held: Held) -> None:
-    held.topic.skips[1] = {1: 5}
+    held.topic.watermarks[1] = {1: 5}
     held.put(B, [b"a"], 5).body = None
     held.put(B, [b"b"], 6)
-    assert texts(held.read(Span(B, 1, 3, skip=1))) == "b"
+    assert texts(held.read(Span(B, 1, 3, watermark=1))) == "b"
     held.put(B, [b"c"], 7, stamp=50).body = None
     assert held.read(Span(B, 3, 4, since=50)).outcome is Outcome.EMPTY
 
@@ -200,15 +200,15 @@ def test_offsets_that_no_batch_holds_are_lost(held: Held, missing: set[int], fir
 
 def test_a_long_stretch_that_is_left_out_is_looked_at_in_pieces(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "BATCHES_MAX", 4)
-    held.topic.skips[1] = {1: 10}
+    held.topic.watermarks[1] = {1: 10}
     for counter in range(1, 13):
         held.put(B, [b"%d" % (counter % 10)], counter)
     held.put(A, [b"a"], 1)
-    spans: tuple[Span, ...] = (Span(B, 1, 13, skip=1), Span(A, 1))
+    spans: tuple[Span, ...] = (Span(B, 1, 13, watermark=1), Span(A, 1))
     for low in (5, 9):
         answer = held.read(*spans)
         assert answer.outcome is Outcome.EMPTY
-        assert answer.rest == (Span(B, low, 13, skip=1), Span(A, 1))
+        assert answer.rest == (Span(B, low, 13, watermark=1), Span(A, 1))
         spans = answer.rest or ()
     assert texts(held.read(*spans)).startswith("12")
 

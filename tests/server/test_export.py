@@ -119,9 +119,9 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     log = stage.core.state.new_log_number()
     fresh = Log(log, "f" * 16)
     topic.logs |= {two: other.open, fresh.id: fresh}
-    topic.skips[1] = {1: 11}
-    topic.history = (Span(one, 1, 3), Span(two, 1, 6, skip=1), Span(fresh.id, 1))
-    topic.subscriptions["bob"].backlog = (Span(one, 2, 3), Span(two, 1, 6, skip=1), Span(fresh.id, 1))
+    topic.watermarks[1] = {1: 11}
+    topic.history = (Span(one, 1, 3), Span(two, 1, 6, watermark=1), Span(fresh.id, 1))
+    topic.subscriptions["bob"].backlog = (Span(one, 2, 3), Span(two, 1, 6, watermark=1), Span(fresh.id, 1))
     topic.subscriptions["carol"].backlog = (Span(two, 2, 6), Span(fresh.id, 1))
     topic.open = fresh
     del stage.core.state.topics["u"]

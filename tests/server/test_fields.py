@@ -12,13 +12,12 @@ from typing import Any, get_args
 import pytest
 
 from pubsub.base.limits import OFFSET_MAX
-from pubsub.server.moves.chunks import Moving, Staged, chunks, read
-from pubsub.server.moves.chunks import Piece as Arrived
+from pubsub.server.moves.chunks import ArrivedBatches, ArrivedRows, Moving, chunks, read
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.description import FIELDS, Description, Fate, understood
-from pubsub.server.topic.merge import absorb
+from pubsub.server.topic.merge import merge
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
 from pubsub.server.topic.topic import Log, Subscription, Topic
@@ -43,11 +42,11 @@ BASE: list[c.Change] = [
     ),
     c.LastMoved(1, 1, 9),
     c.SubscriptionChanged(1, "bob", 5, 6, True, 7, (A, 2), (Span(A, 3),)),
-    c.SkipStored(2, {1: 4}),
-    c.SkipStored(3, {1: 4}),
-    c.RivalTold(1, C, "s2"),
-    c.RivalTold(1, D, "s2"),
-    c.RivalTold(2, C, "s2"),
+    c.WatermarkStored(2, {1: 4}),
+    c.WatermarkStored(3, {1: 4}),
+    c.TopicContested(1, C, "s2"),
+    c.TopicContested(1, D, "s2"),
+    c.TopicContested(2, C, "s2"),
     *(c.StageOpened(stage, 0 if stage == 4 else 1, 1, stage, "try", 7) for stage in (1, 2, 4, 5)),
     *(c.PieceStaged(stage, stage * 10 + piece, piece, 1, 5, 7, BODY) for stage in (1, 2, 4, 5) for piece in (1, 2, 3)),
     c.StageDropped(5),
@@ -58,27 +57,27 @@ CHANGES: list[c.Change] = [
     c.BatchAppended(1, 10, 2, 1, 20, 10, 6, 80, BODY),
     c.PublisherSeen(2, PUBLISHERS[2]),
     c.LastMoved(1, 1, 10),
-    c.LogOpened(9, D, 1, c.LogState.ABSORBED),
-    c.LogJoined(3, 1, 2, 7, 50),
+    c.LogOpened(9, D, 1, c.LogState.MERGED),
+    c.LogMerged(3, 1, 2, 7, 50),
     c.LogTrimmed(1, 3, 7, 50),
     c.BodiesDropped(1, 2, 4),
     c.LogUsedUp(1),
     c.BatchesDiscarded(3, 3, True),
     c.TopicGiven(1, "s2"),
-    c.SkipStored(7, {1: 3}),
-    c.SkipDropped(2),
+    c.WatermarkStored(7, {1: 3}),
+    c.WatermarkDropped(2),
     c.TopicChanged(1, "v", 2, (LEG,), "tcp://x"),
     c.SubscriptionChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
     c.BatchQuarantined(1, 2),
     c.LogEnded(1, True),
     c.LogReplaced(1, A),
     c.TopicSetAside(1, "why", 77),
-    c.RivalTold(1, A, "s3"),
-    c.RivalGone(1, C),
+    c.TopicContested(1, A, "s3"),
+    c.TopicSettled(1, C),
     c.NoteKept("note", "value"),
     c.StageOpened(9, 1, 1, 3, "again", 8),
     c.PieceStaged(1, 15, 5, 2, 6, 8, BODY),
-    c.StageJoined(4, 1),
+    c.StageMerged(4, 1),
     c.BatchPublished(1, 10, 2, 1, 20, 10, 6, 80, 11),
     c.StagePublished(1),
     c.StageDropped(1),
@@ -90,7 +89,7 @@ NOT_STORED = {("BatchAppended", "sound")}
 """What a reader remembers until the process ends, and finds out for itself afterwards."""
 
 ALIKE = {
-    ("RivalGone", "log"): c.RivalGone(1, D),
+    ("TopicSettled", "log"): c.TopicSettled(1, D),
     ("LogReplaced", "log"): c.LogReplaced(1, B),
 }
 """Another value that is there to be changed, where most would change nothing."""
@@ -134,8 +133,8 @@ FULL: list[c.Change] = [
     *(c.PublisherSeen(number, name) for number, name in enumerate(PUBLISHERS) if name),
     c.LogOpened(1, A, 1),
     c.LogOpened(2, B, 1),
-    c.LogOpened(3, C, 1, c.LogState.ABSORBED),
-    c.LogOpened(4, D, 1, c.LogState.ABSORBED),
+    c.LogOpened(3, C, 1, c.LogState.MERGED),
+    c.LogOpened(4, D, 1, c.LogState.MERGED),
     c.TopicChanged(1, "t", 1, (LEG, Span(B, 2, 5), Span(A, 4)), "tcp://x"),
     *(c.BatchAppended(log, offset, 2, 1, offset, 9, 5, offset * 4 - 4, BODY) for log in (1, 2) for offset in (1, 3, 5)),
     c.LogTrimmed(1, 3, 7, 24),
@@ -146,8 +145,8 @@ FULL: list[c.Change] = [
     c.LastMoved(1, 2, 3),
     c.SubscriptionChanged(1, "bob", 5, 6, True, 7, (A, 2), (LEG, Span(A, 4))),
     c.SubscriptionChanged(1, "eve", 8, 9, False, 1, (A, 3), ()),
-    c.SkipStored(3, {1: 4}),
-    c.RivalTold(1, "e" * 16, "s2"),
+    c.WatermarkStored(3, {1: 4}),
+    c.TopicContested(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
     c.PieceStaged(1, 1, 1, 2, 5, 8, BODY),
 ]
@@ -163,11 +162,11 @@ def full_topic() -> Topic:
         "eve": Subscription(8, 9, False, 1, (A, 3), ()),
     }
     topic.history = (LEG, Span(B, 2, 5), Span(A, 4))
-    topic.skips = {3: {1: 4}}
-    topic.absorbed = {C, D}
+    topic.watermarks = {3: {1: 4}}
+    topic.merged = {C, D}
     topic.ended, topic.restored = {B, D}, (B,)
     topic.frozen = "tcp://x"
-    topic.rivals = {"e" * 16: "s2"}
+    topic.contested = {"e" * 16: "s2"}
     stage = Stage(1, 2, 3, "try", 8)
     stage.add(Piece(1, 1, 2, 5, 8))
     topic.stages = {stage.key: stage}
@@ -206,9 +205,11 @@ def test_every_field_of_a_topic_travels(store: Store) -> None:
     there = understood("t", moving, PUBLISHERS.index, lambda: 3)  # Log numbers are given in the same order here.
     for name in faring(Fate.TRAVELS) - {"stages"}:
         assert getattr(there, name) == getattr(topic, name), f"{name} does not travel"
-    (staged,) = [one for one in arrived if isinstance(one, Staged)]
-    assert staged == Staged(PUBLISHERS[2], 3, "try", 8, [(1, 2, 5, BODY)])
-    for piece, log in zip([one for one in arrived if isinstance(one, Arrived)], topic.logs.values(), strict=True):
+    (staged,) = [one for one in arrived if isinstance(one, ArrivedRows)]
+    assert staged == ArrivedRows(PUBLISHERS[2], 3, "try", 8, [(1, 2, 5, BODY)])
+    for piece, log in zip(
+        [one for one in arrived if isinstance(one, ArrivedBatches)], topic.logs.values(), strict=True
+    ):
         expected = list(store.reader.batches(log.number, log.low, log.end))
         assert [replace(batch, publisher=1, sound=True) for batch, _ in piece.batches] == [
             replace(batch, sound=True) for batch in expected
@@ -227,15 +228,15 @@ def test_every_field_of_a_topic_that_is_joined_counts() -> None:
         )
         theirs = full_topic()
         held = getattr(theirs, name) if name else None
-        if name == "skips":
-            theirs.skips = other(theirs.skips)
+        if name == "watermarks":
+            theirs.watermarks = other(theirs.watermarks)
         elif isinstance(held, dict | set):
             held.pop() if isinstance(held, set) else held.popitem()
         elif isinstance(held, tuple):
             setattr(theirs, name, held[:-1])
         elif isinstance(held, Log):
             setattr(theirs, name, theirs.logs[B])
-        return mine, absorb(mine, theirs, 20)
+        return mine, merge(mine, theirs, 20)
 
     plain = joined()
     for name in faring(Fate.MERGED):

@@ -67,7 +67,7 @@ def test_a_copy_that_comes_back_is_set_aside_though_no_proxy_remembers_that_it_w
     cluster.proxy.sleep(4.0, left)
     assert cluster.proxy.outcome(asked) == "success "
     cluster.turns()
-    assert cluster[left].core.state.topics["t"].rivals == {}
+    assert cluster[left].core.state.topics["t"].contested == {}
 
     cluster.proxy = Proxy()  # It starts with an empty directory.
     cluster.turns()

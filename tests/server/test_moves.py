@@ -495,14 +495,14 @@ def test_a_topic_that_is_begun_anew_where_it_was_given_from_is_not_whole_until_t
     pair.turns(60)
     assert pair.holders() == ["s1"]
     assert put(giver, "dora", 10, 0, b"new") is Outcome.SUCCESS
-    assert giver.core.state.topics["t"].rivals == {log: "s1"}
+    assert giver.core.state.topics["t"].contested == {log: "s1"}
     giver.restart()
-    assert giver.core.state.topics["t"].rivals == {log: "s1"}
+    assert giver.core.state.topics["t"].contested == {log: "s1"}
     giver.confirms = True
     pair.merge("s1", "s2")
     pair.turns(60)
     assert pair.holders() == ["s2"]
-    assert giver.core.state.topics["t"].rivals == {}
+    assert giver.core.state.topics["t"].contested == {}
 
 
 def test_to_whom_a_topic_was_given_is_forgotten_on_the_disk_too_where_that_was_full_at_first(pair: Pair) -> None:
@@ -553,7 +553,7 @@ def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: P
     assert pair["s1"].core.state.full
     pair["s1"].fail_commit = False
     pair["s1"].now += 1
-    pair["s1"].serving.check_full(pair["s1"].now)
+    pair["s1"].group_commit.check_full(pair["s1"].now)
     pair.merge("s2", "s1")  # A proxy asks again each second.
     pair.turns(60)
     assert pair.holders() == ["s1"]
@@ -594,7 +594,7 @@ def in_use(stage: Stage) -> set[int]:
         for one in (topic.history, *(e.backlog for e in topic.subscriptions.values()))
         for span in one
     ]
-    return {span.skip for span in spans} - {0}
+    return {span.watermark for span in spans} - {0}
 
 
 def overlap(pair: Pair) -> None:
@@ -625,7 +625,7 @@ def test_copies_that_a_merge_makes_unused_are_not_kept(tmp_path: Path) -> None:
     overlap(trio)
     trio.merge("s2", "s1")
     trio.turns()
-    only_eve = {span.skip for span in trio["s1"].core.state.topics["t"].subscriptions["eve"].backlog} - {0}
+    only_eve = {span.watermark for span in trio["s1"].core.state.topics["t"].subscriptions["eve"].backlog} - {0}
     assert only_eve < watermarks(trio["s1"])
     trio["s3"].ask(Subscribe("eve", "t", 9, 9))
     trio.merge("s3", "s1")
@@ -782,4 +782,4 @@ def test_what_both_sides_held_leaves_the_disk_though_nothing_comes_behind_it(pai
     assert server.core.state.topics["t"].waiting(server.core.state.topics["t"].subscriptions["bob"].backlog) == 0
     server.sleep(server.settings.retention_hold_seconds + 10)
     assert [log.low for log in server.core.state.topics["t"].logs.values()] == [2]
-    assert server.core.state.topics["t"].skips == {}
+    assert server.core.state.topics["t"].watermarks == {}

@@ -10,7 +10,7 @@ from inspect import getmembers, isfunction
 
 import pytest
 
-from pubsub.server.topic.merge import absorb
+from pubsub.server.topic.merge import merge
 from pubsub.server.topic.noted import Noted
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
@@ -24,7 +24,7 @@ STAGE = Stage(1, 1, 3, "try", 7)
 
 def topic() -> Topic:
     log = Log(1, A, end=5, total=40)
-    made = Topic(1, "t", log, {A: log}, {1: 4}, {"bob": deepcopy(BOB)}, (Span(A, 1),), rivals={C: "s3"})
+    made = Topic(1, "t", log, {A: log}, {1: 4}, {"bob": deepcopy(BOB)}, (Span(A, 1),), contested={C: "s3"})
     made.stages[STAGE.key] = deepcopy(STAGE)
     return made
 
@@ -47,12 +47,12 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "drop": lambda t: t.drop(STAGE),
     "subscribe": lambda t: t.subscribe("eve", 7, 7, True, 0),
     "enter": lambda t: t.enter("@all", deepcopy(BOB)),
-    "opened": lambda t: t.opened("bob", 6),
+    "begin_epoch": lambda t: t.begin_epoch("bob", 6),
     "end": lambda t: t.end("bob"),
     "pass_over": lambda t: t.pass_over("bob", (Span(A, 3),)),
     "acknowledge": lambda t: t.acknowledge("bob", (A, 2)),
     "trim": lambda t: t.trim(t.open, 2),
-    "absorb": lambda t: absorb(t, other(), 1),
+    "merge": lambda t: merge(t, other(), 1),
 }
 """Everything that changes a topic."""
 
@@ -62,7 +62,7 @@ ASKING = {"note_all", "reading", "waiting", "floors"}
 
 def test_every_method_of_a_topic_is_tried_here() -> None:
     methods = {name for name, _ in getmembers(Topic, isfunction) if not name.startswith("_")}
-    assert methods == CHANGING.keys() - {"absorb"} | ASKING
+    assert methods == CHANGING.keys() - {"merge"} | ASKING
 
 
 @pytest.mark.parametrize("name", CHANGING)
@@ -138,7 +138,7 @@ def test_no_room_changes_a_topic_but_by_its_methods() -> None:
         "topic.frozen = ''",
         "topic.last[1] += 2",
         "del topic.stages[key]",
-        "topic.rivals.pop(log)",
+        "topic.contested.pop(log)",
         "subscription.backlog, x = rest, 1",
         "topic.open.end = 5",
         "state.topic.subscriptions['bob'] = one",

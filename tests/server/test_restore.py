@@ -158,7 +158,7 @@ def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: 
     assert stage.ask(get).outcome is Outcome.BUSY
     assert stage.ask(read).outcome is Outcome.BUSY
     stage.others = ""
-    stage.core.state.topics["t"].rivals.clear()
+    stage.core.state.topics["t"].contested.clear()
     assert stage.ask(get).outcome is Outcome.LOST
     assert stage.ask(read).outcome is Outcome.SUCCESS
 
@@ -236,7 +236,7 @@ def test_of_a_log_that_the_copy_only_knew_nothing_is_left_to_be_deleted(pair: Pa
     for who in ("bob", "eve"):
         assert len(take(old, who)) == 4
     old.sleep(200.0)
-    assert old.core.state.topics["t"].absorbed
+    assert old.core.state.topics["t"].merged
     save(old)
     assert put(old, "alice", 12, 11, b"3") == Outcome.SUCCESS
     new.now = old.now
@@ -250,7 +250,7 @@ def test_of_a_log_that_the_copy_only_knew_nothing_is_left_to_be_deleted(pair: Pa
     assert pair.holders() == ["s1"]
     assert not old.store.discarded()
     known = {name for (name,) in old.store.db.execute("select name from log where state = 'absorbed'")}
-    assert known == old.core.state.topics["t"].absorbed != set()
+    assert known == old.core.state.topics["t"].merged != set()
 
 
 def test_a_topic_that_a_client_has_shown_to_be_an_older_copy_stays_held_back_over_a_restart(pair: Pair) -> None:

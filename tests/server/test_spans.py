@@ -31,8 +31,8 @@ def test_a_position_is_found_in_its_own_log_only() -> None:
 
 
 def test_what_is_behind_a_position_leaves_out_legs_that_are_used_up() -> None:
-    spans = (Span(B, 2, 5, skip=3, since=9), Span(A, 1))
-    assert after(spans, (B, 2)) == (Span(B, 3, 5, skip=3, since=9), Span(A, 1))
+    spans = (Span(B, 2, 5, watermark=3, since=9), Span(A, 1))
+    assert after(spans, (B, 2)) == (Span(B, 3, 5, watermark=3, since=9), Span(A, 1))
     assert after(spans, (B, 4)) == (Span(A, 1),)
     assert after(spans, (A, 6)) == (Span(A, 7),)  # it can still grow
     assert after(spans, (A, 0)) is None

@@ -166,13 +166,16 @@ def test_an_incoming_log_is_invisible_until_it_joins(store: Store) -> None:
     assert set(topic.logs) == {A}
     assert store.discarded() == [2]
     apply(
-        store, c.LogJoined(2, 1, 1, 4, 8), c.SkipStored(1, {1: 7}), c.TopicChanged(1, "t", 1, (Span(B, 1, 4, 1),), "")
+        store,
+        c.LogMerged(2, 1, 1, 4, 8),
+        c.WatermarkStored(1, {1: 7}),
+        c.TopicChanged(1, "t", 1, (Span(B, 1, 4, 1),), ""),
     )
     (topic,) = store.topics()
-    assert (set(topic.logs), topic.skips) == ({A, B}, {1: {1: 7}, 2: {}})
-    apply(store, c.LogUsedUp(2), c.SkipDropped(1), c.TopicChanged(1, "t", 1, (), "tcp://h:1"))
+    assert (set(topic.logs), topic.watermarks) == ({A, B}, {1: {1: 7}, 2: {}})
+    apply(store, c.LogUsedUp(2), c.WatermarkDropped(1), c.TopicChanged(1, "t", 1, (), "tcp://h:1"))
     (topic,) = store.topics()
-    assert (set(topic.logs), topic.absorbed, topic.skips, topic.frozen) == ({A}, {B}, {2: {}}, "tcp://h:1")
+    assert (set(topic.logs), topic.merged, topic.watermarks, topic.frozen) == ({A}, {B}, {2: {}}, "tcp://h:1")
 
 
 def test_legs_are_read_as_they_were_written() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol import Outcome
-from pubsub.server.topic.merge import absorb
+from pubsub.server.topic.merge import merge
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic, Verdict, judge
 
@@ -77,7 +77,7 @@ def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) ->
     assert topic.subscribe("bob", 4, 9, False, 0) == (Outcome.SUPERSEDED, subscription, False)
     assert topic.subscribe("bob", 6, 1, False, 0) == (Outcome.SUPERSEDED, subscription, False), "of an earlier opening"
     _, left, _ = topic.subscribe("bob", 6, 3, False, 0)
-    assert (left.on, left.backlog, left.opening) == (False, (), 3)
+    assert (left.on, left.backlog, left.epoch) == (False, (), 3)
 
 
 def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
@@ -109,7 +109,7 @@ def test_trimming_a_closed_log_to_its_end_uses_it_up(topic: Topic) -> None:
     assert not topic.trim(closed, 3)
     assert topic.history == (Span(B, 3, 5), Span(A, 1))
     assert topic.trim(closed, 5)
-    assert (topic.history, set(topic.logs), topic.absorbed) == ((Span(A, 1),), {A}, {B})
+    assert (topic.history, set(topic.logs), topic.merged) == ((Span(A, 1),), {A}, {B})
 
 
 def test_the_open_log_is_never_used_up(topic: Topic) -> None:
@@ -129,7 +129,7 @@ def test_a_log_that_is_joined_is_held_and_becomes_absorbed_when_it_is_used_up() 
     topic.logs[A] = topic.open
     other = Topic(2, "t", Log(2, B, 1, 3), {}, history=(Span(B, 1),))
     other.logs[B] = other.open
-    absorb(topic, other, 1)
-    assert (set(topic.logs), topic.absorbed) == ({A, B}, set())
+    merge(topic, other, 1)
+    assert (set(topic.logs), topic.merged) == ({A, B}, set())
     assert topic.trim(other.open, 3)
-    assert (set(topic.logs), topic.absorbed) == ({A}, {B})
+    assert (set(topic.logs), topic.merged) == ({A}, {B})

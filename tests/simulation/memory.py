@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.server.group_commit import Serving
+from pubsub.server.group_commit import GroupCommit
 from pubsub.server.storage.store import Store
 from tests.simulation.disk import NAME, Disk, disks
 
@@ -53,13 +53,13 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "newly_contested": "of this loop",
         "_next_topic": "at least what the store says: see `_at_least`",
         "_next_log": "at least what the store says: see `_at_least`",
-        "next_skip": "at least what the store says: see `_at_least`",
+        "next_watermark": "at least what the store says: see `_at_least`",
     },
     "Topic": {
         "waiting_bytes": "measured when it matters; an upper bound",
         "measured_total": "goes with waiting_bytes",
         "noted": "what is not committed yet",
-        "skips": "loaded where a span refers to them, which is compared by `_skips`; others go at the next look",
+        "watermarks": "loaded where a span refers to them: see `_watermarks`; others go at the next look",
     },
     "Contested": {
         "_started": "a time of this process",
@@ -80,7 +80,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_new_bytes": "of this loop",
         "_paused_until": "a time of this process",
         "_discarded": "compared by `_stored_for_moves`",
-        "_skips": "copies of last counters that are to be deleted, one a loop: see `_skips`",
+        "_watermarks": "copies of last counters that are to be deleted, one a loop: see `_watermarks`",
     },
     "Staging": {
         "_dropped": "compared by `_stored_for_moves`",
@@ -164,7 +164,9 @@ def check(node: ServerNode) -> list[str]:
     try:
         store = Store(Path(path), vfs=NAME)
         host = node.host
-        fresh = Serving(node.settings, store, node.serving.reserve, Random(0), host.monotonic(), host.wall()).core
+        fresh = GroupCommit(
+            node.settings, store, node.group_commit.reserve, Random(0), host.monotonic(), host.wall()
+        ).core
         core = node.core
         fresh.proxies.address = core.proxies.address
         waiting = {f"topics[{topic!r}].subscriptions[{who!r}]." for topic, who in core.state.uncommitted._acknowledged}
@@ -175,7 +177,7 @@ def check(node: ServerNode) -> list[str]:
         found = [line for line in found if not any(line.startswith(one) for one in waiting)]
         found += _at_least(core, fresh)
         found += _stored_for_moves(core, store)
-        found += _skips(core, store)
+        found += _watermarks(core, store)
         store.close()
     finally:
         del known.disks[f"{node.name}+"]
@@ -185,7 +187,7 @@ def check(node: ServerNode) -> list[str]:
 def _at_least(core: Any, fresh: Any) -> Iterator[str]:
     """A number that is in use is never given out again."""
     for one, other, names in (
-        (core.state, fresh.state, ("_next_topic", "_next_log", "next_skip")),
+        (core.state, fresh.state, ("_next_topic", "_next_log", "next_watermark")),
         (core.staging, fresh.staging, ("_next_stage", "_next_piece")),
     ):
         for name in names:
@@ -207,21 +209,25 @@ def _stored_for_moves(core: Any, store: Store) -> Iterator[str]:
             yield f"stage {number} is nobody's, and will not be deleted before the next start"
 
 
-def _skips(core: Any, store: Store) -> Iterator[str]:
+def _watermarks(core: Any, store: Store) -> Iterator[str]:
     """Copies of last counters: each that a span refers to is in the store, as it is in memory."""
     stored: dict[int, dict[int, int]] = {}
     for number, publisher, counter in store.db.execute("select id, publisher, counter from skip"):
         stored.setdefault(number, {})[publisher] = counter
-    kept = set(core.retention._skips) | {number for topic in store.topics(aside=True) for number in topic.skips}
-    for number in stored.keys() - kept - {number for topic in core.state.topics.values() for number in topic.skips}:
+    kept = set(core.retention._watermarks) | {
+        number for topic in store.topics(aside=True) for number in topic.watermarks
+    }
+    for number in (
+        stored.keys() - kept - {number for topic in core.state.topics.values() for number in topic.watermarks}
+    ):
         yield f"copy {number} of last counters is used by no span, and is in the store for ever"
     for topic in core.state.topics.values():
-        for number, counters in topic.skips.items():
+        for number, counters in topic.watermarks.items():
             if counters != stored.get(number):
                 yield f"{topic.name}: copy {number} of last counters is {counters} in memory and {stored.get(number)}"
         spans = [
             *topic.history,
             *(span for subscription in topic.subscriptions.values() for span in subscription.backlog),
         ]
-        for number in {span.skip for span in spans} - topic.skips.keys() - {0}:
+        for number in {span.watermark for span in spans} - topic.watermarks.keys() - {0}:
             yield f"{topic.name}: a span refers to copy {number} of last counters, which is not there"

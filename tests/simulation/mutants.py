@@ -139,7 +139,7 @@ def _(stack: contextlib.ExitStack) -> None:
         self._core.changes = partial(_nothing, self._core)  # type: ignore[method-assign]
         self.send(now)
         del self._core.changes
-        self._serving.commit(now)
+        self._group_commit.commit(now)
         self.reconnect()
 
     _replace(stack, pubsub.server.loop.Loop, "_finish", finish)
@@ -306,7 +306,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("watermark ignored in a span")
 def _(stack: contextlib.ExitStack) -> None:
-    join = pubsub.server.topic.merge._Skips
+    join = pubsub.server.topic.merge._Watermarks
     _replace(stack, join, "store", lambda self, counters: 0)
 
 
@@ -325,16 +325,16 @@ def _(stack: contextlib.ExitStack) -> None:
 @mutant("own `last` kept in a join")
 def _(stack: contextlib.ExitStack) -> None:
     join = pubsub.server.topic.merge
-    original, larger = join.absorb, join.larger
+    original, larger = join.merge, join.larger
 
-    def absorb(topic: Any, other: Any, next_skip: int) -> Any:
+    def merge(topic: Any, other: Any, next_watermark: int) -> Any:
         before = dict(topic.last)
-        result = original(topic, other, next_skip)
+        result = original(topic, other, next_watermark)
         topic.last = {**topic.last, **before}
         return result
 
     assert larger
-    _replace(stack, pubsub.server.moves.moves, "absorb", absorb)
+    _replace(stack, pubsub.server.moves.moves, "merge", merge)
 
 
 @mutant("joined records end before they are cut")
@@ -350,16 +350,16 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant("the subscription with the lower number wins")
 def _(stack: contextlib.ExitStack) -> None:
-    original = pubsub.server.moves.moves.absorb
+    original = pubsub.server.moves.moves.merge
 
-    def absorb(topic: Any, other: Any, next_skip: int) -> Any:
+    def merge(topic: Any, other: Any, next_watermark: int) -> Any:
         for name, subscription in topic.subscriptions.items():
             its = other.subscriptions.get(name)
             if its is not None:
                 subscription.number, its.number = its.number, subscription.number
-        return original(topic, other, next_skip)
+        return original(topic, other, next_watermark)
 
-    _replace(stack, pubsub.server.moves.moves, "absorb", absorb)
+    _replace(stack, pubsub.server.moves.moves, "merge", merge)
 
 
 # Whole

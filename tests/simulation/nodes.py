@@ -18,7 +18,7 @@ from pubsub.protocol import Merge, encode
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.process import UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX, ProxyProcess
 from pubsub.proxy.routes_file import RoutesStore
-from pubsub.server.group_commit import Serving
+from pubsub.server.group_commit import GroupCommit
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
@@ -75,7 +75,7 @@ class ServerNode(Process):
             answer_records_max=20,
             **(TIGHT if fate.tight else {}),
         )
-        self.serving: Serving
+        self.group_commit: GroupCommit
         self.kill_at_step = ""
         self.found: list[str] = []
         """What was otherwise in memory than in the store."""
@@ -85,18 +85,18 @@ class ServerNode(Process):
 
     def begin(self) -> None:
         host = self.host
-        self.serving = self.make_serving(Store(Path(f"/{self.name}"), vfs=NAME), Reserve(host.disk))
-        self.core = self.serving.core
+        self.group_commit = self.make_group_commit(Store(Path(f"/{self.name}"), vfs=NAME), Reserve(host.disk))
+        self.core = self.group_commit.core
         check_stale(self.settings, self.core)
         self.core.proxies.address = self.address
-        self._checkpointer = Checkpointer(self.serving.store, self.serving.lock, lambda: None)
+        self._checkpointer = Checkpointer(self.group_commit.store, self.group_commit.lock, lambda: None)
         self._sockets = SimulatedSockets(self)
-        self.loop = Loop(self.settings, self.serving, self._sockets, self.address, self._check)
+        self.loop = Loop(self.settings, self.group_commit, self._sockets, self.address, self._check)
 
-    def make_serving(self, store: Store, reserve: Reserve) -> Serving:
+    def make_group_commit(self, store: Store, reserve: Reserve) -> GroupCommit:
         host = self.host
         random = Random(self.world.random.getrandbits(64))
-        return SteppedServing(self, self.settings, store, reserve, random, host.monotonic(), host.wall())
+        return SteppedGroupCommit(self, self.settings, store, reserve, random, host.monotonic(), host.wall())
 
     def turn(self) -> None:
         self.loop.turn(self._sockets.arrived(), self.host.monotonic())
@@ -111,7 +111,7 @@ class ServerNode(Process):
     def _check(self) -> None:
         """What the thread that checkpoints does meanwhile, and what the loop asks it."""
         wal = self.host.disk.files.get(f"/{self.name}/server.db-wal")
-        db = self.serving.store.db
+        db = self.group_commit.store.db
         if wal is not None and len(wal.data) > WAL_PAGES * 16_400:
             self._checkpointer.attempt(db)
             db.pragma("journal_size_limit", 0)
@@ -203,7 +203,7 @@ class SimulatedSockets:
         return True
 
 
-class SteppedServing(Serving):
+class SteppedGroupCommit(GroupCommit):
     """A server between its sockets and its disk, which may be killed around its commit, and counts its answers."""
 
     def __init__(self, node: ServerNode, *arguments: Any) -> None:

@@ -171,7 +171,7 @@ class Operators:
             held = other.core.state.topics.get(topic)
             if held is not None:
                 lost |= {
-                    ("", log) for log, name in held.rivals.items() if name == server.name and log not in known_logs
+                    ("", log) for log, name in held.contested.items() if name == server.name and log not in known_logs
                 }
         return lost
 
@@ -237,7 +237,7 @@ class Operators:
         if not server.alive or server.restarting:
             return
         holds = {
-            name: frozenset(topic.logs) | frozenset(topic.absorbed) for name, topic in server.core.state.topics.items()
+            name: frozenset(topic.logs) | frozenset(topic.merged) for name, topic in server.core.state.topics.items()
         }
         acknowledged = {put.body for put in self.history.states((ACKED,))}
         server.end("killed")
@@ -298,5 +298,5 @@ class Operators:
             name == server.name and log in self._gone.get(name, ())
             for topic in held
             if topic is not None
-            for log, name in topic.rivals.items()
+            for log, name in topic.contested.items()
         )

@@ -66,19 +66,19 @@ def counted(counters: dict[str, int]) -> Any:
         if so:
             counters[name] = counters.get(name, 0) + 1
 
-    absorb = pubsub.server.moves.moves.absorb
-    join = pubsub.server.upkeep.staging.Staging.join
+    merge = pubsub.server.moves.moves.merge
+    join = pubsub.server.upkeep.staging.Staging.merge
     take_back = pubsub.server.recovery.abandoned.Abandoned._take_back
     fitting = pubsub.server.topic.delivery._Walk._fitting
 
-    def counting_absorb(topic: Topic, other: Topic, next_skip: int) -> Any:
-        count("joined where both sides have skips", topic.skips and other.skips)
+    def counting_merge(topic: Topic, other: Topic, next_watermark: int) -> Any:
+        count("joined where both sides have skips", topic.watermarks and other.watermarks)
         for name in topic.subscriptions.keys() & other.subscriptions.keys():
             mine, its = topic.subscriptions[name], other.subscriptions[name]
             if mine.on and its.on and mine.acknowledged[1] and its.acknowledged[1]:
                 count("joined where both sides are acknowledged")
                 break
-        return absorb(topic, other, next_skip)
+        return merge(topic, other, next_watermark)
 
     def counting_join(self: Any, topic: Topic, stages: Iterable[Stage]) -> None:
         arrived = list(stages)
@@ -95,8 +95,8 @@ def counted(counters: dict[str, int]) -> Any:
 
     with contextlib.ExitStack() as stack:
         for target, attribute, value in (
-            (pubsub.server.moves.moves, "absorb", counting_absorb),
-            (pubsub.server.upkeep.staging.Staging, "join", counting_join),
+            (pubsub.server.moves.moves, "merge", counting_merge),
+            (pubsub.server.upkeep.staging.Staging, "merge", counting_join),
             (pubsub.server.recovery.abandoned.Abandoned, "_take_back", counting_take_back),
             (pubsub.server.topic.delivery._Walk, "_fitting", counting_fitting),
         ):

@@ -33,15 +33,15 @@ TAMPERINGS: dict[str, Callable[[ServerNode], object]] = {
     "last": lambda server: topic_of(server).last.update({1: 5}),
     "subscriptions": lambda server: topic_of(server).subscriptions.popitem(),
     "history": lambda server: setattr(topic_of(server), "history", topic_of(server).history * 2),
-    "rivals": lambda server: topic_of(server).rivals.update({"0" * 16: "s9"}),
+    "contested": lambda server: topic_of(server).contested.update({"0" * 16: "s9"}),
     "frozen": lambda server: setattr(topic_of(server), "frozen", "tcp://s9:3"),
-    "absorbed": lambda server: topic_of(server).absorbed.add("0" * 16),
+    "merged": lambda server: topic_of(server).merged.add("0" * 16),
     "end": lambda server: setattr(topic_of(server).open, "end", topic_of(server).open.end + 1),
     "names": lambda server: server.core.state.publishers.names.append("another"),
     "held": lambda server: server.core.state.held.update({"t1": "why"}),
     "draining": lambda server: setattr(server.core.proxies, "draining", True),
     "given": lambda server: server.core.state.given.update({"t2": "s2.0,,"}),
-    "copy": lambda server: topic_of(server).skips.update({9: {1: 1}}),
+    "copy": lambda server: topic_of(server).watermarks.update({9: {1: 1}}),
     "topics": lambda server: server.core.state.topics.clear(),
 }
 

@@ -2,7 +2,7 @@
 
     one line of JSON, then bytes
 
-The first chunk describes the topic: its logs, its history, what it absorbed. Then come the batches of each log, as they
+The first chunk describes the topic: its logs, its history, what it merged. Then come the batches of each log, as they
 are stored, and what sinks have staged; then the copies of `last` that spans refer to, the last counters, the
 subscriptions. What a topic holds does not change while it is given, so the same topic always makes the same chunks.
 Publishers travel by name: each store has its own numbers for them.
@@ -50,7 +50,7 @@ class Moving(Description):
 
 
 @dataclass(slots=True)
-class Piece:
+class ArrivedBatches:
     """Batches of one log that arrived: (batch, publisher's name)."""
 
     log: str
@@ -58,7 +58,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Staged:
+class ArrivedRows:
     """Rows of a sink's stage that arrived.
 
     Attributes:
@@ -85,7 +85,7 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
         yield from _batch_chunks(log, reader, publishers)
     for stage in topic.stages.values():
         yield from _stage_chunks(stage, reader, publishers)
-    for number, counters in said.skips.items():
+    for number, counters in said.watermarks.items():
         for items in _pieces(counters.items()):
             yield _pack({"skip": number, "counters": items})
     for items in _pieces(said.last.items()):
@@ -98,7 +98,7 @@ def _subscription_row(name: str, subscription: Subscription) -> list[Any]:
     return [
         name,
         subscription.number,
-        subscription.opening,
+        subscription.epoch,
         subscription.on,
         subscription.since,
         *subscription.acknowledged,
@@ -175,7 +175,7 @@ def _pack(head: dict[str, Any], bodies: Iterable[Buffer] = ()) -> bytes:
     return b"".join((line, b"\n", *bodies))
 
 
-def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | Staged | None:
+def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> ArrivedBatches | ArrivedRows | None:
     """Take in one chunk.
 
     Args:
@@ -201,7 +201,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Piece | St
         elif "stage" in head:
             return _read_stage(head, rest)
         elif "skip" in head:
-            moving.skips.setdefault(_number(head["skip"]), {}).update(_counters(head["counters"]))
+            moving.watermarks.setdefault(_number(head["skip"]), {}).update(_counters(head["counters"]))
         elif "last" in head:
             moving.last.update(_counters(head["last"]))
         elif "entries" in head:
@@ -233,8 +233,8 @@ def _server_id(value: Any) -> str:
 
 
 def _read_span(row: Any) -> Span:
-    log, low, high, skip, since = row
-    return Span(_log_id(log), _number(low), None if high is None else _number(high), _number(skip), _number(since))
+    log, low, high, watermark, since = row
+    return Span(_log_id(log), _number(low), None if high is None else _number(high), _number(watermark), _number(since))
 
 
 def _read_spans(rows: Any) -> tuple[Span, ...]:
@@ -262,9 +262,9 @@ _HEAD: Final = {
     "open": _Kind("open", str, _log_id),
     "logs": _Kind("logs", _log_rows, _read_logs),
     "history": _Kind("spine", _span_rows, _read_spans),
-    "absorbed": _Kind("absorbed", sorted, _read_log_ids),
+    "merged": _Kind("absorbed", sorted, _read_log_ids),
     "ended": _Kind("ended", sorted, _read_log_ids),
-    "rivals": _Kind("rivals", dict, lambda rows: {_log_id(log): _server_id(server) for log, server in rows.items()}),
+    "contested": _Kind("rivals", dict, lambda rows: {_log_id(log): _server_id(server) for log, server in rows.items()}),
 }
 """The fields of a description that the first chunk has; the others may be long, and come in pieces."""
 
@@ -301,9 +301,9 @@ def _read_subscription(row: Any, moving: Moving) -> tuple[str, Subscription]:
     return name, subscription
 
 
-def _read_batches(head: Mapping[str, Any], rest: bytes, moving: Moving) -> Piece:
+def _read_batches(head: Mapping[str, Any], rest: bytes, moving: Moving) -> ArrivedBatches:
     log = moving.logs[head["log"]]
-    piece = Piece(log.id, [])
+    piece = ArrivedBatches(log.id, [])
     place = 0
     for offset, count, publisher, counter, stamp, checksum, total, size in head["rows"]:
         body = None
@@ -321,11 +321,11 @@ def _read_batches(head: Mapping[str, Any], rest: bytes, moving: Moving) -> Piece
     return piece
 
 
-def _read_stage(head: Mapping[str, Any], rest: bytes) -> Staged:
+def _read_stage(head: Mapping[str, Any], rest: bytes) -> ArrivedRows:
     publisher, batch, attempt, heard = head["stage"]
     if type(attempt) is not str or not is_id(attempt):
         raise ValueError
-    staged = Staged(check_publisher(publisher), _number(batch), attempt, _number(heard), [])
+    staged = ArrivedRows(check_publisher(publisher), _number(batch), attempt, _number(heard), [])
     place = 0
     for first, count, checksum, size in head["rows"]:
         if not 0 <= _number(size) <= BATCH_BYTES_MAX or place + size > len(rest):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
 from pubsub.protocol.names import is_endpoint
-from pubsub.server.moves.chunks import Piece, Staged, chunks
+from pubsub.server.moves.chunks import ArrivedBatches, ArrivedRows, chunks
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
 from pubsub.server.ownership.contested import Contested
@@ -22,7 +22,7 @@ from pubsub.server.state.replies import LISTENER, Origin, Outgoing
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.description import understood
-from pubsub.server.topic.merge import absorb, outdated
+from pubsub.server.topic.merge import merge, outdated
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import Staging
@@ -63,21 +63,21 @@ class Moves:
             chunks=self._chunks,
             given=self._given,
             unreadable=self._unreadable,
-            given_up=lambda log: bool(log) and state.reader.log_state(log) is c.LogState.DEAD,
+            given_up=lambda log: bool(log) and state.reader.log_state(log) is c.LogState.ABANDONED,
         )
         self.receiving = Receiving(
             state.settings.id,
             number=state.new_log_number,
             store=self._store,
             discard=retention.discard,
-            join=self._join,
+            merge=self._merge,
             unstage=staging.discard,
             keep=state.uncommitted.keep_item,
         )
         self._tokens: dict[str, tuple[str, int]] = {}
         self._last_token = FIRST_CALLBACK
         self._resumed = False
-        self._joined_now: list[Transfer] = []
+        self._merged_now: list[Transfer] = []
         """Answers of this loop that say so; the change number that they name is known when it is committed."""
 
     def _resume(self, now: float) -> None:
@@ -119,7 +119,7 @@ class Moves:
         if topic.frozen:
             self.giving.ask(topic.name, message.address)
             return
-        if message.log and (message.log in topic.absorbed or message.log in topic.logs):
+        if message.log and (message.log in topic.merged or message.log in topic.logs):
             return
         if self.giving.offer(topic.name, topic.open.id, message.address, now):
             state.counters["offers"] += 1
@@ -132,7 +132,7 @@ class Moves:
         reply = self._step(message, now)
         if isinstance(reply, Transfer | Status):
             if isinstance(reply, Transfer) and reply.step == "done":
-                self._joined_now.append(reply)
+                self._merged_now.append(reply)
             self._state.replies.reply(origin, reply)
         else:
             outcome, reason = reply
@@ -143,9 +143,9 @@ class Moves:
         topic = state.topics.get(message.topic)
         if message.sender == state.settings.id:
             return Outcome.REFUSED, "from_myself"
-        if self._joined(topic, message.log):
+        if self._is_merged(topic, message.log):
             return Transfer(state.settings.id, message.topic, "done", message.transfer)
-        if state.reader.log_state(message.log) is c.LogState.DEAD:
+        if state.reader.log_state(message.log) is c.LogState.ABANDONED:
             return Outcome.GONE, "this_log_was_given_up"
         if state.is_held_back(message.topic):
             return Outcome.BUSY, "quarantined"
@@ -177,10 +177,10 @@ class Moves:
             return self.receiving.commit(message, now)
         return Outcome.REFUSED, "unknown_step"
 
-    def _joined(self, topic: Topic | None, log: str) -> bool:
-        if topic is not None and (log in topic.logs or log in topic.absorbed):
+    def _is_merged(self, topic: Topic | None, log: str) -> bool:
+        if topic is not None and (log in topic.logs or log in topic.merged):
             return True
-        return bool(log) and self._state.reader.log_state(log).joined
+        return bool(log) and self._state.reader.log_state(log).merged_here
 
     # The giving side
 
@@ -203,7 +203,7 @@ class Moves:
         state = self._state
         topic = state.remove(name)
         state.uncommitted.rows.append(c.TopicGiven(topic.number, f"{done.sender} {address}"))
-        state.uncommitted.rows += [c.SkipDropped(number) for number in topic.skips]
+        state.uncommitted.rows += [c.WatermarkDropped(number) for number in topic.watermarks]
         self._retention.discard([log.number for log in topic.logs.values()])
         self._staging.discard(topic.stages.values())
         state.announce_given(topic, done)
@@ -216,9 +216,9 @@ class Moves:
 
     # The receiving side
 
-    def _store(self, incoming: Incoming, piece: Piece | Staged, now: float) -> None:
+    def _store(self, incoming: Incoming, piece: ArrivedBatches | ArrivedRows, now: float) -> None:
         state = self._state
-        if isinstance(piece, Staged):
+        if isinstance(piece, ArrivedRows):
             key = state.publishers.number(piece.publisher), piece.batch, piece.attempt
             self._staging.arrived(incoming.stages, key, piece.heard, piece.rows)
             return
@@ -242,7 +242,7 @@ class Moves:
                 )
             )
 
-    def _join(self, incoming: Incoming, now: float) -> None:
+    def _merge(self, incoming: Incoming, now: float) -> None:
         state, name = self._state, incoming.topic
         topic = state.topics.get(name) or state.create(name)
         other = self._arrived(incoming)
@@ -250,24 +250,24 @@ class Moves:
         behind = outdated(topic, other)
         rows += [c.LogReplaced(topic.number, log) for log in sorted(behind)]
         self._retention.discard([topic.logs[log].number for log in sorted(behind & topic.logs.keys())])
-        known = (topic.absorbed | topic.logs.keys()) - behind
-        stored = set(topic.skips)
-        made, state.next_skip = absorb(topic, other, state.next_skip)
-        rows += [c.SkipStored(number, dict(topic.skips[number])) for number in made]
-        rows += [c.SkipDropped(number) for number in sorted(stored - topic.skips.keys())]
+        known = (topic.merged | topic.logs.keys()) - behind
+        stored = set(topic.watermarks)
+        made, state.next_watermark = merge(topic, other, state.next_watermark)
+        rows += [c.WatermarkStored(number, dict(topic.watermarks[number])) for number in made]
+        rows += [c.WatermarkDropped(number) for number in sorted(stored - topic.watermarks.keys())]
         for log in other.logs.values():
             if log.id in known:
                 self._retention.discard([log.number])
                 continue
             if log.number not in incoming.opened:
                 rows.append(c.LogOpened(log.number, log.id, topic.number))
-            rows.append(c.LogJoined(log.number, topic.number, log.low, log.end, log.total))
-        for absorbed in sorted(other.absorbed - known - other.logs.keys()):
+            rows.append(c.LogMerged(log.number, topic.number, log.low, log.end, log.total))
+        for merged in sorted(other.merged - known - other.logs.keys()):
             number = state.new_log_number()
-            rows.append(c.LogOpened(number, absorbed, topic.number, c.LogState.ABSORBED))
-            rows += [c.LogEnded(number)] if absorbed in other.ended else []
-        self._staging.join(topic, incoming.stages.values())
-        self._contested.joined(topic, other.rivals.items())
+            rows.append(c.LogOpened(number, merged, topic.number, c.LogState.MERGED))
+            rows += [c.LogEnded(number)] if merged in other.ended else []
+        self._staging.merge(topic, incoming.stages.values())
+        self._contested.merged(topic, other.contested.items())
         self._retention.forget(name)
         self._retention.look_at(name)
         for subscriber in other.subscriptions:
@@ -277,7 +277,7 @@ class Moves:
 
     def _arrived(self, incoming: Incoming) -> Topic:
         """What arrived, with this store's numbers of publishers and copies of `last`."""
-        return understood(incoming.topic, incoming.moving, self._state.publishers.number, self._state.new_skip)
+        return understood(incoming.topic, incoming.moving, self._state.publishers.number, self._state.new_watermark)
 
     def forget_given(self) -> None:
         """To whom a topic was given needs no memory once every proxy has heard it."""
@@ -292,9 +292,9 @@ class Moves:
     def outgoing(self, now: float) -> list[Outgoing]:
         """Steps to be sent to other servers. A refusal comes back to the callback that stands for the transfer."""
         self.giving.pump(now)
-        for done in self._joined_now:
+        for done in self._merged_now:
             done.store, done.change = self._state.store_id, self._state.change
-        self._joined_now.clear()
+        self._merged_now.clear()
         out = []
         for address, message in self.giving.out:
             transfer, token = self._tokens.get(message.topic, ("", 0))
@@ -321,7 +321,7 @@ class Moves:
 
     def reverted(self, now: float) -> None:
         """The loop was taken back: nothing of it was sent, nothing of it is remembered."""
-        self._joined_now.clear()
+        self._merged_now.clear()
         self.giving.out.clear()
         self.giving.gifts.clear()
         self.receiving.clear()

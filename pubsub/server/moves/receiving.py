@@ -16,7 +16,7 @@ from typing import Final
 
 from pubsub.errors import DecodeError
 from pubsub.protocol.messages import Outcome, Transfer
-from pubsub.server.moves.chunks import Moving, Piece, Staged, read
+from pubsub.server.moves.chunks import ArrivedBatches, ArrivedRows, Moving, read
 from pubsub.server.topic.stages import Stage, StageKey
 from pubsub.server.upkeep.staging import PIECES_MAX
 
@@ -68,7 +68,7 @@ class Receiving:
         store: stores batches that arrived.
         discard: deletes what was stored of these log numbers.
         unstage: deletes what was stored of these stages.
-        join: joins a topic that arrived in full.
+        merge: merges a topic that arrived in full.
         keep: told of a transfer that is about to be forgotten: it is put back where the loop is undone.
     """
 
@@ -77,14 +77,14 @@ class Receiving:
         sender: str,
         *,
         number: Callable[[], int],
-        store: Callable[[Incoming, Piece | Staged, float], None],
+        store: Callable[[Incoming, ArrivedBatches | ArrivedRows, float], None],
         discard: Callable[[list[int]], None],
-        join: Callable[[Incoming, float], None],
+        merge: Callable[[Incoming, float], None],
         unstage: Callable[[Iterable[Stage]], None] = lambda _: None,
         keep: Callable[[dict[Key, Incoming], Key], None] = lambda items, key: None,
     ) -> None:
         self._sender = sender
-        self._number, self._store, self._discard, self._join = number, store, discard, join
+        self._number, self._store, self._discard, self._merge = number, store, discard, merge
         self._unstage, self._keep = unstage, keep
         self.incoming: dict[Key, Incoming] = {}
 
@@ -113,7 +113,7 @@ class Receiving:
             except DecodeError as error:
                 self._forget((message.topic, message.sender))
                 return Outcome.REFUSED, error.reason
-            if isinstance(piece, Staged):
+            if isinstance(piece, ArrivedRows):
                 incoming.pieces += len(piece.rows)
                 if incoming.pieces > PIECES_MAX:
                     self._forget((message.topic, message.sender))
@@ -132,7 +132,7 @@ class Receiving:
             return self._step(message, "chunk", incoming.next)
         self._keep(self.incoming, (message.topic, message.sender))
         del self.incoming[message.topic, message.sender]
-        self._join(incoming, now)
+        self._merge(incoming, now)
         return self._step(message, "done")
 
     def drop(self, topic: str) -> None:

@@ -187,7 +187,7 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
                 if low < stop
             )
             file.write(
-                f"{name} number={subscription.number} opening={subscription.opening} on={int(subscription.on)}"
+                f"{name} number={subscription.number} opening={subscription.epoch} on={int(subscription.on)}"
                 f" since={subscription.since} position={format_position(subscription.acknowledged)} waiting={waiting}\n"
             )
     return count
@@ -200,13 +200,13 @@ def _ranges(store: Store, topic: Topic, spans: Iterable[Span]) -> Iterator[Range
         if log is None:
             continue
         low, stop = max(span.low, log.low), log.end if span.high is None else min(span.high, log.end)
-        if not span.skip and span.since == ALWAYS:
+        if not span.watermark and span.since == ALWAYS:
             if low < stop:
                 yield span.log, low, stop
             continue
-        skip = topic.skips.get(span.skip, {})
+        watermark = topic.watermarks.get(span.watermark, {})
         for batch in store.reader.batches(log.number, low, stop):
-            held = skip.get(batch.publisher, 0) - batch.counter + 1
+            held = watermark.get(batch.publisher, 0) - batch.counter + 1
             first, last = max(low, batch.offset + held, batch.offset), min(stop, batch.offset + batch.count)
             if batch.stamp > span.since and first < last:
                 yield span.log, first, last

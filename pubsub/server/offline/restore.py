@@ -109,7 +109,7 @@ def _end_log(topic: Topic, number: int) -> list[c.Change]:
                 topic.number,
                 name,
                 subscription.number,
-                subscription.opening,
+                subscription.epoch,
                 subscription.on,
                 subscription.since,
                 subscription.acknowledged,

@@ -3,7 +3,7 @@
 A proxy may lose its routes file, and with it the memory of a holder that is away. So a server that was once told of
 another one stores that, and the topic is not whole until the other's log is joined into this one, or an operator gave
 it up, whatever proxies say meanwhile. Holders are told apart by their open logs: a log that was joined travels along as
-absorbed, so one that went by way of a third server settles the matter too.
+merged, so one that went by way of a third server settles the matter too.
 
 A holder that was remembered may be nobody's any more: it was given up while this server was away, or this store was put
 back and remembers one that was joined since. So the server finds out by asking: where a question whether the topic is
@@ -23,7 +23,7 @@ from pubsub.server.ownership.stores import Stores
 from pubsub.server.state.state import State
 from pubsub.server.topic.topic import Topic
 
-RIVALS_MAX: Final = 1_000
+CONTESTED_MAX: Final = 1_000
 """Other holders of one topic that are remembered: far more than there can be servers."""
 
 
@@ -63,7 +63,7 @@ class Contested:
 
     def add(self, topic: Topic, log: str, server: str) -> None:
         """Another server holds a topic too, unless its log is joined already, or was given up."""
-        if log in topic.rivals or log in topic.logs or log in topic.absorbed or len(topic.rivals) >= RIVALS_MAX:
+        if log in topic.contested or log in topic.logs or log in topic.merged or len(topic.contested) >= CONTESTED_MAX:
             return
         if server == self._state.settings.id and self._state.accepted:
             return  # What the copy of this store lacks is gone: nobody will come with it.
@@ -78,12 +78,12 @@ class Contested:
             since: the stamp since which every store that they know has said all it holds; 0: not all have.
         """
         topic = self._state.topics.get(name)
-        if topic is None or not topic.rivals or name in self._state.newly_contested:
+        if topic is None or not topic.contested or name in self._state.newly_contested:
             return
         skew = int(self._state.settings.skew_seconds * MICROSECONDS)
         if since <= self._noted.get(name, self._started) + skew:
             return
-        gone = [log for log, server in topic.rivals.items() if self._stores.serves(server)]
+        gone = [log for log, server in topic.contested.items() if self._stores.serves(server)]
         self.settle(topic, *gone)
         self._state.counters["contested_holders_gone"] += len(gone)
 
@@ -100,8 +100,8 @@ class Contested:
             self._noted = {name: stamp for name, stamp in self._noted.items() if self._state.is_contested(name)}
             fresh.clear()
 
-    def joined(self, topic: Topic, rivals: Iterable[tuple[str, str]]) -> None:
+    def merged(self, topic: Topic, contested: Iterable[tuple[str, str]]) -> None:
         """A topic was joined into this one, which knew of these other holders (log, server)."""
-        for log, server in rivals:
+        for log, server in contested:
             self.add(topic, log, server)
-        self.settle(topic, *[log for log in topic.rivals if log in topic.logs or log in topic.absorbed])
+        self.settle(topic, *[log for log in topic.contested if log in topic.logs or log in topic.merged])

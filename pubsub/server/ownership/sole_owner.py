@@ -137,7 +137,7 @@ class SoleOwner:
         """What waits no more, each with whether this server is the sole owner of its topic: now, as it is taken."""
         while self._decided:
             topic, operation, sole = self._decided.popleft()
-            yield operation, sole and not self._state.is_disputed(topic)
+            yield operation, sole and not self._state.is_not_sole_owner(topic)
 
     def send(self, now: float) -> None:
         """Ask what was put together since the last call."""

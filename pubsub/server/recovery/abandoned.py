@@ -13,7 +13,7 @@ A proxy that started with an empty directory has forgotten what was given up, an
 holder. Who knows better says so: this server, to a proxy that names such a holder to it, and to a giver that has frozen
 the topic for it. Either then has the copy set aside.
 
-A client whose puts or place were there names a log that is neither held nor absorbed here. While other holders may
+A client whose puts or place were there names a log that is neither held nor merged here. While other holders may
 exist that means nothing. While the topic is whole it means that the log is gone:
 
     PUT with a gap before it           gone: its oldest unfinished row begins the chain anew
@@ -75,7 +75,7 @@ class Abandoned:
             server, log: the holder's.
             proxy: which one, as in `Origin.link`.
         """
-        if self._state.reader.log_state(log) is c.LogState.DEAD:
+        if self._state.reader.log_state(log) is c.LogState.ABANDONED:
             self._proxies.tell_abandoned(proxy, name, server, log, now)
             self._state.counters["proxies_told_of_abandoned"] += 1
 
@@ -87,7 +87,7 @@ class Abandoned:
         topic = state.topics.get(asked.topic)
         news = not asked.log or state.reader.log_state(asked.log).new
         if asked.log and news and not (topic is not None and asked.log in topic.logs):
-            state.uncommitted.rows.append(c.LogOpened(state.new_log_number(), asked.log, 0, c.LogState.DEAD))
+            state.uncommitted.rows.append(c.LogOpened(state.new_log_number(), asked.log, 0, c.LogState.ABANDONED))
             self._moves.receiving.drop_log(asked.topic, asked.log)
         if topic is not None and asked.log:
             self._contested.settle(topic, asked.log)
@@ -96,7 +96,9 @@ class Abandoned:
             # holder under that ID is told of again by the proxies that know it.
             self._drop_given(asked)
             if topic is not None:
-                self._contested.settle(topic, *[log for log, server in topic.rivals.items() if server == asked.server])
+                self._contested.settle(
+                    topic, *[log for log, server in topic.contested.items() if server == asked.server]
+                )
         # Proxies say it again for ever; by then the topic may be on its way to that server for another reason.
         if topic is not None and topic.frozen and news and self._moves.gives_to(topic, asked.server, asked.address):
             self._take_back(topic)
@@ -132,11 +134,11 @@ class Abandoned:
         self._quarantine.hold_back(topic, reason)
         self._state.replies.answer(origin, Outcome.UNAVAILABLE, reason=self._state.why_held_back(topic.name))
 
-    def gap(self, origin: Origin, put: Put, topic: Topic | None, whole: bool) -> bool:
+    def gap(self, origin: Origin, put: Put, topic: Topic | None, sole_owner: bool) -> bool:
         """A put that comes too early; whether it is, or will be, answered.
 
         Args:
-            whole: every proxy has answered, for this very put, that no other server holds the topic.
+            sole_owner: every proxy has answered, for this very put, that no other server holds the topic.
         """
         state = self._state
         if topic is not None and put.log == put.avoid == topic.open.id:
@@ -147,13 +149,13 @@ class Abandoned:
             return True
         if not put.log or knows(topic, put.log):
             return False
-        if whole:
+        if sole_owner:
             state.counters["puts_gone"] += 1
             state.replies.answer(origin, Outcome.GONE, log=topic.open.id if topic else "")
             return True
         return self._sole_owner.park(origin, put, Outcome.GAP)
 
-    def place(self, origin: Origin, get: Get, topic: Topic | None, whole: bool) -> bool:
+    def place(self, origin: Origin, get: Get, topic: Topic | None, sole_owner: bool) -> bool:
         """A GET whose place may be one that is gone; whether it is, or will be, answered."""
         subscription = topic.subscriptions.get(get.sender) if topic else None
         if get.last is None or (subscription is not None and subscription.outdates(get.number, get.opening)):
@@ -162,12 +164,12 @@ class Abandoned:
             return True
         mine = subscription if subscription is not None and get.number == subscription.number else None
         if topic is not None and mine is not None:
-            known = get.last[0] in topic.logs or get.last[0] in topic.absorbed
+            known = get.last[0] in topic.logs or get.last[0] in topic.merged
             if known or get.last == mine.acknowledged or not mine.on:
                 return False
         elif knows(topic, get.last[0]):
             return False
-        if whole:
+        if sole_owner:
             self._gone(origin, topic, mine)
             return True
         return self._sole_owner.park(origin, get, Outcome.UNKNOWN)

@@ -33,15 +33,15 @@ class Gets:
         self._state, self._sole_owner, self._abandoned = state, sole_owner, abandoned
         self._delivered_bytes = 0
 
-    def get(self, origin: Origin, get: Get, now: float, whole: bool = False) -> None:
+    def get(self, origin: Origin, get: Get, now: float, sole_owner: bool = False) -> None:
         """GET of a client's own subscription.
 
         Args:
-            whole: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
         """
         state = self._state
         topic = state.topics.get(get.topic)
-        if self._abandoned.place(origin, get, topic, whole):
+        if self._abandoned.place(origin, get, topic, sole_owner):
             return
         subscription = topic.subscriptions.get(get.sender) if topic else None
         if topic is None or subscription is None or get.number > subscription.number:
@@ -53,8 +53,8 @@ class Gets:
         if not subscription.on:
             state.replies.answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
             return
-        if get.opening > subscription.opening:
-            topic.opened(get.sender, get.opening)
+        if get.opening > subscription.epoch:
+            topic.begin_epoch(get.sender, get.opening)
         if not topic.acknowledge(get.sender, get.last):
             state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
@@ -63,7 +63,7 @@ class Gets:
             state.replies.answer(origin, Outcome.EMPTY, log=topic.open.id)
             return
         expires = now + min(get.wait_ms / 1000, state.settings.wait_seconds_max)
-        state.long_polls.park(Poll(origin, get, expires, whole=whole))
+        state.long_polls.park(Poll(origin, get, expires, sole_owner=sole_owner))
 
     def deliver(self, now: float) -> None:
         """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
@@ -71,35 +71,33 @@ class Gets:
         self._delivered_bytes = 0
         for name, polls in state.long_polls.ready():
             topic = state.topics.get(name)
-            joined: dict[tuple[object, ...], Answer] = {}
+            answers: dict[tuple[object, ...], Answer] = {}
             for poll in polls:
-                subscription = topic.subscriptions.get(poll.get.sender) if topic else None
-                if (
-                    topic is None
-                    or subscription is None
-                    or poll.get.number > subscription.number
-                    or not subscription.on
-                ):
+                get = poll.get
+                subscription = topic.subscriptions.get(get.sender) if topic else None
+                if topic is None or subscription is None or get.number > subscription.number or not subscription.on:
                     state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
-                elif subscription.outdates(
-                    poll.get.number, poll.get.opening
-                ):  # A later opening was heard of while it waited.
+                elif subscription.outdates(get.number, get.opening):  # A later epoch was heard of while it waited.
                     state.long_polls.end(poll, Outcome.SUPERSEDED, **newer(subscription))
                 elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
                     state.long_polls.look_again(name)
                 else:
-                    self._serve(poll, topic, subscription, joined, now)
+                    self._serve(poll, topic, subscription, answers, now)
 
     def _serve(
-        self, poll: Poll, topic: Topic, subscription: Subscription, joined: dict[tuple[object, ...], Answer], now: float
+        self,
+        poll: Poll,
+        topic: Topic,
+        subscription: Subscription,
+        answers: dict[tuple[object, ...], Answer],
+        now: float,
     ) -> None:
         """Answer a poll, if there is something to say.
 
         Args:
-            joined: answers of this loop for the same spans, so that many who read along are served by one join.
+            answers: those of this loop for the same spans, so that many who read along are served by one.
         """
-        state = self._state
-        get = poll.get
+        state, get = self._state, poll.get
         spans = topic.reading(subscription, get.last if get.after is None else get.after)
         if spans is None:
             state.long_polls.end(poll, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
@@ -107,7 +105,7 @@ class Gets:
         if poll.walked is not None and poll.walked[0] is subscription.backlog:
             spans = poll.walked[1]
         try:
-            answer = self._collect(get, topic, spans, joined)
+            answer = self._collect(get, topic, spans, answers)
         except StoreDamaged:
             state.found_damaged(topic)
             state.long_polls.end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
@@ -118,10 +116,10 @@ class Gets:
                 state.long_polls.look_again(get.topic)
                 return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
-            poll.whole = False  # That was so in this loop; what is found lost later is asked about anew.
+            poll.sole_owner = False  # That was so in this loop; what is found lost later is asked about anew.
             return
         unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
-        if unsure and not poll.whole:
+        if unsure and not poll.sole_owner:
             state.long_polls.take(get.topic, get.sender)
             self._sole_owner.park_or_turn_away(poll.origin, get)
             return
@@ -138,16 +136,16 @@ class Gets:
         )
 
     def _collect(
-        self, get: Get, topic: Topic, spans: tuple[Span, ...], joined: dict[tuple[object, ...], Answer]
+        self, get: Get, topic: Topic, spans: tuple[Span, ...], answers: dict[tuple[object, ...], Answer]
     ) -> Answer:
         """What of these spans goes into one answer."""
         state, settings = self._state, self._state.settings
         records = min(get.records_max, settings.answer_records_max)
         size = min(get.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
         key = (spans, records, size)
-        answer = joined.get(key)
+        answer = answers.get(key)
         if answer is None:
-            answer = joined[key] = collect(topic, spans, state.reader, state.publishers.names, records, size)
+            answer = answers[key] = collect(topic, spans, state.reader, state.publishers.names, records, size)
             state.uncommitted.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
             state.counters["batches_damaged"] += len(answer.damaged)
             self._delivered_bytes += len(answer.body)

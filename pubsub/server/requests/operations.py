@@ -91,8 +91,10 @@ class Operations:
             state.replies.answer(origin, Outcome.SUCCESS if same else Outcome.MOVED, reason=topic.frozen)
         elif asked.address == self._proxies.address:
             state.replies.answer(origin, Outcome.SUCCESS, reason="it_is_here")
-        elif topic.others:
-            state.replies.answer(origin, Outcome.REFUSED, reason=f"contested_with_{','.join(sorted(topic.others))}")
+        elif topic.contested_by:
+            state.replies.answer(
+                origin, Outcome.REFUSED, reason=f"contested_with_{','.join(sorted(topic.contested_by))}"
+            )
         else:
             gift = giving.gifts.get(topic.name)
             begun = gift is None and giving.offer(topic.name, topic.open.id, asked.address, now)

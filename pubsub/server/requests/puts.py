@@ -33,11 +33,11 @@ class Puts:
         self._state, self._sole_owner, self._admission = state, sole_owner, admission
         self._retention, self._abandoned = retention, abandoned
 
-    def put(self, origin: Origin, put: Put, now: float, whole: bool = False) -> None:
+    def put(self, origin: Origin, put: Put, now: float, sole_owner: bool = False) -> None:
         """PUT: take it, or say why not.
 
         Args:
-            whole: every proxy has answered, for this very put, that no other server holds the topic.
+            sole_owner: every proxy has answered, for this very put, that no other server holds the topic.
         """
         state = self._state
         if not 0 < put.count <= BATCH_RECORDS_MAX or put.counter + put.count > NUMBER_MAX or not put.counter:
@@ -49,7 +49,7 @@ class Puts:
         last = topic.last.get(number, 0) if topic and number is not None else 0
         log = topic.open.id if topic else ""
         verdict = judge(last, put.counter, put.count, put.previous)
-        if verdict is Verdict.GAP and self._abandoned.gap(origin, put, topic, whole):
+        if verdict is Verdict.GAP and self._abandoned.gap(origin, put, topic, sole_owner):
             return
         if verdict is not Verdict.TAKE:
             state.counters[verdict.value] += 1
@@ -65,7 +65,7 @@ class Puts:
         except DecodeError as error:
             state.replies.refuse(origin, error.reason)
             return
-        if put.whole and not whole:
+        if put.whole and not sole_owner:
             self._sole_owner.park_or_turn_away(origin, put)
             return
         topic = topic or state.create(put.topic)

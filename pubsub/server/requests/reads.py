@@ -51,20 +51,20 @@ class Reads:
         self._waiting: Counter[tuple[int | str, bytes]] = Counter()
         """How many of them are whose: by link and origin."""
 
-    def read(self, origin: Origin, read: Read, now: float, whole: bool = False) -> None:
+    def read(self, origin: Origin, read: Read, now: float, sole_owner: bool = False) -> None:
         """READ: it waits for the loop's changes to be in the store.
 
         Args:
-            whole: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
         """
         whose = origin.link, origin.origin
         if len(self._reads) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:
             self._state.counters["reads_turned_away"] += 1
             self._state.replies.answer(origin, Outcome.BUSY, reason="too_many_reads_wait")
-        elif not whole and self._ends_unknown(read):
+        elif not sole_owner and self._ends_unknown(read):
             self._sole_owner.park_or_turn_away(origin, read)
         else:
-            self._reads.append((origin, read, whole))
+            self._reads.append((origin, read, sole_owner))
             self._waiting[whose] += 1
 
     def _ends_unknown(self, read: Read) -> bool:
@@ -88,14 +88,14 @@ class Reads:
         """Answer the reads that wait, up to a limit for one loop, after this loop's changes are in the store."""
         handed_out = 0
         while self._reads and handed_out < READ_BYTES_MAX:
-            origin, read, whole = self._reads.popleft()
+            origin, read, sole_owner = self._reads.popleft()
             whose = origin.link, origin.origin
             self._waiting[whose] -= 1
             if not self._waiting[whose]:
                 del self._waiting[whose]
-            handed_out += self._serve(origin, read, whole)
+            handed_out += self._serve(origin, read, sole_owner)
 
-    def _serve(self, origin: Origin, read: Read, whole: bool) -> int:
+    def _serve(self, origin: Origin, read: Read, sole_owner: bool) -> int:
         """Answer a READ; how many bytes were handed out."""
         state = self._state
         found = None
@@ -104,7 +104,7 @@ class Reads:
         if found is None:
             return 0
         topic, subscription = found
-        if not whole and self._ends_unknown(read):  # A join has brought a restored copy's log since it came.
+        if not sole_owner and self._ends_unknown(read):  # A join has brought a restored copy's log since it came.
             self._sole_owner.park_or_turn_away(origin, read)
             return 0
         spans = topic.history if subscription is None else subscription.backlog

@@ -105,11 +105,11 @@ class Sinks:
 
     # Publishing
 
-    def publish(self, origin: Origin, request: Publish, now: float, whole: bool = False) -> None:
+    def publish(self, origin: Origin, request: Publish, now: float, sole_owner: bool = False) -> None:
         """PUBLISH: append what is named, in one step.
 
         Args:
-            whole: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
         """
         state = self._state
         wanted = request.stages or {}
@@ -135,7 +135,7 @@ class Sinks:
         obstacle = self._admission.publish(topic, name, sum(wanted.values()))
         if obstacle:
             state.replies.answer(origin, Outcome.FULL, reason=obstacle, last=last, log=log)
-        elif published(last) != request.batch and not whole:
+        elif published(last) != request.batch and not sole_owner:
             self._sole_owner.park_or_turn_away(origin, request)
         else:
             topic = topic or state.create(request.topic)

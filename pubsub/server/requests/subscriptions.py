@@ -58,12 +58,12 @@ class Subscriptions:
         self._answer(origin, topic, subscription, outcome)
 
     def subscribe_named(
-        self, origin: Origin, request: Subscribe | Unsubscribe, now: float, whole: bool = False
+        self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool = False
     ) -> None:
         """SUBSCRIBE or UNSUBSCRIBE with a name.
 
         Args:
-            whole: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
         """
         state = self._state
         if not request.number:
@@ -84,7 +84,7 @@ class Subscriptions:
         obstacle = self._admission.subscription(topic, key, on=on)
         if obstacle:
             state.replies.answer(origin, Outcome.FULL, reason=obstacle)
-        elif on and not whole:
+        elif on and not sole_owner:
             self._sole_owner.park_or_turn_away(origin, request)
         else:
             self._settle(origin, request, topic or state.create(request.topic), now)
@@ -114,7 +114,7 @@ class Subscriptions:
             outcome,
             position=subscription.acknowledged,
             number=subscription.number,
-            opening=subscription.opening,
+            opening=subscription.epoch,
             log=topic.open.id,
         )
 

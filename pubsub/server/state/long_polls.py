@@ -20,14 +20,14 @@ class Poll:
         origin: where its answer goes.
         expires: until when it waits (monotonic seconds).
         walked: the subscription's spans, and what of them is still to be looked at, where all before it is left out.
-        whole: every proxy has answered, for this very request, that no other server holds the topic.
+        sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
     """
 
     origin: Origin
     get: Get
     expires: float
     walked: tuple[tuple[Span, ...], tuple[Span, ...]] | None = None
-    whole: bool = False
+    sole_owner: bool = False
 
 
 class LongPolls:
@@ -132,6 +132,6 @@ def newer(subscription: Subscription) -> dict[str, object]:
     """What one is told whose GET is outdated."""
     return {
         "number": subscription.number,
-        "opening": subscription.opening,
+        "opening": subscription.epoch,
         "reason": "" if subscription.on else "the_subscription_was_ended_elsewhere",
     }

@@ -66,7 +66,11 @@ class State:
     ) -> None:
         self.settings, self.stamps, self.reader = settings, stamps, reader
         self.store_id, self.incarnation, self.change = loaded.store_id, loaded.incarnation, loaded.change
-        self._next_topic, self._next_log, self.next_skip = loaded.next_topic, loaded.next_log, loaded.next_skip
+        self._next_topic, self._next_log, self.next_watermark = (
+            loaded.next_topic,
+            loaded.next_log,
+            loaded.next_watermark,
+        )
         self._random, self.started = random, now
         self.topics = loaded.topics
         self.uncommitted = Uncommitted(self.topics)
@@ -107,9 +111,9 @@ class State:
     def is_contested(self, topic: str) -> bool:
         """Whether another server may hold some of a topic."""
         held = self.topics.get(topic)
-        return held is not None and bool(held.rivals)
+        return held is not None and bool(held.contested)
 
-    def is_disputed(self, topic: str) -> bool:
+    def is_not_sole_owner(self, topic: str) -> bool:
         """Whether this server is known not to be a topic's sole owner, whatever proxies say."""
         # What we gave away ourselves is not whole because a proxy has not heard to whom.
         return self.is_contested(topic) or self.is_held_back(topic) or topic in self.given
@@ -153,10 +157,10 @@ class State:
         self._next_log += 1
         return self._next_log - 1
 
-    def new_skip(self) -> int:
+    def new_watermark(self) -> int:
         """A number that no copy of `last` ever had."""
-        self.next_skip += 1
-        return self.next_skip - 1
+        self.next_watermark += 1
+        return self.next_watermark - 1
 
     def create(self, name: str) -> Topic:
         """A new topic."""

@@ -115,7 +115,7 @@ class Uncommitted(Noted):
             topic.number,
             subscriber,
             subscription.number,
-            subscription.opening,
+            subscription.epoch,
             subscription.on,
             subscription.since,
             subscription.acknowledged,

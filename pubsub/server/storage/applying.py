@@ -186,7 +186,7 @@ class Applying:
                 change.topic,
                 change.subscriber,
                 change.number,
-                change.opening,
+                change.epoch,
                 int(change.on),
                 change.since,
                 log,
@@ -224,19 +224,19 @@ class Applying:
         c.LogOpened: lambda self, x: self.db.execute(
             "insert into log values (?,?,?,?,1,1,0,'')", (x.log, x.id, x.topic, x.state)
         ),
-        c.LogJoined: lambda self, x: self.db.execute(
+        c.LogMerged: lambda self, x: self.db.execute(
             "update log set topic = ?, state = ?, low = ?, end = ?, total = ? where id = ?",
             (x.topic, c.LogState.HELD, x.low, x.end, x.total, x.log),
         ),
         c.LogUsedUp: lambda self, x: self.db.execute(
-            "update log set state = ? where id = ?", (c.LogState.ABSORBED, x.log)
+            "update log set state = ? where id = ?", (c.LogState.MERGED, x.log)
         ),
         c.BatchesDiscarded: _discard,
         c.TopicGiven: _given,
-        c.SkipStored: lambda self, x: self.db.executemany(
-            "insert into skip values (?,?,?)", [(x.skip, *item) for item in x.counters.items()]
+        c.WatermarkStored: lambda self, x: self.db.executemany(
+            "insert into skip values (?,?,?)", [(x.watermark, *item) for item in x.counters.items()]
         ),
-        c.SkipDropped: lambda self, x: self.db.execute("delete from skip where id = ?", (x.skip,)),
+        c.WatermarkDropped: lambda self, x: self.db.execute("delete from skip where id = ?", (x.watermark,)),
         c.LogTrimmed: _trim,
         c.BodiesDropped: _drop_bodies,
         c.TopicChanged: _topic,
@@ -247,10 +247,12 @@ class Applying:
         ),
         c.LogReplaced: _replaced,
         c.TopicSetAside: _set_aside,
-        c.RivalTold: lambda self, x: self.db.execute(
+        c.TopicContested: lambda self, x: self.db.execute(
             "insert or replace into rival values (?,?,?)", (x.topic, x.log, x.server)
         ),
-        c.RivalGone: lambda self, x: self.db.execute("delete from rival where topic = ? and log = ?", (x.topic, x.log)),
+        c.TopicSettled: lambda self, x: self.db.execute(
+            "delete from rival where topic = ? and log = ?", (x.topic, x.log)
+        ),
         c.NoteKept: _note,
         c.ChangeCounted: _counted,
         c.BatchPublished: _publish,

@@ -106,16 +106,16 @@ class Loading:
             raise StoreDamaged(str(self.path), f"topic {title} has no open log")
         topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
         topic.history, topic.frozen = self._spans(history, title), frozen
-        topic.absorbed = {
+        topic.merged = {
             name
-            for (name,) in self._rows("select name from log where topic = ? and state = ?", (number, LogState.ABSORBED))
+            for (name,) in self._rows("select name from log where topic = ? and state = ?", (number, LogState.MERGED))
         }
         ended = self._rows(
             "select name, receiver from log where topic = ? and end >= ? order by id", (number, OFFSET_MAX)
         )
         topic.ended = {name for name, _ in ended}
         topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
-        topic.rivals = dict(self._rows("select log, server from rival where topic = ?", (number,)))
+        topic.contested = dict(self._rows("select log, server from rival where topic = ?", (number,)))
         topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
         for row in self._rows(
             "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry where topic = ?",
@@ -125,7 +125,7 @@ class Loading:
             topic.subscriptions[who] = Subscription(
                 own, opening, bool(on), since, (log, acknowledged), self._spans(spans, title)
             )
-        self._load_skips(topic)
+        self._load_watermarks(topic)
         topic.stages = staged.load(self.db, number)
         self._check_types(topic)
         return topic
@@ -137,14 +137,14 @@ class Loading:
             StoreDamaged: something is not.
         """
         numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
-        for counters in topic.skips.values():
+        for counters in topic.watermarks.values():
             numbers |= set(map(type, counters)) | set(map(type, counters.values()))
-        texts = {type(text) for text in (topic.name, topic.frozen, *topic.absorbed, *topic.ended, *topic.subscriptions)}
-        texts |= {type(text) for rival in topic.rivals.items() for text in rival}
+        texts = {type(text) for text in (topic.name, topic.frozen, *topic.merged, *topic.ended, *topic.subscriptions)}
+        texts |= {type(text) for rival in topic.contested.items() for text in rival}
         for subscription in topic.subscriptions.values():
             numbers |= {
                 type(subscription.number),
-                type(subscription.opening),
+                type(subscription.epoch),
                 type(subscription.since),
                 type(subscription.acknowledged[1]),
             }
@@ -158,15 +158,15 @@ class Loading:
         except (ValueError, TypeError):
             raise StoreDamaged(str(self.path), f"topic {topic} has spans that cannot be read") from None
 
-    def _load_skips(self, topic: Topic) -> None:
+    def _load_watermarks(self, topic: Topic) -> None:
         spans = (
             *topic.history,
             *(span for subscription in topic.subscriptions.values() for span in subscription.backlog),
         )
-        for number in sorted({span.skip for span in spans} - {0}):
-            topic.skips[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))
+        for number in sorted({span.watermark for span in spans} - {0}):
+            topic.watermarks[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))
 
-    def unused_skips(self, topics: Iterable[Topic]) -> list[int]:
+    def unused_watermarks(self, topics: Iterable[Topic]) -> list[int]:
         """Numbers of the copies of `last` that no span refers to.
 
         Args:
@@ -175,7 +175,7 @@ class Loading:
         every = (*topics, *self.topics(aside=True, unreadable=True))
         if any(topic.unreadable for topic in every):
             return []  # Nobody knows what those refer to.
-        used = {number for topic in every for number in topic.skips}
+        used = {number for topic in every for number in topic.watermarks}
         found, unused = 0, []
         # One look for each copy: to have them all read would cost a row for each publisher.
         while (row := self._row("select id from skip where id > ? order by id limit 1", (found,))) is not None:
@@ -228,8 +228,8 @@ class Loading:
         """The first numbers of a topic, a log and a copy of `last` that are free."""
         topic = max(self._row(f"select coalesce(max(id), 0) + 1 from {table}")[0] for table in ("topic", "aside"))  # noqa: S608
         log = self._row("select coalesce(max(id), 0) + 1 from log")[0]
-        skip = self._row("select coalesce(max(id), 0) + 1 from skip")[0]
-        return topic, log, skip
+        watermark = self._row("select coalesce(max(id), 0) + 1 from skip")[0]
+        return topic, log, watermark
 
     def next_staged(self) -> tuple[int, int]:
         """The first numbers of a stage and of a piece of one that are free."""
@@ -269,7 +269,7 @@ def load(store: Loading) -> Loaded:
     Raises:
         apsw.Error, StoreDamaged: it cannot start on this store.
     """
-    next_topic, next_log, next_skip = store.next_numbers()
+    next_topic, next_log, next_watermark = store.next_numbers()
     topics = {topic.name: topic for topic in store.topics(unreadable=True)}
     return Loaded(
         store.store_id,
@@ -279,11 +279,11 @@ def load(store: Loading) -> Loaded:
         store.publishers(),
         next_topic,
         next_log,
-        next_skip,
+        next_watermark,
         tuple(store.discarded()),
         store.notes(),
         store.aside(),
         *store.next_staged(),
         tuple(store.dropped_stages()),
-        tuple(store.unused_skips(topics.values())),
+        tuple(store.unused_watermarks(topics.values())),
     )

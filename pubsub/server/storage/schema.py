@@ -65,7 +65,9 @@ of the list of free pages, is damaged. What is damaged elsewhere concerns single
 
 def write_spans(spans: Iterable[Span]) -> str:
     """Spans as the text that a row holds."""
-    return json.dumps([(span.log, span.low, span.high, span.skip, span.since) for span in spans], separators=(",", ":"))
+    return json.dumps(
+        [(span.log, span.low, span.high, span.watermark, span.since) for span in spans], separators=(",", ":")
+    )
 
 
 def read_spans(text: str) -> tuple[Span, ...]:

@@ -136,7 +136,7 @@ def _delete(db: apsw.Connection, change: c.StagedDeleted) -> None:
 APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
     c.StageOpened: _open,
     c.PieceStaged: _stage,
-    c.StageJoined: lambda db, x: db.execute("update stage set topic = ? where id = ?", (x.topic, x.stage)),
+    c.StageMerged: lambda db, x: db.execute("update stage set topic = ? where id = ?", (x.topic, x.stage)),
     c.StagePublished: lambda db, x: db.execute("delete from stage where id = ?", (x.stage,)),
     c.StageDropped: lambda db, x: db.execute("update stage set topic = 0 where id = ?", (x.stage,)),
     c.StagedDeleted: _delete,

@@ -22,10 +22,10 @@ class LogState(StrEnum):
     INCOMING = "incoming"
     """It is being received."""
 
-    ABSORBED = "absorbed"
+    MERGED = "absorbed"
     """It was joined here, and nothing of it is held any more: only its ID is to be known."""
 
-    DEAD = "dead"
+    ABANDONED = "dead"
     """It was another server's, and was given up."""
 
     GIVEN = "given"
@@ -41,9 +41,9 @@ class LogState(StrEnum):
     """Nothing is known of it; never stored."""
 
     @property
-    def joined(self) -> bool:
+    def merged_here(self) -> bool:
         """Whether it was begun, or joined, here."""
-        return self in {LogState.HELD, LogState.ABSORBED, LogState.GIVEN}
+        return self in {LogState.HELD, LogState.MERGED, LogState.GIVEN}
 
     @property
     def new(self) -> bool:
@@ -96,7 +96,7 @@ class LogOpened:
     """A log with this number and ID begins.
 
     Attributes:
-        state: held, incoming, absorbed or dead; the others come about by other changes.
+        state: held, incoming, merged or dead; the others come about by other changes.
     """
 
     log: int
@@ -106,7 +106,7 @@ class LogOpened:
 
 
 @dataclass(slots=True)
-class LogJoined:
+class LogMerged:
     """A log that was incoming is the topic's now."""
 
     log: int
@@ -145,18 +145,18 @@ class TopicGiven:
 
 
 @dataclass(slots=True)
-class SkipStored:
+class WatermarkStored:
     """A copy of `last` that spans refer to."""
 
-    skip: int
+    watermark: int
     counters: dict[int, int]
 
 
 @dataclass(slots=True)
-class SkipDropped:
+class WatermarkDropped:
     """No span refers to it any more."""
 
-    skip: int
+    watermark: int
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ class SubscriptionChanged:
     topic: int
     subscriber: str
     number: int
-    opening: int
+    epoch: int
     on: bool
     since: int
     acknowledged: Position
@@ -241,7 +241,7 @@ class TopicSetAside:
 
 
 @dataclass(slots=True)
-class RivalTold:
+class TopicContested:
     """Another server holds a topic too, with this open log."""
 
     topic: int
@@ -250,7 +250,7 @@ class RivalTold:
 
 
 @dataclass(slots=True)
-class RivalGone:
+class TopicSettled:
     """That log was joined, or given up."""
 
     topic: int
@@ -303,7 +303,7 @@ class PieceStaged:
 
 
 @dataclass(slots=True)
-class StageJoined:
+class StageMerged:
     """A stage that arrived is the topic's now."""
 
     stage: int
@@ -361,26 +361,26 @@ Change = (
     | PublisherSeen
     | LastMoved
     | LogOpened
-    | LogJoined
+    | LogMerged
     | LogTrimmed
     | BodiesDropped
     | LogUsedUp
     | BatchesDiscarded
     | TopicGiven
-    | SkipStored
-    | SkipDropped
+    | WatermarkStored
+    | WatermarkDropped
     | TopicChanged
     | SubscriptionChanged
     | BatchQuarantined
     | LogEnded
     | LogReplaced
     | TopicSetAside
-    | RivalTold
-    | RivalGone
+    | TopicContested
+    | TopicSettled
     | NoteKept
     | StageOpened
     | PieceStaged
-    | StageJoined
+    | StageMerged
     | BatchPublished
     | StagePublished
     | StageDropped

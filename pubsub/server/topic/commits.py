@@ -100,8 +100,8 @@ def _position(value: Any) -> Position:
 
 
 def _span(value: Any) -> Span:
-    log, low, high, skip, since = value
-    return Span(_text(log), _whole(low), None if high is None else _whole(high), _whole(skip), _whole(since))
+    log, low, high, watermark, since = value
+    return Span(_text(log), _whole(low), None if high is None else _whole(high), _whole(watermark), _whole(since))
 
 
 def _body(value: Any, bodies: _Bodies) -> bytes:

@@ -141,11 +141,11 @@ class _Walk:
         place = span.low
         if place >= high:
             return
-        skip = self._topic.skips.get(span.skip, {})
+        watermark = self._topic.watermarks.get(span.watermark, {})
         for batch in self._reader.batches(log.number, place, high):
             if batch.offset > place:
                 self._lose(span.log, place, batch.offset)
-            place = self._batch(span, log, batch, max(place, batch.offset), high, skip)
+            place = self._batch(span, log, batch, max(place, batch.offset), high, watermark)
             self._batches_left -= 1
             if not self._batches_left:
                 if not self.builder.records:
@@ -154,13 +154,13 @@ class _Walk:
         if place < high:
             self._lose(span.log, place, high)
 
-    def _batch(self, span: Span, log: Log, batch: Batch, place: int, high: int, skip: Mapping[int, int]) -> int:
+    def _batch(self, span: Span, log: Log, batch: Batch, place: int, high: int, watermark: Mapping[int, int]) -> int:
         """Take what of the batch is due; returns the offset behind it."""
         stop = min(batch.offset + batch.count, high)
         if batch.stamp <= span.since:
             return stop
         # Counters rise with the offsets, so what is left out is the front of the batch.
-        held = skip.get(batch.publisher, 0) - batch.counter + 1
+        held = watermark.get(batch.publisher, 0) - batch.counter + 1
         first = max(place, batch.offset + held)
         if first >= stop:
             return stop

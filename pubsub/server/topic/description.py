@@ -47,13 +47,13 @@ FIELDS: Final[dict[str, Fate]] = {
     "last": _EVERYWHERE,
     "subscriptions": _EVERYWHERE,
     "history": _EVERYWHERE,
-    "skips": _BETWEEN_STORES,
-    "absorbed": _BETWEEN_STORES,
+    "watermarks": _BETWEEN_STORES,
+    "merged": _BETWEEN_STORES,
     "stages": Fate.STORED | Fate.TRAVELS,  # Joined by `upkeep.staging`; after an export staged again by their sink.
     "frozen": Fate.STORED,
     "ended": _BETWEEN_STORES,
     "restored": Fate.STORED,
-    "rivals": Fate.STORED | Fate.TRAVELS,  # Joined by `ownership.contested`.
+    "contested": Fate.STORED | Fate.TRAVELS,  # Joined by `ownership.contested`.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
     "unreadable": Fate.MEMORY,
@@ -68,16 +68,16 @@ class Description:
 
     Attributes:
         open: ID of the log that is written to.
-        last, skips: counters by publisher's name.
+        last, watermarks: counters by publisher's name.
     """
 
     open: str = ""
     logs: dict[str, Log] = field(default_factory=dict)
     history: tuple[Span, ...] = ()
-    absorbed: frozenset[str] = frozenset()
+    merged: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
-    rivals: dict[str, str] = field(default_factory=dict)
-    skips: dict[int, dict[str, int]] = field(default_factory=dict)
+    contested: dict[str, str] = field(default_factory=dict)
+    watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
@@ -92,16 +92,19 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         open=topic.open.id,
         logs=topic.logs,
         history=topic.history,
-        absorbed=frozenset(topic.absorbed),
+        merged=frozenset(topic.merged),
         ended=frozenset(topic.ended),
-        rivals=dict(topic.rivals),
-        skips={skip: {publishers[p]: last for p, last in counters.items()} for skip, counters in topic.skips.items()},
+        contested=dict(topic.contested),
+        watermarks={
+            watermark: {publishers[p]: last for p, last in counters.items()}
+            for watermark, counters in topic.watermarks.items()
+        },
         last={publishers[p]: last for p, last in topic.last.items()},
         subscriptions=topic.subscriptions,
     )
 
 
-def understood(name: str, said: Description, publisher: Callable[[str], int], skip: Callable[[], int]) -> Topic:
+def understood(name: str, said: Description, publisher: Callable[[str], int], watermark: Callable[[], int]) -> Topic:
     """A topic of another store, in the words of this one.
 
     Args:
@@ -109,21 +112,24 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], sk
         publisher: gives the number of a publisher by its name.
         skip: gives a new number of a copy of `last`.
     """
-    skips = {0: 0} | {theirs: skip() for theirs in said.skips}
+    watermarks = {0: 0} | {theirs: watermark() for theirs in said.watermarks}
 
     def renumbered(spans: tuple[Span, ...]) -> tuple[Span, ...]:
-        return tuple(replace(span, skip=skips.get(span.skip, 0)) for span in spans)
+        return tuple(replace(span, watermark=watermarks.get(span.watermark, 0)) for span in spans)
 
     return Topic(
         0,
         name,
         open=said.logs[said.open],
         logs=dict(said.logs),
-        skips={skips[n]: {publisher(p): last for p, last in counters.items()} for n, counters in said.skips.items()},
+        watermarks={
+            watermarks[n]: {publisher(p): last for p, last in counters.items()}
+            for n, counters in said.watermarks.items()
+        },
         history=renumbered(said.history),
-        absorbed=set(said.absorbed),
+        merged=set(said.merged),
         ended=set(said.ended),
-        rivals=dict(said.rivals),
+        contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},
         subscriptions={
             who: replace(subscription, backlog=renumbered(subscription.backlog))

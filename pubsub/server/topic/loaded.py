@@ -31,13 +31,13 @@ class Loaded:
         incarnation, change: of this start; the last change number.
         topics: by name.
         publishers: names by number; 0 is not used.
-        next_topic, next_log, next_skip: the first free numbers.
+        next_topic, next_log, next_watermark: the first free numbers.
         discarded: numbers of logs that are nobody's and have batches yet.
         notes: what the server remembers of itself, by name.
         aside: topics that were set aside.
         next_stage, next_piece: the first free numbers of what sinks stage.
         dropped: number and pieces of stages that are nobody's.
-        unused_skips: numbers of copies of `last` that no span refers to.
+        unused_watermarks: numbers of copies of `last` that no span refers to.
     """
 
     store_id: str
@@ -47,11 +47,11 @@ class Loaded:
     publishers: list[str]
     next_topic: int
     next_log: int
-    next_skip: int = 1
+    next_watermark: int = 1
     discarded: tuple[int, ...] = ()
     notes: dict[str, object] = field(default_factory=dict)
     aside: list[Aside] = field(default_factory=list)
     next_stage: int = 1
     next_piece: int = 1
     dropped: tuple[tuple[int, int], ...] = ()
-    unused_skips: tuple[int, ...] = ()
+    unused_watermarks: tuple[int, ...] = ()

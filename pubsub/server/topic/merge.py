@@ -9,7 +9,7 @@ side stays recognised. A copy that was restored from a backup takes nothing from
 
 How. A publisher's records in one log have no holes below `last`, so what both sides hold of a publisher is known by
 counter alone: a subscriber that has received, or will receive, one side's records up to `last` is to receive of the
-other side only what lies above (`skip`). Records put before it subscribed are told by stamp (`since`). So each
+other side only what lies above (`watermark`). Records put before it subscribed are told by stamp (`since`). So each
 subscriber, by the subscription with the higher number, gets its own spans first, then the other side's history so
 restricted, then what the joined topic takes from now on.
 
@@ -32,12 +32,12 @@ from pubsub.server.topic.topic import Subscription, Topic
 Counters = Mapping[int, int]
 
 
-class _Skips:
+class _Watermarks:
     """Gives numbers to copies of `last`, each stored once however many spans refer to it."""
 
-    def __init__(self, topic: Topic, next_skip: int) -> None:
-        self.next = next_skip
-        self._stored = topic.skips
+    def __init__(self, topic: Topic, next_watermark: int) -> None:
+        self.next = next_watermark
+        self._stored = topic.watermarks
         self._merged: dict[tuple[int, int], int] = {}
         self.made: list[int] = []
 
@@ -59,9 +59,12 @@ class _Skips:
             self._merged[key] = self.store(larger(self._stored[one], self._stored[other]))
         return self._merged[key]
 
-    def view(self, history: Iterable[Span], skip: int, since: int) -> tuple[Span, ...]:
-        """A history as seen by who holds all up to `skip` and subscribed at `since`."""
-        return tuple(replace(span, skip=self.merge(span.skip, skip), since=max(span.since, since)) for span in history)
+    def view(self, history: Iterable[Span], watermark: int, since: int) -> tuple[Span, ...]:
+        """A history as seen by who holds all up to `watermark` and subscribed at `since`."""
+        return tuple(
+            replace(span, watermark=self.merge(span.watermark, watermark), since=max(span.since, since))
+            for span in history
+        )
 
 
 def larger(one: Counters, other: Counters) -> dict[int, int]:
@@ -73,26 +76,26 @@ def larger(one: Counters, other: Counters) -> dict[int, int]:
     return merged
 
 
-def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
-    """Join `other`, which is frozen, into `topic`. Its logs, skips and publishers have this store's numbers already.
+def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], int]:
+    """Merge `other`, which is frozen, into `topic`; its logs, watermarks and publishers have this store's numbers.
 
     Logs that `topic` holds, or held, are left out, with the spans into those that it holds no more. But what is
     `outdated` here comes from the other side, and so do subscriptions that neither side knows to be newer.
 
     Args:
-        next_skip: the first free number of a stored copy of `last`.
+        next_watermark: the first free number of a stored copy of `last`.
 
     Returns:
         The numbers of the copies that were made or came along, and the next free one.
     """
     behind = outdated(topic, other)
     _forget_logs(topic, behind)
-    known = topic.absorbed | topic.logs.keys()
-    topic.skips |= other.skips
-    skips = _Skips(topic, next_skip)
-    skips.made += other.skips
+    known = topic.merged | topic.logs.keys()
+    topic.watermarks |= other.watermarks
+    watermarks = _Watermarks(topic, next_watermark)
+    watermarks.made += other.watermarks
     end = topic.open.end
-    ours, theirs = skips.store(topic.last), skips.store(other.last)
+    ours, theirs = watermarks.store(topic.last), watermarks.store(other.last)
     own = cut(topic.history, topic.open.id, end)
     foreign = _without(cut(other.history, other.open.id, other.open.end), known)
     tail = Span(topic.open.id, end)
@@ -101,25 +104,25 @@ def absorb(topic: Topic, other: Topic, next_skip: int) -> tuple[list[int], int]:
         mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
         if mine is not None and (its is None or mine.number >= its.number + bool(behind)):
             subscription = mine
-            rest = cut(mine.backlog, topic.open.id, end) + skips.view(foreign, ours, mine.since)
+            rest = cut(mine.backlog, topic.open.id, end) + watermarks.view(foreign, ours, mine.since)
         else:
             assert its is not None
             subscription = its
             # What both sides hold, since one of them took back what the other had joined, stays due where it was due.
             rest = _without(cut(its.backlog, other.open.id, other.open.end), known - topic.logs.keys())
-            rest += skips.view(_without(own, {span.log for span in rest}), theirs, its.since)
-        subscription.opening = max(one.opening for one in (mine, its) if one is not None)
+            rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.since)
+        subscription.epoch = max(one.epoch for one in (mine, its) if one is not None)
         subscription.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
     # A restored copy's counters go beyond its records, so that it is the one to be restricted.
     topic.history = (
-        (*foreign, *skips.view(own, theirs, ALWAYS), tail)
+        (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
         if behind
-        else (*own, *skips.view(foreign, ours, ALWAYS), tail)
+        else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
     )
     _take_over(topic, other, known)
-    drop_unused_skips(topic)
-    return [number for number in skips.made if number in topic.skips], skips.next
+    drop_unused_watermarks(topic)
+    return [number for number in watermarks.made if number in topic.watermarks], watermarks.next
 
 
 def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
@@ -128,7 +131,7 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     for log in other.logs.values():
         if log.id not in known:
             topic.logs[log.id] = log
-    topic.absorbed |= (other.absorbed | other.logs.keys()) - topic.logs.keys()
+    topic.merged |= (other.merged | other.logs.keys()) - topic.logs.keys()
     topic.ended |= other.ended - known
     topic.note_all()
     for publisher in other.last:
@@ -141,10 +144,10 @@ def outdated(topic: Topic, other: Topic) -> frozenset[str]:
     Topics move as a whole, so a log that ended here because nobody knew its end, and is known in full there, shows that
     all of the copy is there, or was consumed there.
     """
-    there = other.absorbed | other.logs.keys()
+    there = other.merged | other.logs.keys()
     if topic.ended & there <= other.ended:
         return frozenset()
-    return frozenset((topic.absorbed | topic.logs.keys()) & there)
+    return frozenset((topic.merged | topic.logs.keys()) & there)
 
 
 def _forget_logs(topic: Topic, logs: frozenset[str]) -> None:
@@ -152,7 +155,7 @@ def _forget_logs(topic: Topic, logs: frozenset[str]) -> None:
         subscription.backlog = _without(subscription.backlog, logs)
     topic.history = _without(topic.history, logs)
     topic.logs = {name: log for name, log in topic.logs.items() if name not in logs}
-    topic.absorbed -= logs
+    topic.merged -= logs
     topic.ended -= logs
     topic.restored = tuple(name for name in topic.restored if name not in logs)
 
@@ -162,13 +165,13 @@ def _without(spans: Iterable[Span], logs: Iterable[str]) -> tuple[Span, ...]:
     return tuple(span for span in spans if span.log not in known)
 
 
-def drop_unused_skips(topic: Topic) -> list[int]:
+def drop_unused_watermarks(topic: Topic) -> list[int]:
     """Forget the copies of `last` that no span refers to any more; their numbers."""
     subscriptions: Iterable[Subscription] = topic.subscriptions.values()
-    used = {span.skip for span in topic.history} | {
-        span.skip for subscription in subscriptions for span in subscription.backlog
+    used = {span.watermark for span in topic.history} | {
+        span.watermark for subscription in subscriptions for span in subscription.backlog
     }
-    unused = [number for number in topic.skips if number not in used]
+    unused = [number for number in topic.watermarks if number not in used]
     for number in unused:
-        del topic.skips[number]
+        del topic.watermarks[number]
     return unused

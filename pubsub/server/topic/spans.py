@@ -1,9 +1,9 @@
 """Spans: what a subscriber is still to receive, as ranges of logs (docs/architecture.md, *Topics and logs*).
 
 Subscribing is one span [end, infinity) on the open log; acknowledging raises its low end; so a million waiting messages
-cost one range. After a join a subscriber has several spans, in the order in which it receives them, and a span into the
-other server's log leaves out what its own log held already (`skip`, by publisher and counter) and what was put before
-the subscription (`since`, by stamp). A topic's history is spans too: over everything that the topic holds.
+cost one range. After a merge a subscriber has several spans, in the order in which it receives them, and a span into
+the other server's log leaves out what its own log held already (`watermark`, by publisher and counter) and what was put
+before the subscription (`since`, by stamp). A topic's history is spans too: over everything that the topic holds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Span:
     log: str
     low: int
     high: int | None = None
-    skip: int = 0
+    watermark: int = 0
     since: int = ALWAYS
 
     def holds(self, offset: int) -> bool:

@@ -21,7 +21,7 @@ from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.server.topic import spans as spans_of
-from pubsub.server.topic.changes import RivalGone, RivalTold
+from pubsub.server.topic.changes import TopicContested, TopicSettled
 from pubsub.server.topic.noted import Noted
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
@@ -57,7 +57,7 @@ class Subscription:
 
     Attributes:
         number: of the subscription; the highest ever asked for.
-        opening: the highest of the client's openings that was seen.
+        epoch: the highest of the client's epochs that was seen.
         on: whether it is subscribed.
         since: the server's clock when it subscribed, less the bound on skew (microseconds since 1970).
         acknowledged: the last position that is durable at the client.
@@ -65,15 +65,15 @@ class Subscription:
     """
 
     number: int
-    opening: int
+    epoch: int
     on: bool
     since: int
     acknowledged: Position
     backlog: tuple[Span, ...]
 
-    def outdates(self, number: int, opening: int) -> bool:
-        """Whether these are of an earlier subscription, or of an earlier opening of its client."""
-        return number < self.number or opening < self.opening
+    def outdates(self, number: int, epoch: int) -> bool:
+        """Whether these are of an earlier subscription, or of an earlier epoch of its client."""
+        return number < self.number or epoch < self.epoch
 
 
 class Verdict(Enum):
@@ -112,13 +112,13 @@ class Topic:
         last: the highest counter taken, by publisher number.
         subscriptions: by subscriber.
         history: spans over everything that is held.
-        skips: stored copies of `last` that spans refer to, by their number.
-        absorbed: IDs of logs that were joined into this topic, those that are used up included.
+        watermarks: stored copies of `last` that spans refer to, by their number.
+        merged: IDs of logs that were joined into this topic, those that are used up included.
         stages: what sinks have staged and not published.
         frozen: address of the server that it is being given to; "" where it is not.
-        ended: IDs of logs, held or absorbed, of which a restored copy may lack the end.
+        ended: IDs of logs, held or merged, of which a restored copy may lack the end.
         restored: those of them that were ended in this very store.
-        rivals: open logs of other servers that hold this topic too, and their servers.
+        contested: open logs of other servers that hold this topic too, and their servers.
         waiting_bytes: bytes that some subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
         unreadable: why nothing else of it than its name and its open log's ID could be read; "" where all was.
@@ -132,13 +132,13 @@ class Topic:
     last: dict[int, int] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     history: tuple[Span, ...] = ()
-    skips: dict[int, dict[int, int]] = field(default_factory=dict)
-    absorbed: set[str] = field(default_factory=set)
+    watermarks: dict[int, dict[int, int]] = field(default_factory=dict)
+    merged: set[str] = field(default_factory=set)
     stages: dict[StageKey, Stage] = field(default_factory=dict)
     frozen: str = ""
     ended: set[str] = field(default_factory=set)
     restored: tuple[str, ...] = ()
-    rivals: dict[str, str] = field(default_factory=dict)
+    contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
     unreadable: str = ""
@@ -150,9 +150,9 @@ class Topic:
         return self.waiting_bytes + self.open.total - self.measured_total
 
     @property
-    def others(self) -> frozenset[str]:
+    def contested_by(self) -> frozenset[str]:
         """Servers that are known to hold this topic too."""
-        return frozenset(self.rivals.values())
+        return frozenset(self.contested.values())
 
     def go_on_in(self, log: Log, end: int | None = None) -> None:
         """Close the open log and go on in this one, which is empty.
@@ -210,14 +210,14 @@ class Topic:
 
     def contest(self, log: str, server: str) -> None:
         """Another server holds some of it, with this open log."""
-        self.rivals[log] = server
-        self.noted.row(self.name, RivalTold(self.number, log, server))
+        self.contested[log] = server
+        self.noted.row(self.name, TopicContested(self.number, log, server))
 
     def settle(self, log: str) -> bool:
         """That log is joined, or given up; whether it was one of another's."""
-        if self.rivals.pop(log, None) is None:
+        if self.contested.pop(log, None) is None:
             return False
-        self.noted.row(self.name, RivalGone(self.number, log))
+        self.noted.row(self.name, TopicSettled(self.number, log))
         return True
 
     # What sinks stage
@@ -236,24 +236,22 @@ class Topic:
 
     # Subscriptions
 
-    def subscribe(
-        self, name: str, number: int, opening: int, on: bool, since: int
-    ) -> tuple[Outcome, Subscription, bool]:
+    def subscribe(self, name: str, number: int, epoch: int, on: bool, since: int) -> tuple[Outcome, Subscription, bool]:
         """SUBSCRIBE (`on`) or UNSUBSCRIBE.
 
         Args:
             since: our clock less the bound on skew, microseconds since 1970.
 
         Returns:
-            SUCCESS, or SUPERSEDED where a higher number or opening is known; the subscription; whether it changed.
+            SUCCESS, or SUPERSEDED where a higher number or epoch is known; the subscription; whether it changed.
         """
         subscription = self.subscriptions.get(name)
         if subscription is not None and number == subscription.number:
             return Outcome.SUCCESS, subscription, False
-        # With an opening below the highest it could subscribe, and the fence would keep it from its messages for ever.
-        if subscription is not None and (number < subscription.number or opening < subscription.opening):
+        # With an epoch below the highest it could subscribe, and the fence would keep it from its messages for ever.
+        if subscription is not None and (number < subscription.number or epoch < subscription.epoch):
             return Outcome.SUPERSEDED, subscription, False
-        opened = max(opening, subscription.opening if subscription else 0)
+        opened = max(epoch, subscription.epoch if subscription else 0)
         log = self.open
         spans = (Span(log.id, log.end),) if on else ()
         subscription = Subscription(number, opened, on, since, (log.id, log.end - 1), spans)
@@ -265,9 +263,9 @@ class Topic:
         self.subscriptions[name] = subscription
         self.noted.subscription(self.name, name)
 
-    def opened(self, name: str, opening: int) -> None:
+    def begin_epoch(self, name: str, epoch: int) -> None:
         """A subscriber's client was opened anew."""
-        self.subscriptions[name].opening = opening
+        self.subscriptions[name].epoch = epoch
         self.noted.subscription(self.name, name)
 
     def end(self, name: str) -> None:
@@ -315,7 +313,7 @@ class Topic:
         return spans_of.after(subscription.backlog, position)
 
     def waiting(self, spans: Iterable[Span]) -> int:
-        """How many records these spans hold, those left out by `skip` and `since` included."""
+        """How many records these spans hold, those left out by `watermark` and `since` included."""
         return sum(
             max(
                 0,
@@ -344,7 +342,7 @@ class Topic:
         if log is self.open or log.low < log.end:
             return False
         del self.logs[log.id]
-        self.absorbed.add(log.id)
+        self.merged.add(log.id)
         return True
 
 
@@ -354,5 +352,5 @@ def ends_unknown(topic: Topic, position: Position) -> bool:
 
 
 def knows(topic: Topic | None, log: str) -> bool:
-    """Whether a log is held or absorbed, and all of it was: not one that a restored copy ended."""
-    return topic is not None and (log in topic.logs or log in topic.absorbed) and log not in topic.ended
+    """Whether a log is held or merged, and all of it was: not one that a restored copy ended."""
+    return topic is not None and (log in topic.logs or log in topic.merged) and log not in topic.ended

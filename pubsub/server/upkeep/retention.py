@@ -23,9 +23,9 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.state.state import State
-from pubsub.server.topic.changes import BatchesDiscarded, BodiesDropped, Change, LogTrimmed, LogUsedUp, SkipDropped
+from pubsub.server.topic.changes import BatchesDiscarded, BodiesDropped, Change, LogTrimmed, LogUsedUp, WatermarkDropped
 from pubsub.server.topic.delivery import BatchReader
-from pubsub.server.topic.merge import drop_unused_skips
+from pubsub.server.topic.merge import drop_unused_watermarks
 from pubsub.server.topic.topic import Log, Topic
 
 ROUND_SECONDS: Final = 5.0
@@ -67,7 +67,7 @@ class Retention:
         self._bare: dict[str, int] = {}
         """By log: the offset below which they have."""
         self._discarded: deque[int] = deque()
-        self._skips: deque[int] = deque()
+        self._watermarks: deque[int] = deque()
         self._generation: dict[str, int] = {}
         self._new_batches = self._new_bytes = 0
         self._paused_until = float("-inf")
@@ -95,9 +95,9 @@ class Retention:
             self._discarded.append(log)
             self._state.uncommitted.undo(self._discarded.pop)
 
-    def discard_skips(self, numbers: Iterable[int]) -> None:
+    def discard_watermarks(self, numbers: Iterable[int]) -> None:
         """Delete copies of `last` that no span refers to, by their numbers."""
-        self._skips.extend(numbers)
+        self._watermarks.extend(numbers)
 
     def pause(self, now: float) -> None:
         """The loop was undone: nothing was deleted, and it is not to be tried again at once."""
@@ -111,7 +111,7 @@ class Retention:
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
-        if self._allowed or self._discarded or self._over or self._skips:
+        if self._allowed or self._discarded or self._over or self._watermarks:
             return self._paused_until
         return max(self._due[0][0], self._paused_until) if self._due else float("inf")
 
@@ -133,8 +133,8 @@ class Retention:
                 except StoreDamaged:  # It keeps what it holds.
                     self._state.found_damaged(topic)
         out: list[Change] = self._discard() if self._discarded else []
-        if self._skips:  # One may have a row for each publisher.
-            out.append(SkipDropped(self._next(self._skips)))
+        if self._watermarks:  # One may have a row for each publisher.
+            out.append(WatermarkDropped(self._next(self._watermarks)))
         if self._allowed:
             out += self._trim(now)
         if self._over:
@@ -186,11 +186,11 @@ class Retention:
         elif again:
             self._push(topic.name, min(again))
 
-    def decided(self, asked: Trimming, whole: bool, now: float) -> None:
+    def decided(self, asked: Trimming, sole_owner: bool, now: float) -> None:
         """It is known whether this server is the sole owner of a topic of which something may go."""
         name = asked.topic
         known = asked.generation == self._generation.get(name, 0)
-        if whole and known:
+        if sole_owner and known:
             self._allowed.extend((name, log, cut) for log, cut in asked.cuts.items())
             return
         self._push(name, now + ROUND_SECONDS)
@@ -269,7 +269,7 @@ class Retention:
             out.append(LogUsedUp(log.number))
             self._state.uncommitted.keep_item(self._bare, log.id)
             self._bare.pop(log.id, None)
-        out += [SkipDropped(skip) for skip in drop_unused_skips(topic)] if topic.skips else []
+        out += [WatermarkDropped(watermark) for watermark in drop_unused_watermarks(topic)] if topic.watermarks else []
         return out
 
 

@@ -175,7 +175,7 @@ class Staging:
         for first, count, checksum, body in rows:
             stage.add(self._piece(stage, heard, first, count, checksum, body))
 
-    def join(self, topic: Topic, stages: Iterable[Stage]) -> None:
+    def merge(self, topic: Topic, stages: Iterable[Stage]) -> None:
         """A topic was joined with one that came with these stages: of two with one key the longer one stays."""
         for stage in stages:
             own = topic.stages.get(stage.key)
@@ -185,5 +185,5 @@ class Staging:
             if own is not None:
                 self.discard([own])
             topic.keep(stage)
-            self._state.uncommitted.rows.append(c.StageJoined(stage.number, topic.number))
+            self._state.uncommitted.rows.append(c.StageMerged(stage.number, topic.number))
         self.drop_published(topic)
