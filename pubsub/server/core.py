@@ -9,7 +9,7 @@ together shares one fsync:
     handle(…) for each message  →  changes()  →  deliver()  →  changes()  →  commit  →  outgoing()
 
 Here the rooms are built on one `State`, messages are dispatched to them, and the loop's steps run. A put, a
-subscription and an acknowledgement are done in memory at once and marked. Where the commit finds the disk full,
+subscription and an acknowledgement are done in memory at once and noted. Where the commit finds the disk full,
 `reverted` puts back what the store holds and turns the loop's answers into retries. GETs are parked and served by
 `deliver`, which sees what the same loop has put. What needs this server to be the topic's sole owner waits until every
 proxy has answered, and is then dispatched again.
@@ -278,7 +278,7 @@ class ServerCore:
     # What goes out
 
     def changes(self, now: float) -> list[c.Change]:
-        """What is to be committed: all that was marked since the last call."""
+        """What is to be committed: all that was noted since the last call."""
         self.sole_owner.send(now)
         return self.state.changes(now)
 

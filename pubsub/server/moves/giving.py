@@ -2,15 +2,15 @@
 
 A table, state by what arrives:
 
-    OFFERED   accepted → freeze, durably, and send chunks    done → it was joined before: delete
+    OFFERED   accepted → freeze, durably, and send chunks    done → it was merged before: delete
               moved to X → offer to X                        busy or silence → offer again
     SENDING   chunk n acknowledged → send on                 all acknowledged → commit
               done → delete, leaving a tombstone             moved to X, unknown → offer again (to X)
 
 Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which
-the receiver answers with `done` where it has joined the log already. A topic that is frozen stays so until some server
-says it has joined it, or the one it was meant for says it never will. Where that one is silent and another address is
-named, that one is asked: the receiver may have come back there, or somebody may hold what it had joined.
+the receiver answers with `done` where it has merged the log already. A topic that is frozen stays so until some server
+says it has merged it, or the one it was meant for says it never will. Where that one is silent and another address is
+named, that one is asked: the receiver may have come back there, or somebody may hold what it had merged.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Giving:
         freeze: makes a topic frozen, durably, for the server at an address.
         thaw: makes it an ordinary one again.
         chunks: gives the chunks of a frozen topic.
-        given: deletes a topic that the sender of this `done`, at an address, has joined.
+        given: deletes a topic that the sender of this `done`, at an address, has merged.
         unreadable: told of a topic that cannot be given because the store is damaged there, and why.
         given_up: tells of a log whether it is known here as given up.
     """
@@ -146,7 +146,7 @@ class Giving:
     def ask(self, topic: str, address: str) -> None:
         """Where the receiver of a frozen topic is silent, see whether it is at this address now.
 
-        Only the server that was offered the topic may be given it, since it may have joined it and not been heard; but
+        Only the server that was offered the topic may be given it, since it may have merged it and not been heard; but
         whoever says that it has the log ends the matter.
         """
         gift = self.gifts.get(topic)
@@ -178,7 +178,7 @@ class Giving:
         self._send(gift, "offer")
 
     def _send(self, gift: Gift, step: str, chunk: int = 0, body: Buffer = b"") -> None:
-        # Every step names the log, so that a receiver that has joined it can say so whatever it is doing now.
+        # Every step names the log, so that a receiver that has merged it can say so whatever it is doing now.
         message = Transfer(self._sender, gift.topic, step, gift.transfer, chunk, gift.log, body)
         self.out.append((gift.address, message))
 
@@ -217,7 +217,7 @@ class Giving:
     def refused(self, topic: str, transfer: str, status: Status, now: float) -> str:
         """The receiver's answer where it is not the next step.
 
-        MOVED: it is giving the topic away itself, to the server named; the log was not joined and will not be.
+        MOVED: it is giving the topic away itself, to the server named; the log was not merged and will not be.
         UNKNOWN: it does not know this transfer (any more). GONE: the log was given up, so it takes it never; a topic
         that is frozen is nobody else's to take, and is to be set aside. Anything else: later.
 

@@ -1,7 +1,7 @@
 """Topics that come and go: what a server does with MERGE and TRANSFER.
 
 This is where the two halves of a transfer meet the server's own state: freezing and deleting on the giving side,
-storing and joining on the receiving one. A server that gives a topic away receives none of it meanwhile; a server that
+storing and merging on the receiving one. A server that gives a topic away receives none of it meanwhile; a server that
 does not hold a topic it is offered opens an empty log for it, so an operator's move is the same thing as a merge.
 """
 
@@ -105,7 +105,7 @@ class Moves:
         """MERGE, from a proxy or an operator: offer the topic to the server at the address.
 
         One that is out of date does nothing: the topic is not held, is on its way to one that is heard, or the other's
-        log is joined.
+        log is merged.
         """
         state = self._state
         topic = state.topics.get(message.topic)

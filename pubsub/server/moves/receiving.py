@@ -1,10 +1,10 @@
-"""Receiving a topic from another server: accept, store chunks where they will stay, join.
+"""Receiving a topic from another server: accept, store chunks where they will stay, merge.
 
 The rules are those of docs/architecture.md, *Merge*.
 
-Batches are stored as they come, under new log numbers, invisible until the join; everything else of a topic is small
+Batches are stored as they come, under new log numbers, invisible until the merge; everything else of a topic is small
 and waits in memory. Nothing of a transfer outlives this process: after a crash its rows are deleted, it is unknown,
-and the giver begins again. So acceptance binds nothing, on either side. The join is one transaction, and `done` leaves
+and the giver begins again. So acceptance binds nothing, on either side. The merge is one transaction, and `done` leaves
 after it is committed.
 """
 
@@ -124,7 +124,7 @@ class Receiving:
         return self._step(message, "chunk", incoming.next)
 
     def commit(self, message: Transfer, now: float) -> Reply:
-        """All chunks were sent: join, if all arrived."""
+        """All chunks were sent: merge, if all arrived."""
         incoming = self._find(message, now)
         if incoming is None:
             return Outcome.UNKNOWN, "transfer"

@@ -16,9 +16,9 @@ The three others are lines of words, separated by single spaces, in ASCII:
 
 `position` is what the subscriber acknowledged last, `waiting` what it is still to receive, in order: ranges of one log
 each, both ends included, the second one by its offset. A line of `order` is a run of messages put together: COUNT of
-consecutive offsets and counters, in the order in which a newcomer would read them. `spare`: a second copy, which a join
-keeps for those who are to receive it from there. `lost`: the messages cannot be read any more; they have no files, and
-their publisher is `-` where even their row is gone.
+consecutive offsets and counters, in the order in which a newcomer would read them. `spare`: a second copy, which a
+merge keeps for those who are to receive it from there. `lost`: the messages cannot be read any more; they have no
+files, and their publisher is `-` where even their row is gone.
 
 Importing reads each topic into a fresh log: offsets are given anew, everything else stays. A publisher's repeats are
 recognised as before. A subscriber whose client took more than it had acknowledged at the export is told `behind`: its

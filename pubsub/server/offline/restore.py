@@ -8,7 +8,7 @@ with all its offsets beyond what is stored counted as lost, and another one goes
     a put that follows one not here     names a log that does not reach it: gone, and the client's chain begins anew
     another server that knows of a log  is told by the operator: pubsub topic abandon
       that the copy lacks
-    another server that holds the log   has all of it: a join leaves out logs already held
+    another server that holds the log   has all of it: a merge leaves out logs already held
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Which other servers hold a topic of ours, as proxies have told: kept until each is joined, or given up.
+"""Which other servers hold a topic of ours, as proxies have told: kept until each is merged, or given up.
 
 A proxy may lose its routes file, and with it the memory of a holder that is away. So a server that was once told of
-another one stores that, and the topic is not whole until the other's log is joined into this one, or an operator gave
-it up, whatever proxies say meanwhile. Holders are told apart by their open logs: a log that was joined travels along as
+another one stores that, and the topic is not whole until the other's log is merged into this one, or an operator gave
+it up, whatever proxies say meanwhile. Holders are told apart by their open logs: a log that was merged travels along as
 merged, so one that went by way of a third server settles the matter too.
 
 A holder that was remembered may be nobody's any more: it was given up while this server was away, or this store was put
-back and remembers one that was joined since. So the server finds out by asking: where a question whether the topic is
+back and remembers one that was merged since. So the server finds out by asking: where a question whether the topic is
 whole is answered by every proxy with "no other holder", and every store that they know has said all it holds since this
 server noted the other holder (by stamps, less the bound on skew), nobody holds it. The other holder's server must be in
 this server's own roster: then proxies know its store, or wait for it, even those that have lost their memory.
@@ -62,7 +62,7 @@ class Contested:
         return named
 
     def add(self, topic: Topic, log: str, server: str) -> None:
-        """Another server holds a topic too, unless its log is joined already, or was given up."""
+        """Another server holds a topic too, unless its log is merged already, or was given up."""
         if log in topic.contested or log in topic.logs or log in topic.merged or len(topic.contested) >= CONTESTED_MAX:
             return
         if server == self._state.settings.id and self._state.accepted:
@@ -88,7 +88,7 @@ class Contested:
         self._state.counters["contested_holders_gone"] += len(gone)
 
     def settle(self, topic: Topic, *logs: str) -> None:
-        """These logs are joined, or given up."""
+        """These logs are merged, or given up."""
         for log in logs:
             topic.settle(log)
 
@@ -101,7 +101,7 @@ class Contested:
             fresh.clear()
 
     def merged(self, topic: Topic, contested: Iterable[tuple[str, str]]) -> None:
-        """A topic was joined into this one, which knew of these other holders (log, server)."""
+        """A topic was merged into this one, which knew of these other holders (log, server)."""
         for log, server in contested:
             self.add(topic, log, server)
         self.settle(topic, *[log for log in topic.contested if log in topic.logs or log in topic.merged])

@@ -7,7 +7,7 @@ The rules are those of docs/architecture.md, *Giving up*.
     abandoned, a log of our own        the topic is set aside: it is we who were given up
     abandoned, another's log           known as dead from now on: never accepted from a giver, in the way no more
     … and we were giving the topic to  the freeze is over: our log is closed and another one opened, so that what
-      that server                      goes on here is not what that server may have joined
+      that server                      goes on here is not what that server may have merged
 
 A proxy that started with an empty directory has forgotten what was given up, and takes a copy that comes back for a
 holder. Who knows better says so: this server, to a proxy that names such a holder to it, and to a giver that has frozen
@@ -92,8 +92,8 @@ class Abandoned:
         if topic is not None and asked.log:
             self._contested.settle(topic, asked.log)
         if news and asked.log:
-            # What else names that holder: to whom the topic was given, and what was made a rival of that. Another
-            # holder under that ID is told of again by the proxies that know it.
+            # What else names that holder: to whom the topic was given, and what was noted as another holder for that.
+            # Another holder under that ID is told of again by the proxies that know it.
             self._drop_given(asked)
             if topic is not None:
                 self._contested.settle(

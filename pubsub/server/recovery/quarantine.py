@@ -1,6 +1,6 @@
 """What must not be served: topics that were given up here, and copies that are older than what was promised.
 
-Two kinds, both durable, both shown in the report, neither ever joined into anything:
+Two kinds, both durable, both shown in the report, neither ever merged into anything:
 
 * *Set aside*. Operators gave this server's holding of a topic up while it was away, and the others went on without it.
   A proxy says so when the topic is announced again. It is then no topic of this server's: nothing is announced,

@@ -85,7 +85,7 @@ class LongPolls:
             self.end(poll, outcome)
 
     def end_outdated(self, topic: str, subscriber: str, subscription: Subscription) -> None:
-        """Answer a subscriber that waits under a number or an opening that is not the subscription's any more."""
+        """Answer a subscriber that waits under a number or an epoch that is not the subscription's any more."""
         poll = self._waiting.get(topic, {}).get(subscriber)
         if poll is not None and subscription.outdates(poll.get.number, poll.get.opening):
             self.end(poll, Outcome.SUPERSEDED, **newer(subscription))

@@ -1,7 +1,7 @@
 """What a server has in memory: the ground that its rooms stand on. It imports none of them.
 
 A room is given the state and the rooms below it that it uses. Everything that is durable is loaded from the store, and
-whoever changes it marks that in `uncommitted`, so that the loop commits it. Everything else ends with the process.
+whoever changes it notes that in `uncommitted`, so that the loop commits it. Everything else ends with the process.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class State:
     # The commit
 
     def changes(self, now: float) -> list[c.Change]:
-        """What is to be committed: all that was marked since the last call."""
+        """What is to be committed: all that was noted since the last call."""
         out = self.uncommitted.take(now)
         if out and self.count_change:
             # The first commit after an announcement moves the change number, so that a copy of the store from

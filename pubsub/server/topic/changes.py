@@ -23,7 +23,7 @@ class LogState(StrEnum):
     """It is being received."""
 
     MERGED = "absorbed"
-    """It was joined here, and nothing of it is held any more: only its ID is to be known."""
+    """It was merged here, and nothing of it is held any more: only its ID is to be known."""
 
     ABANDONED = "dead"
     """It was another server's, and was given up."""
@@ -42,7 +42,7 @@ class LogState(StrEnum):
 
     @property
     def merged_here(self) -> bool:
-        """Whether it was begun, or joined, here."""
+        """Whether it was begun, or merged, here."""
         return self in {LogState.HELD, LogState.MERGED, LogState.GIVEN}
 
     @property
@@ -251,7 +251,7 @@ class TopicContested:
 
 @dataclass(slots=True)
 class TopicSettled:
-    """That log was joined, or given up."""
+    """That log was merged, or given up."""
 
     topic: int
     log: str

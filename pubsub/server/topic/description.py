@@ -1,7 +1,7 @@
 """What is said of a topic besides its records: one list of fields, by which it is stored, moved, merged and exported.
 
 `FIELDS` has every field of `Topic` and what becomes of it. Who adds one adds it there, and a test then looks for it in
-each place: the store's tables (`storage.loading`), the chunks (`moves.chunks`), `merge.absorb`, the export's files
+each place: the store's tables (`storage.loading`), the chunks (`moves.chunks`), `merge.merge`, the export's files
 (`offline.export`). A `Description` is a topic as another store can understand it: publishers by their names, since each
 store has its own numbers for them.
 """
@@ -30,7 +30,7 @@ class Fate(Flag):
     """It goes along when the topic moves."""
 
     MERGED = auto()
-    """`merge.absorb` makes one of two; of what travels the others are joined by who keeps them."""
+    """`merge.merge` makes one of two; of what travels the others are merged by who keeps them."""
 
     EXPORTED = auto()
     """It comes back from an export; of the others an export has what they come to: ranges of one new log."""
@@ -49,11 +49,11 @@ FIELDS: Final[dict[str, Fate]] = {
     "history": _EVERYWHERE,
     "watermarks": _BETWEEN_STORES,
     "merged": _BETWEEN_STORES,
-    "stages": Fate.STORED | Fate.TRAVELS,  # Joined by `upkeep.staging`; after an export staged again by their sink.
+    "stages": Fate.STORED | Fate.TRAVELS,  # Merged by `upkeep.staging`; after an export staged again by their sink.
     "frozen": Fate.STORED,
     "ended": _BETWEEN_STORES,
     "restored": Fate.STORED,
-    "contested": Fate.STORED | Fate.TRAVELS,  # Joined by `ownership.contested`.
+    "contested": Fate.STORED | Fate.TRAVELS,  # Merged by `ownership.contested`.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
     "unreadable": Fate.MEMORY,

@@ -1,6 +1,6 @@
-"""The join: two servers that came to hold one topic become one, without a loss or a duplicate.
+"""Merging: two servers that came to hold one topic become one, without a loss or a duplicate.
 
-The rules are those of docs/architecture.md, *Join*.
+The rules are those of docs/architecture.md, *Merging*.
 
 What is guaranteed. Every record that either server acknowledged reaches every subscriber it was due to, once, and a
 publisher's records keep their order. Nothing is copied or renumbered: the given logs move in, closed, under their own
@@ -11,7 +11,7 @@ How. A publisher's records in one log have no holes below `last`, so what both s
 counter alone: a subscriber that has received, or will receive, one side's records up to `last` is to receive of the
 other side only what lies above (`watermark`). Records put before it subscribed are told by stamp (`since`). So each
 subscriber, by the subscription with the higher number, gets its own spans first, then the other side's history so
-restricted, then what the joined topic takes from now on.
+restricted, then what the merged topic takes from now on.
 
 Where the edges are. Stamps of two servers compare within the bound on their clocks' difference: records within that
 bound before a subscription may arrive although they are a little older (early rather than lost). A clock wrong by more
@@ -108,7 +108,7 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         else:
             assert its is not None
             subscription = its
-            # What both sides hold, since one of them took back what the other had joined, stays due where it was due.
+            # What both sides hold, since one of them took back what the other had merged, stays due where it was due.
             rest = _without(cut(its.backlog, other.open.id, other.open.end), known - topic.logs.keys())
             rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.since)
         subscription.epoch = max(one.epoch for one in (mine, its) if one is not None)

@@ -31,7 +31,7 @@ class Noted:
         self._last[topic, publisher] = None
 
     def subscription(self, topic: str, subscriber: str) -> None:
-        """A subscription, or the opening of its client, is different."""
+        """A subscription, or the epoch of its client, is different."""
         self._subscriptions[topic, subscriber] = None
 
     def acknowledged(self, topic: str, subscriber: str) -> None:

@@ -1,8 +1,8 @@
 """Ranges of positions along spans: what a reader of ranges asks for, and how it is cut for many readers.
 
 A range is (after, until]: behind one position, up to and with another, along a named subscription's spans or along the
-history. Positions order by the spans, not by their numbers. A join only ends growing spans and puts others behind them,
-so between two positions that were once told there is always the same, whoever holds the topic by then.
+history. Positions order by the spans, not by their numbers. A merge only ends growing spans and puts others behind
+them, so between two positions that were once told there is always the same, whoever holds the topic by then.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Topic:
         subscriptions: by subscriber.
         history: spans over everything that is held.
         watermarks: stored copies of `last` that spans refer to, by their number.
-        merged: IDs of logs that were joined into this topic, those that are used up included.
+        merged: IDs of logs that were merged into this topic, those that are used up included.
         stages: what sinks have staged and not published.
         frozen: address of the server that it is being given to; "" where it is not.
         ended: IDs of logs, held or merged, of which a restored copy may lack the end.
@@ -214,7 +214,7 @@ class Topic:
         self.noted.row(self.name, TopicContested(self.number, log, server))
 
     def settle(self, log: str) -> bool:
-        """That log is joined, or given up; whether it was one of another's."""
+        """That log is merged, or given up; whether it was one of another's."""
         if self.contested.pop(log, None) is None:
             return False
         self.noted.row(self.name, TopicSettled(self.number, log))
@@ -269,7 +269,7 @@ class Topic:
         self.noted.subscription(self.name, name)
 
     def end(self, name: str) -> None:
-        """End a subscription, so that neither its own requests nor a join bring it back.
+        """End a subscription, so that neither its own requests nor a merge bring it back.
 
         Its number becomes one that its client has not used yet and will not use: the last of the same millisecond. So a
         GET that names the old one is answered `superseded`, and a subscription made later is higher.

@@ -9,7 +9,7 @@ how far a log may go is found by bisection; the deleting is done in pieces, so t
 loop.
 
 What could go, were the topic known to be whole, has a limit in bytes of its own. Beyond it the oldest batches lose
-their bytes and keep their rows: a later join then knows what is lost, and for whom.
+their bytes and keep their rows: a later merge then knows what is lost, and for whom.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class Staging:
             stage.add(self._piece(stage, heard, first, count, checksum, body))
 
     def merge(self, topic: Topic, stages: Iterable[Stage]) -> None:
-        """A topic was joined with one that came with these stages: of two with one key the longer one stays."""
+        """A topic was merged with one that came with these stages: of two with one key the longer one stays."""
         for stage in stages:
             own = topic.stages.get(stage.key)
             if own is not None and own.rows >= stage.rows:
