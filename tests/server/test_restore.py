@@ -171,7 +171,7 @@ def test_a_get_that_waits_asks_anew_about_what_a_join_brings_as_lost(pair: Pair)
     new.ask(Subscribe("bob", "t", 5, 5))
     get = Get("bob", "t", None, 5, 5, records_max=10, wait_ms=60_000)
     # It had to be known for this very request that the topic is whole, and nothing was there.
-    new.core.gets.get(Origin(0, b"cX", 77), get, new.now, whole=True)
+    new.core.gets.get(Origin(0, b"cX", 77), get, new.now, sole_owner=True)
     new.loop()
     new.others = f"s3.{'b' * 16}"
     pair.merge("s1", "s2")

@@ -36,7 +36,7 @@ class Admission:
     def turns_away(self, origin: Origin, name: str) -> bool:
         """Whether a topic is not served here now; a request for it is answered then."""
         state = self._state
-        if state.is_held_back(name):
+        if state.stale or name in state.held:
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason=state.why_held_back(name))
             return True
         topic = state.topics.get(name)
@@ -67,9 +67,10 @@ class Admission:
             return "disk"
         if topic is None:
             return self._new_publisher(publisher) or self._new_topic()
-        obstacle = self._publisher_of(topic, publisher) or self._new_publisher(publisher)
-        if obstacle:
-            return obstacle
+        if publisher not in topic.last:
+            obstacle = self._publisher_of(topic, publisher) or self._new_publisher(publisher)
+            if obstacle:
+                return obstacle
         if topic.open.end + put.count > OFFSET_MAX:
             return "OFFSET_BITS"
         return "" if self._has_room(topic, len(put.body)) else "backlog_bytes_max"

@@ -29,8 +29,8 @@ from pubsub.server.topic.topic import Log, Topic
 if TYPE_CHECKING:
     from random import Random
 
-Request = Subscribe | Unsubscribe | Get | Read | Put | Stage | Publish
-"""What clients ask of a topic."""
+Request = Put | Get | Subscribe | Unsubscribe | Read | Stage | Publish
+"""What clients ask of a topic; the most frequent first."""
 
 RESTORED_MAX: Final = 8
 """Logs ended by a restoration with which a topic is announced."""

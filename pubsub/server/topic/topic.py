@@ -187,7 +187,8 @@ class Topic:
         offset, total = log.end, log.total
         log.end += count
         log.total += size
-        self.reach(publisher, counter + count - 1)
+        self.last[publisher] = counter + count - 1
+        self.noted.last(self.name, publisher)
         return offset, total
 
     def reach(self, publisher: int, counter: int) -> None:
