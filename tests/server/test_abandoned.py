@@ -12,9 +12,9 @@ import pytest
 from pubsub.protocol import Get, Operate, Outcome, Report, Status, Subscribe, Transfer
 from pubsub.protocol.codec import join_topics
 from pubsub.server.state.replies import LISTENER, Origin
+from tests.server.named import everything
 from tests.server.stage import Stage, bodies, put
 from tests.server.test_moves import ADDRESS, Pair, message, take
-from tests.server.test_reads import everything
 
 DEAD = "d" * 16
 """A log that was given up."""

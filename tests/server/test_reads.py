@@ -1,31 +1,25 @@
-"""Named subscriptions and range reads: pinned once, read by anybody, moved by acknowledging alone."""
+"""Range reads: any process may read them, as often as it likes, and nothing changes by that."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol import (
-    Get,
     Outcome,
     Position,
     Read,
-    Status,
-    Subscribe,
-    Unsubscribe,
     format_position,
     parse_position,
 )
-from pubsub.protocol.messages import Whole
-from pubsub.server.requests import reads as named_module
+from pubsub.server.requests import reads as module
 from pubsub.server.topic import delivery
 from pubsub.server.topic.topic import Log
+from tests.server.named import acknowledge, everything, make, plan, read
 from tests.server.stage import Stage, bodies, put
 from tests.server.test_moves import Pair, split
 
@@ -35,144 +29,6 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     made = Pair(tmp_path, "s1", "s2")
     yield made
     made.close()
-
-
-def make(stage: Stage, start: str = "earliest", number: int = 7, name: str = "archive") -> Status:
-    return stage.ask(Subscribe("spark", "t", number, number, name=name, start=start))
-
-
-def leave(stage: Stage, number: int, name: str = "archive") -> Status:
-    return stage.ask(Unsubscribe("spark", "t", number, number, name=name))
-
-
-def acknowledge(stage: Stage, last: Position | None, name: str = "archive") -> Status:
-    return stage.ask(Get("spark", "t", last, 0, 0, records_max=0, name=name))
-
-
-def read(stage: Stage, after: Position | None, until: Position | None = None, **more: Any) -> Status:
-    more.setdefault("records_max", 1000)
-    more.setdefault("name", "archive")
-    return stage.ask(Read("worker", "t", after, until, **more))
-
-
-def plan(stage: Stage, after: Position | None, until: Position | None = None, **more: Any) -> dict[str, Any]:
-    answer = read(stage, after, until, records_max=0, **more)
-    assert answer.outcome is Outcome.SUCCESS, answer
-    facts = json.loads(bytes(answer.body))
-    return {"position": answer.position, **facts}
-
-
-def everything(stage: Stage, after: Position | None = None, until: Position | None = None, **more: Any) -> list[bytes]:
-    """All records of a range, read to its end."""
-    out: list[bytes] = []
-    end = parse_position(plan(stage, after, until, name=more.get("name", "archive"))["latest"])
-    while after != end:
-        answer = read(stage, after, end, **more)
-        if answer.outcome is Outcome.SUCCESS:
-            out += bodies(answer)
-        assert answer.message != after
-        after = answer.message
-    return out
-
-
-# Made once, while the topic is whole
-
-
-def test_from_the_earliest_it_holds_all_that_is_stored_and_from_the_latest_what_comes(stage: Stage) -> None:
-    stage.put("t", 1, [b"a", b"b"])
-    assert make(stage, "earliest").outcome is Outcome.SUCCESS
-    assert make(stage, "latest", name="tail").outcome is Outcome.SUCCESS
-    stage.put("t", 3, [b"c"])
-    assert everything(stage) == [b"a", b"b", b"c"]
-    assert everything(stage, name="tail") == [b"c"]
-
-
-def test_a_repeat_finds_it_as_it_stands_whatever_it_asks_for(stage: Stage) -> None:
-    stage.put("t", 1, [b"a"])
-    first = make(stage, "latest")
-    stage.put("t", 2, [b"b"])
-    stage.restart()
-    for number, start in ((7, "latest"), (6, "earliest"), (900, "latest")):
-        again = make(stage, start, number)
-        assert (again.outcome, again.position, again.number) == (Outcome.SUCCESS, first.position, 7)
-    assert everything(stage) == [b"b"]
-
-
-@pytest.mark.parametrize("whole", [False, None])
-def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, whole: bool | None) -> None:
-    stage.put("t", 1)
-    stage.whole = whole
-    callback = stage.say(Subscribe("spark", "t", 7, 7, name="archive"))
-    stage.sleep(3)
-    answer = stage.answered(callback)
-    assert (answer.outcome, answer.reason) == (Outcome.BUSY, "topic_is_not_known_to_be_whole")
-    assert "@archive" not in stage.core.state.topics["t"].subscriptions
-
-
-def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Stage) -> None:
-    make(stage)
-    leave(stage, 8)
-    stage.whole = False
-    assert make(stage, number=9).outcome is Outcome.BUSY
-    assert not stage.core.state.topics["t"].subscriptions["@archive"].on
-
-
-def test_what_is_there_is_answered_without_asking_any_proxy(stage: Stage) -> None:
-    make(stage)
-    stage.whole = None
-    stage.sent.clear()
-    assert make(stage).outcome is Outcome.SUCCESS
-    assert not any(isinstance(out.message, Whole) for out in stage.sent)
-
-
-def test_it_makes_the_topic_that_it_names(stage: Stage) -> None:
-    answer = make(stage, "latest")
-    assert answer.position == (stage.core.state.topics["t"].open.id, 0)
-    stage.put("t", 1, [b"a"])
-    assert everything(stage) == [b"a"]
-
-
-def test_no_client_can_have_its_key(stage: Stage) -> None:
-    make(stage, name="bob")
-    stage.subscribe("bob", "t", 5)
-    stage.put("t", 1, [b"a"])
-    stage.unsubscribe("bob", "t", 6)
-    assert everything(stage, name="bob") == [b"a"]
-
-
-def test_one_that_was_ended_comes_back_only_by_a_higher_number(stage: Stage) -> None:
-    make(stage, number=7)
-    stage.put("t", 1, [b"a"])
-    assert leave(stage, 6).outcome is Outcome.SUPERSEDED
-    assert leave(stage, 8).outcome is Outcome.SUCCESS
-    assert leave(stage, 8).outcome is Outcome.SUCCESS
-    late = make(stage, number=7)
-    assert (late.outcome, late.number) == (Outcome.SUPERSEDED, 8)
-    assert read(stage, None).outcome is Outcome.UNKNOWN
-    stage.restart()
-    assert make(stage, "latest", number=9).outcome is Outcome.SUCCESS
-    assert everything(stage) == []
-
-
-def test_a_number_of_zero_is_refused(stage: Stage) -> None:
-    assert make(stage, number=0).outcome is Outcome.REFUSED
-
-
-def test_limits_are_said(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, subscribers_max=1, topics_max=1)
-    make(stage)
-    answer = make(stage, name="other")
-    assert (answer.outcome, answer.reason) == (Outcome.FULL, "subscribers_max")
-    answer = stage.ask(Subscribe("spark", "u", 7, 7, name="archive"))
-    assert (answer.outcome, answer.reason) == (Outcome.FULL, "topics_max")
-    stage.core.state.full = True
-    assert make(stage, number=7).outcome is Outcome.SUCCESS, "it is there already"
-    assert leave(stage, 9).outcome is Outcome.SUCCESS, "that frees space"
-    assert make(stage, number=10).reason == "disk"
-    stage.close()
-
-
-# Ranges
 
 
 def test_reading_changes_nothing_and_may_be_repeated(stage: Stage) -> None:
@@ -277,8 +133,8 @@ def test_too_many_reads_at_once_are_told_so_and_one_loop_hands_out_so_much(
 ) -> None:
     make(stage)
     stage.put("t", 1, [b"x" * 100])
-    monkeypatch.setattr(named_module, "READS_MAX", 3)
-    monkeypatch.setattr(named_module, "READ_BYTES_MAX", 250)
+    monkeypatch.setattr(module, "READS_MAX", 3)
+    monkeypatch.setattr(module, "READ_BYTES_MAX", 250)
     asked = [stage.say(Read("worker", "t", None, name="archive", records_max=9)) for _ in range(4)]
     stage.loop()
     assert stage.answered(asked[3]).outcome is Outcome.BUSY
@@ -328,34 +184,6 @@ def test_a_plan_says_how_far_so_many_bytes_reach(stage: Stage) -> None:
 # Acknowledging, and what stays
 
 
-def test_only_acknowledging_moves_it_and_that_survives_a_restart(stage: Stage) -> None:
-    make(stage)
-    log = stage.put("t", 1, [b"a", b"b"]).log
-    assert acknowledge(stage, None).outcome is Outcome.EMPTY
-    answer = acknowledge(stage, (log, 1))
-    assert (answer.outcome, answer.position) == (Outcome.EMPTY, (log, 1))
-    stage.sleep(1)
-    stage.restart()
-    assert make(stage).position == (log, 1)
-    assert everything(stage) == [b"b"]
-    assert acknowledge(stage, (log, 1)).outcome is Outcome.EMPTY
-    assert read(stage, (log, 0)).outcome is Outcome.BEHIND
-
-
-def test_what_was_never_there_is_not_acknowledged(stage: Stage) -> None:
-    make(stage)
-    log = stage.put("t", 1).log
-    for last in ((log, 2), ("f" * 16, 1)):
-        assert acknowledge(stage, last).outcome is Outcome.BEHIND
-    acknowledge(stage, (log, 1))
-    assert acknowledge(stage, (log, 0)).outcome is Outcome.BEHIND
-
-
-def test_a_get_that_wants_records_by_name_is_refused(stage: Stage) -> None:
-    make(stage)
-    assert stage.ask(Get("spark", "t", None, 0, 0, records_max=1, name="archive")).outcome is Outcome.REFUSED
-
-
 def test_what_is_not_acknowledged_stays_however_often_it_was_read(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1, [b"a"]).log
@@ -400,14 +228,6 @@ def test_a_read_that_waited_while_a_restored_copy_was_joined_asks_whether_the_to
     for _ in range(3):
         stage.loop()
     assert stage.answered(waiting).outcome is Outcome.BUSY
-
-
-def test_a_subscription_that_finds_the_disk_full_is_not_made(stage: Stage) -> None:
-    stage.put("t", 1)
-    stage.fail_commit = True
-    assert make(stage).outcome is Outcome.FULL
-    stage.fail_commit = False
-    assert "@archive" not in stage.core.state.topics["t"].subscriptions
 
 
 # After a join

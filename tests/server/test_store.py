@@ -12,7 +12,6 @@ import apsw
 import pytest
 
 from pubsub.errors import ConfigurationError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
-from pubsub.server.storage.local import begin_incarnation
 from pubsub.server.storage.schema import FILE, FORMAT, read_spans, write_spans
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
@@ -69,16 +68,6 @@ def test_everything_that_is_changed_is_found_again(tmp_path: Path) -> None:
     assert list(store.topics("u")) == []
     assert store.stamp() == 1005  # the newest batch's, which is above the one that was counted
     store.close()
-
-
-def test_each_start_is_a_higher_incarnation_whatever_the_clock_says(tmp_path: Path) -> None:
-    incarnations = []
-    for wall in (1000, 5, 2**40):
-        store = Store(tmp_path)
-        incarnations.append(begin_incarnation(store, wall, "s1"))
-        assert store.server_id == "s1"
-        store.close()
-    assert incarnations == [1000, 1001, 2**40]
 
 
 def test_a_log_of_which_everything_went_keeps_its_end(store: Store) -> None:

@@ -1,0 +1,80 @@
+"""What a server has in memory: what a failed commit takes back, and what it asks itself of a topic."""
+
+from __future__ import annotations
+
+from pubsub.protocol.messages import Transfer
+from pubsub.server.topic import changes as c
+from pubsub.server.topic.loaded import Aside
+from pubsub.server.topic.topic import Topic
+from tests.server.stage import Stage
+
+OTHER = "b" * 16
+
+
+def nothing(_: str) -> Topic | None:
+    """The store holds no topic."""
+    return None
+
+
+def test_a_topic_that_was_made_in_a_loop_that_failed_is_not_there(stage: Stage) -> None:
+    state = stage.core.state
+    state.create("t")
+    assert state.announcements == {"t": state.topics["t"].open.id}
+    state.revert(nothing)
+    assert (state.topics, state.announcements, state.uncommitted.rows) == ({}, {}, [])
+
+
+def test_what_the_store_holds_of_a_topic_comes_back_and_notes_its_changes_again(stage: Stage) -> None:
+    stage.put("t", 1)
+    state = stage.core.state
+    topic = state.remove("t")
+    state.announce_given(topic, Transfer("s2", "t", "done", "1", store=OTHER, change=4))
+    assert (state.topics, list(state.given)) == ({}, ["t"])
+    state.revert(lambda name: next(stage.store.topics(name)))
+    assert (list(state.topics), state.given) == (["t"], {})
+    state.topics["t"].freeze("tcp://x:1")
+    assert c.TopicChanged in map(type, state.changes(stage.now))
+
+
+def test_the_change_number_is_taken_back_and_counted_anew(stage: Stage) -> None:
+    stage.put("t", 1)
+    state, before = stage.core.state, stage.core.state.change
+    state.count_change = True
+    state.create("u")
+    assert c.ChangeCounted(before + 1, state.stamps.last) in state.changes(stage.now)
+    state.revert(nothing)
+    assert (state.change, state.count_change) == (before, True)
+
+
+def test_who_is_not_the_sole_owner_is_known_without_asking(stage: Stage) -> None:
+    stage.put("t", 1)
+    state = stage.core.state
+    assert not state.is_not_sole_owner("t")
+    for make, unmake in (
+        (lambda: state.contest(state.topics["t"], OTHER, "s2"), lambda: state.topics["t"].settle(OTHER)),
+        (lambda: state.held.update(t="why"), state.held.clear),
+        (lambda: setattr(state, "stale", "why"), lambda: setattr(state, "stale", "")),
+        (lambda: state.given.update(t=f"s2.{OTHER},,"), state.given.clear),
+    ):
+        make()
+        assert state.is_not_sole_owner("t")
+        unmake()
+        assert not state.is_not_sole_owner("t")
+
+
+def test_undoing_puts_back_the_latest_change_first(stage: Stage) -> None:
+    state, uncommitted = stage.core.state, stage.core.state.uncommitted
+    for reason in ("one", "two"):
+        uncommitted.keep(state, "stale")
+        state.stale = reason
+        uncommitted.keep_item(state.held, "t")
+        state.held["t"] = reason
+    uncommitted.keep(state, "aside")
+    state.aside = [Aside("t", OTHER, "why", 1)]
+    uncommitted.revert()
+    assert (state.stale, state.held, state.aside) == ("", {}, [])
+    uncommitted.keep_item(state.held, "t")
+    state.held["t"] = "three"
+    uncommitted.committed()
+    uncommitted.revert()
+    assert state.held == {"t": "three"}, "what is durable stays"
