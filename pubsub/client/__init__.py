@@ -19,7 +19,7 @@ _WHERE = {
     "AsyncHandler": "flows.processing",
     "Batch": "core.message",
     "Client": "client",
-    "DeadLetter": "storage.dead_letters",
+    "DeadLetter": "dead_letters",
     "Handler": "flows.processing",
     "Message": "core.message",
     "Publisher": "publisher",
