@@ -10,21 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from math import inf
-from pathlib import Path
-from random import Random
 from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.base import forks
-from pubsub.client import leaving
-from pubsub.client.arguments import check_count, check_path, check_surroundings
-from pubsub.client.client import ACKNOWLEDGE_SECONDS, counters, make_settings
+from pubsub.client.arguments import check_count
 from pubsub.client.core.message import Batch, Message
-from pubsub.client.dead_letters import DeadLetter, dead_letters
-from pubsub.client.export import export_client
+from pubsub.client.core.outbox import counters
 from pubsub.client.flows.awaiting import AsyncProcessing
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result, Wait
@@ -32,18 +26,14 @@ from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.guards import guards
 from pubsub.client.publisher import BatchTicket, Publisher
-from pubsub.client.session import Session
+from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
-from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, PubsubError
 from pubsub.protocol import check_topic
 
 if TYPE_CHECKING:
-    import zmq
-
-    from pubsub.base.clock import Clock
-    from pubsub.client.storage.recorder import RecordSink
+    pass
 
 BREATH_SECONDS: Final = 0.005
 """Calls that find all they want without waiting let other coroutines have their turn so often."""
@@ -83,61 +73,13 @@ class AsyncPublisher:
             self._publisher.leave()
 
 
-class AsyncClient:
+class AsyncClient(ClientBase):
     """A durable client for asyncio; every call does what `Client`'s of that name does, and raises as it does.
 
     Args: as `Client`'s. Opening it reads the disk; so `async with AsyncClient(…)` blocks for some milliseconds.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        proxies: Sequence[str] | None = None,
-        proxies_file: Path | str | None = None,
-        directory: Path | str | None = None,
-        power_safe: bool | None = None,
-        timeout: float | None = None,
-        settings: ClientSettings | None = None,
-        recorder: RecordSink | Path | str | None = None,
-        context: zmq.Context[Any] | None = None,
-        clock: Clock | None = None,
-        random: Random | None = None,
-        boot: str | None = None,
-    ) -> None:
-        check_surroundings(recorder, clock, random, boot)
-        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout)
-        self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
-        self._calls = Calls(self._session)
-        leaving.opened(self._calls)
-        self._processing = AsyncProcessing(self._session, self._calls.gets)
-        self._breathed = 0.0
-
-    @property
-    def name(self) -> str:
-        """The client ID."""
-        return self._session.name
-
-    @property
-    def settings(self) -> ClientSettings:
-        """What it may do."""
-        return self._session.settings
-
-    @property
-    def path(self) -> Path:
-        """The file of its state."""
-        return Path(self._session.store.path)
-
-    @property
-    def publisher_id(self) -> str:
-        """Who its messages come from, as subscribers see it: `client ID/store ID`."""
-        return f"{self._session.name}/{self._session.core.publisher}"
-
-    @property
-    def record_problem(self) -> str:
-        """Why the record lacks something at present; "" where it does not, or there is none."""
-        recorder = self._session.recorder
-        return "" if recorder is None else recorder.problem
+    _breathed = 0.0
 
     async def _run(self, flow: Flow[Result]) -> Result:
         """Drive a call. Between its last `await` and its return it takes and commits, so a cancellation takes nothing.
@@ -233,18 +175,6 @@ class AsyncClient:
         """Finish every unfinished put."""
         await self._run(self._calls.puts.flush(timeout))
 
-    def discard(self, topic: str) -> int:
-        """Give up every unfinished put on a topic."""
-        return guarded(self._session, self._calls.puts.discard, topic)
-
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """One commit around a `with` block, which must not await anything but `put(…, transaction=…)`."""
-        return self._calls.puts.transaction()
-
-    def unfinished(self, topic: str) -> int:
-        """How many messages on a topic are put and not known to be on the server's disk."""
-        return guarded(self._session, self._calls.puts.unfinished, topic)
-
     async def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive what is put on a topic from now on."""
         await self._run(self._calls.subscribing.intend(topic, True, timeout))
@@ -252,10 +182,6 @@ class AsyncClient:
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive nothing more of a topic."""
         await self._run(self._calls.subscribing.intend(topic, False, timeout))
-
-    def subscriptions(self) -> dict[str, dict[str, Any]]:
-        """By topic: `on`, `settled`, `position`."""
-        return guarded(self._session, self._calls.subscribing.subscriptions)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message, or None where nothing came in time."""
@@ -322,14 +248,15 @@ class AsyncClient:
         check_handler(handler, awaits=True)
         check_count("max", max)
         self._check_free(topic)
-        until = self._calls.session.until(timeout)
+        processing = AsyncProcessing(self._session, self._calls.gets)
+        until = self._session.until(timeout)
         while True:
             left = until - self._session.now
             sub = await self._run(self._calls.gets.available(topic, left if left > 0 else 0.0))
             if sub is None:
                 return 0
             try:
-                taken = await self._processing.batch(sub, handler, max, self._breathe)
+                taken = await processing.batch(sub, handler, max, self._breathe)
             except BaseException:
                 self._session.recover()
                 raise
@@ -342,18 +269,6 @@ class AsyncClient:
         if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
             raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
 
-    def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
-        """What could not be handled or handed out."""
-        return guarded(self._session, dead_letters, self._session, topic)
-
-    def export(self, directory: Path | str) -> Path:
-        """Write the state as files; the directory of the client. Raises as `Client.export`."""
-        return export_client(self._session, check_path("directory", directory))
-
-    def renew(self, *, keep: bool = True) -> None:
-        """Make a state directory that was copied usable again."""
-        guarded(self._session, self._calls.renew, keep=keep)
-
     async def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""
         guarded(self._session, self._calls.close_here)
@@ -363,12 +278,6 @@ class AsyncClient:
         except asyncio.CancelledError:
             await asyncio.wait([closing])  # A fifth of a second; the next client of that name finds the state free.
             raise
-
-    def __del__(self) -> None:
-        leaving.collected(getattr(self, "_calls", None))
-
-    def __reduce__(self) -> NoReturn:
-        forks.no_pickling(f"client {self.name}")
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -2,97 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
-from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING
 
-from pubsub.base import forks
-from pubsub.client import leaving
-from pubsub.client.arguments import (
-    check_kind,
-    check_path,
-    check_proxies,
-    check_seconds,
-    check_surroundings,
-    check_truth,
-)
 from pubsub.client.core.message import Batch, Message
-from pubsub.client.dead_letters import DeadLetter, dead_letters
-from pubsub.client.export import export_client
-from pubsub.client.flows.calls import Calls
+from pubsub.client.core.outbox import counters
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
 from pubsub.client.guards import guards
 from pubsub.client.publisher import Publisher
-from pubsub.client.session import Session
+from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
-from pubsub.config.loading import load
-from pubsub.config.settings import ClientSettings
-from pubsub.errors import CallerError
 
 if TYPE_CHECKING:
-    import zmq
-
-    from pubsub.base.clock import Clock
-    from pubsub.client.storage.recorder import RecordSink
-
-ACKNOWLEDGE_SECONDS: Final = 0.2
-"""How long `close` waits for the last acknowledgements to be answered."""
+    pass
 
 
-def make_settings(
-    settings: ClientSettings | None,
-    proxies: Sequence[str] | None,
-    proxies_file: Path | str | None,
-    directory: Path | str | None,
-    power_safe: bool | None,
-    timeout: float | None,
-) -> ClientSettings:
-    """What a caller named; for the rest `settings`, and without these what commands would take.
-
-    Raises:
-        CallerError: an argument is of a wrong type.
-        ConfigurationError: a value is not allowed, here or in the environment or the configuration file.
-    """
-    named: dict[str, Any] = {}
-    if proxies is not None:
-        named["proxies"] = list(check_proxies(proxies))
-    if proxies_file is not None:
-        if proxies is not None:
-            raise CallerError("proxies and proxies_file both say where the proxies are; name one of them")
-        named["proxies_file"] = check_path("proxies_file", proxies_file)
-    if directory is not None:
-        named["directory"] = check_path("directory", directory)
-    if power_safe is not None:
-        check_truth("power_safe", power_safe)
-        named["power_safe"] = power_safe
-    if timeout is not None:
-        check_seconds("timeout", timeout)
-        named["timeout_seconds"] = timeout
-    if settings is None:
-        return load(ClientSettings, named, origin="this program").settings
-    check_kind("settings", settings, ClientSettings, "a ClientSettings")
-    found = load(ClientSettings, named, environment={}, file=os.devnull, origin="this program").settings
-    fields = {"proxies" if name == "proxies_file" else name for name in named}
-    return replace(settings, **{name: getattr(found, name) for name in fields})
-
-
-def counters(rows: Sequence[Any]) -> Sequence[int]:
-    """The counters of the messages in outbox rows, in order."""
-    if not rows:
-        return range(0)
-    if rows[-1].last - rows[0].counter == sum([row.count for row in rows]) - 1:
-        return range(rows[0].counter, rows[-1].last + 1)
-    return [counter for row in rows for counter in range(row.counter, row.last + 1)]
-
-
-class Client:
+class Client(ClientBase):
     """A durable client: publisher and subscriber under one name.
 
     Every call may be made from any thread. Its state is a directory; one process at a time has it open.
@@ -120,55 +48,6 @@ class Client:
         InvalidName, ConfigurationError: the name, an address or a setting cannot be.
         StorageError: the directory cannot be used; StoreInUse where another process has it open.
     """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        proxies: Sequence[str] | None = None,
-        proxies_file: Path | str | None = None,
-        directory: Path | str | None = None,
-        power_safe: bool | None = None,
-        timeout: float | None = None,
-        settings: ClientSettings | None = None,
-        recorder: RecordSink | Path | str | None = None,
-        context: zmq.Context[Any] | None = None,
-        clock: Clock | None = None,
-        random: Random | None = None,
-        boot: str | None = None,
-    ) -> None:
-        check_surroundings(recorder, clock, random, boot)
-        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout)
-        self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
-        self._calls = Calls(self._session)
-        leaving.opened(self._calls)
-        self._processing = Processing(self._session, self._calls.gets)
-
-    @property
-    def name(self) -> str:
-        """The client ID."""
-        return self._session.name
-
-    @property
-    def settings(self) -> ClientSettings:
-        """What it may do."""
-        return self._session.settings
-
-    @property
-    def path(self) -> Path:
-        """The file of its state."""
-        return Path(self._session.store.path)
-
-    @property
-    def record_problem(self) -> str:
-        """Why the record lacks something at present; "" where it does not, or there is none."""
-        recorder = self._session.recorder
-        return "" if recorder is None else recorder.problem
-
-    @property
-    def publisher_id(self) -> str:
-        """Who its messages come from, as subscribers see it: `client ID/store ID`."""
-        return f"{self._session.name}/{self._session.core.publisher}"
 
     def _run(self, flow: Flow[Result]) -> Result:
         session = self._session
@@ -255,27 +134,6 @@ class Client:
         """
         self._run(self._calls.puts.flush(timeout))
 
-    def discard(self, topic: str) -> int:
-        """Give up every unfinished put on a topic; those in doubt may have been taken all the same.
-
-        Returns:
-            How many messages those were.
-        """
-        return guarded(self._session, self._calls.puts.discard, topic)
-
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """One commit of the client's database around a `with` block: rows of the caller's own, and any number of puts.
-
-        Either all of it happens, once, or, where the block raises or the process ends, none. It is fsynced before any
-        of its puts is sent. Other threads wait; the block must not call this client but for
-        `put(…, transaction=…)` and `put_many(…, transaction=…)`.
-        """
-        return self._calls.puts.transaction()
-
-    def unfinished(self, topic: str) -> int:
-        """How many messages on a topic are put and not known to be on the server's disk."""
-        return guarded(self._session, self._calls.puts.unfinished, topic)
-
     # Subscriptions
 
     def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
@@ -299,10 +157,6 @@ class Client:
             Otherwise as `subscribe`.
         """
         self._run(self._calls.subscribing.intend(topic, False, timeout))
-
-    def subscriptions(self) -> dict[str, dict[str, Any]]:
-        """By topic: `on`, whether it is wanted; `settled`, whether the service confirmed that; `position`."""
-        return guarded(self._session, self._calls.subscribing.subscriptions)
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message; it is marked as taken just before this returns, and never comes again.
@@ -381,42 +235,13 @@ class Client:
         Raises:
             As `get`, and what the handler raises.
         """
-        return self._run(self._processing.process(topic, handler, timeout, max))
-
-    def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
-        """Messages that a handler failed on too often, and ranges that were lost; of one topic or of all."""
-        return guarded(self._session, dead_letters, self._session, topic)
+        return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max))
 
     # The client
-
-    def export(self, directory: Path | str) -> Path:
-        """Write the state as files, `client_{id}/{topic}/last_get_id|last_put_counter`; the directory of the client.
-
-        The layout is that of Pires et al., section 5.1.
-
-        Raises:
-            CallerError: it is there already, or cannot be written.
-            StorageError: the disk is full or fails.
-        """
-        return guarded(self._session, export_client, self._session, check_path("directory", directory))
-
-    def renew(self, *, keep: bool = True) -> None:
-        """Make a state directory that was copied usable again: as another publisher, subscribed anew.
-
-        Args:
-            keep: the unfinished puts, which may be on the server already; False: discard them.
-        """
-        guarded(self._session, self._calls.renew, keep=keep)
 
     def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. More than once is fine."""
         guarded(self._session, self._calls.close, ACKNOWLEDGE_SECONDS)
-
-    def __del__(self) -> None:
-        leaving.collected(getattr(self, "_calls", None))
-
-    def __reduce__(self) -> NoReturn:
-        forks.no_pickling(f"client {self.name}")
 
     def __enter__(self) -> Client:
         return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
@@ -147,25 +147,39 @@ def get(
         if out is not None and out.resolve() in done:
             return
         with _target(out, opened) as target:
-            most = batch or (FILE_BATCH if target.fsync else BATCH)
 
             def write(messages: Batch, transaction: Transaction) -> None:
                 written = [_written(message, as_json, alone=count == 1) for message in messages]
                 target.write(b"".join(written), transaction)
 
-            taken = 0
-            deadline = time.monotonic() + max(wait, QUESTION_SECONDS)
-            while taken < count:
-                patience = max(0.0, deadline - time.monotonic())
-                found = opened._run(
-                    opened._calls.gets.hand_on(topic, min(most, count - taken), write, patience, fsync=target.fsync)
-                )
-                if not found:
-                    break
-                taken += found
+            most = batch or (FILE_BATCH if target.fsync else BATCH)
+            taken = _hand_on(opened, topic, count, most, max(wait, QUESTION_SECONDS), write, fsync=target.fsync)
     if not taken:
         console.complain(f"{topic} has no message for {ctx.obj} within {wait:g} s")
         raise typer.Exit(console.EXIT_NO_MESSAGE)
+
+
+def _hand_on(
+    opened: Client,
+    topic: str,
+    count: int,
+    most: int,
+    seconds: float,
+    write: Callable[[Batch, Transaction], None],
+    *,
+    fsync: bool,
+) -> int:
+    """Have up to `count` messages written and then taken, `most` together, until none comes in time; how many."""
+    taken = 0
+    deadline = time.monotonic() + seconds
+    while taken < count:
+        patience = max(0.0, deadline - time.monotonic())
+        flow = opened._calls.gets.hand_on(topic, min(most, count - taken), write, patience, fsync=fsync)
+        found = opened._run(flow)
+        if not found:
+            break
+        taken += found
+    return taken
 
 
 @app.command()

@@ -26,8 +26,9 @@ from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.opening import boot_id, check_context, check_proxies, load_core, open_sink
 from pubsub.client.steps import Steps
+from pubsub.client.storage.disk_errors import storage_errors
 from pubsub.client.storage.places import state_path
-from pubsub.client.storage.store import Store, storage_errors
+from pubsub.client.storage.store import Store
 from pubsub.client.wire import Wire
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError, StorageError

@@ -10,7 +10,8 @@ import apsw
 import pytest
 
 from pubsub.client.core import changes as c
-from pubsub.client.storage.store import FORMAT, Store
+from pubsub.client.storage.store import Store
+from pubsub.client.storage.tables import FORMAT
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 
 LOG = "00000000000000aa"

@@ -232,3 +232,12 @@ class Outbox:
         self.cuts = 0
         for chain in self.chains.values():
             chain.renew()
+
+
+def counters(rows: Sequence[Row]) -> Sequence[int]:
+    """The counters of the messages in outbox rows, in order."""
+    if not rows:
+        return range(0)
+    if rows[-1].last - rows[0].counter == sum([row.count for row in rows]) - 1:
+        return range(rows[0].counter, rows[-1].last + 1)
+    return [counter for row in rows for counter in range(row.counter, row.last + 1)]

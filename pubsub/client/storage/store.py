@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +20,13 @@ import apsw
 
 from pubsub.base import forks
 from pubsub.client.core import changes as c
+from pubsub.client.storage.applying import APPLY
+from pubsub.client.storage.disk_errors import open_here, storage_errors
+from pubsub.client.storage.reading import Reading
 from pubsub.client.storage.space import Space
-from pubsub.errors import THIS_PROCESS, AfterFork, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
-from pubsub.protocol import Position
+from pubsub.client.storage.tables import FORMAT, TABLES, UNTOLD
+from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
 
-FORMAT: Final = 1
 PAGE_BYTES: Final = 8 * 1024
 CHECKPOINT_PAGES: Final = 4_000
 """Pages of the WAL after which they are moved into the database; on a disk that is nearly full it is earlier."""
@@ -34,59 +36,8 @@ LOOK_PAGES: Final = 64
 
 _log: Final = logging.getLogger("pubsub.client")
 
-_open_here: Final[set[str]] = set()
-"""The files that this process has open."""
 
-_TABLES: Final = (
-    "create table pubsub_state (key text primary key, value) without rowid",
-    "create table pubsub_outbox (counter integer primary key, topic text not null, previous integer not null,"
-    " count integer not null, whole integer not null, checksum integer not null, body blob not null)",
-    "create table pubsub_chains (topic text primary key, previous integer not null, cleared integer not null,"
-    " log text not null) without rowid",
-    "create table pubsub_subscriptions (topic text primary key, wanted integer not null, settled integer not null,"
-    " number integer not null, log text not null, last_log text, last_offset integer,"
-    " tried_log text, tried_offset integer, attempts integer not null default 0) without rowid",
-    "create table pubsub_taken (topic text, publisher text, counter integer not null,"
-    " primary key (topic, publisher)) without rowid",
-    "create table pubsub_dead_letters (id integer primary key, topic text not null, first text not null,"
-    " last text not null, publisher text not null, counter integer not null, stamp integer not null, body blob,"
-    " error text not null, attempts integer not null, at real not null)",
-)
-_UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
-"""Dead letters of losses that the user is still to be told of. An older store gets it when it is opened."""
-
-
-@contextmanager
-def storage_errors(path: str) -> Iterator[None]:
-    """Turn SQLite's errors on this file into ours.
-
-    Raises:
-        StoreFull: no space is left.
-        StoreDamaged: the file is not a database, or a damaged one.
-        StoreInUse: another process has it.
-        StorageError: anything else that the disk refuses.
-    """
-    try:
-        yield
-    except apsw.FullError:
-        raise StoreFull(path, "no space left on the disk; free some and call again, nothing was sent") from None
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise StoreDamaged(path, f"is damaged ({error}); restore it, or start with an empty directory") from None
-    except (apsw.BusyError, apsw.LockedError):
-        raise StoreInUse(path, _owner(path)) from None
-    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.IOError) as error:
-        raise StorageError(path, f"cannot be used: {error}") from None
-
-
-def _owner(path: str) -> str:
-    if os.path.realpath(path) in _open_here:
-        return THIS_PROCESS
-    with suppress(OSError):
-        return f"process {Path(path).with_suffix('.pid').read_text().strip()}"
-    return "its ID is not known"
-
-
-class Store:
+class Store(Reading):
     """The state of one client, opened.
 
     Args:
@@ -132,7 +83,7 @@ class Store:
             raise
         self._place = os.path.realpath(self.path)
         if vfs is None:
-            _open_here.add(self._place)
+            open_here.add(self._place)
         self._pid = path.with_suffix(".pid")
         if self._folder is not None:
             with suppress(OSError):
@@ -164,12 +115,12 @@ class Store:
         """Note that the file is open, and make the tables where they are missing (format 0)."""
         with self.transaction(fsync=True):
             if not found:
-                for table in _TABLES:
+                for table in TABLES:
                     self.db.execute(table)
                 self.db.execute(f"pragma user_version = {FORMAT}")
                 fresh = {"store": secrets.token_hex(8), "milliseconds": 0, "cuts": 0, "boot": "", "clean": 1, "sync": 0}
                 self.db.executemany("insert into pubsub_state values (?, ?)", list(fresh.items()))
-            self.db.execute(_UNTOLD)
+            self.db.execute(UNTOLD)
             # The host lost power, as far as we can know, where the last owner neither closed nor ran in this boot.
             if not self.state("clean") and (not self._boot or self.state("boot") != self._boot):
                 self._put_state("cuts", self.state("cuts") + 1)
@@ -192,10 +143,6 @@ class Store:
         if self._level != level:
             self.db.pragma("synchronous", level)
             self._level = level
-
-    def state(self, key: str) -> Any:
-        """A value of the client's own: store, milliseconds, cuts, boot, clean."""
-        return self.db.execute("select value from pubsub_state where key = ?", (key,)).get
 
     def _put_state(self, key: str, value: str | int) -> None:
         self.db.execute("update pubsub_state set value = ? where key = ?", (value, key))
@@ -351,7 +298,7 @@ class Store:
         for change in changes:
             if self._spent and type(change) is c.RowAdded and not self._has_within(len(change.body)):
                 raise apsw.FullError("what is left is for what frees space")
-            _APPLY[type(change)](self.db, change)
+            APPLY[type(change)](self.db, change)
 
     def sync(self) -> None:
         """Fsync all that was committed. A small commit under FULL does it.
@@ -371,71 +318,11 @@ class Store:
         with self.transaction(fsync=True):
             self._put_state("milliseconds", milliseconds)
 
-    # Reading
-
-    def rows(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
-        """The outbox in order: counter, topic, previous, count, whole, checksum, bytes of the body."""
-        yield from self.db.execute(
-            "select counter, topic, previous, count, whole, checksum, length(body) from pubsub_outbox order by counter"
-        )
-
-    def has_row(self, counter: int) -> bool:
-        """Whether a row is in the outbox."""
-        return bool(self.db.execute("select count(*) from pubsub_outbox where counter = ?", (counter,)).get)
-
-    def body(self, counter: int) -> bytes:
-        """The batch of an outbox row.
-
-        Raises:
-            StorageError: it cannot be read.
-        """
-        with storage_errors(self.path):
-            body = self.db.execute("select body from pubsub_outbox where counter = ?", (counter,)).get
-        if not isinstance(body, bytes):
-            raise StoreDamaged(self.path, f"the outbox row {counter} is gone")
-        return body
-
-    def chains(self) -> Iterator[tuple[str, int, int, str]]:
-        """Topic, previous counter, cleared power cut and log of each topic that was put to."""
-        yield from self.db.execute("select topic, previous, cleared, log from pubsub_chains")
-
-    def subscriptions(self) -> Iterator[tuple[str, bool, bool, int, str, Position | None, Position | None, int]]:
-        """Topic, wanted, settled, number, log, last position, position tried and attempts of each subscription."""
-        for topic, wanted, settled, number, log, last_log, last, tried_log, tried, attempts in self.db.execute(
-            "select topic, wanted, settled, number, log, last_log, last_offset, tried_log, tried_offset, attempts"
-            " from pubsub_subscriptions"
-        ):
-            position = None if last_log is None else (last_log, last)
-            yield topic, bool(wanted), bool(settled), number, log, position, (tried_log, tried), attempts
-
-    def taken(self, topic: str) -> dict[str, int]:
-        """The last counter taken of each publisher of a topic."""
-        return dict(self.db.execute("select publisher, counter from pubsub_taken where topic = ?", (topic,)))
-
-    def untold(self) -> list[tuple[str, str, str, str]]:
-        """Topic, first and last position and reason of each loss that the user was not told of, oldest first."""
-        return list(
-            self.db.execute(
-                "select topic, first, last, error from pubsub_dead_letters join pubsub_untold using (id, topic)"
-                " order by id"
-            )
-        )
-
-    def dead_letters(self, topic: str | None) -> list[tuple[Any, ...]]:
-        """The dead letters of one topic or of all, oldest first, in the order of `Buried`'s fields."""
-        return list(
-            self.db.execute(
-                "select topic, first, last, publisher, counter, stamp, body, error, attempts, at"
-                " from pubsub_dead_letters where ?1 is null or topic = ?1 order by id",
-                (topic,),
-            )
-        )
-
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that opened it. The connection is left alone for good, and out of reach."""
         forks.keep(self.db)
         self.db = _Inherited(error)  # type: ignore[assignment]
-        _open_here.discard(self._place)
+        open_here.discard(self._place)
 
     def close(self, *, clean: bool = True) -> None:
         """Release the file; `clean`: everything is fsynced first, and then the mark that says so.
@@ -454,7 +341,7 @@ class Store:
             if self._space is not None:
                 self._space.release()  # SQLite moves the WAL now.
             self.db.close()
-            _open_here.discard(self._place)
+            open_here.discard(self._place)
             with suppress(OSError):
                 self._pid.unlink()
 
@@ -489,109 +376,3 @@ class _Inherited:
 
     def __getattr__(self, name: str) -> Any:
         raise self._error
-
-
-def _add_row(db: apsw.Connection, row: c.RowAdded) -> None:
-    db.execute(
-        "insert into pubsub_outbox values (?, ?, ?, ?, ?, ?, ?)",
-        (row.counter, row.topic, row.previous, row.count, row.whole, row.checksum, row.body),
-    )
-
-
-def _remove_rows(db: apsw.Connection, change: c.RowsRemoved) -> None:
-    db.executemany("delete from pubsub_outbox where counter = ?", [(counter,) for counter in change.counters])
-
-
-def _unchain(db: apsw.Connection, change: c.RowUnchained) -> None:
-    db.execute("update pubsub_outbox set previous = 0 where counter = ?", (change.counter,))
-
-
-def _move_chain(db: apsw.Connection, chain: c.ChainMoved) -> None:
-    db.execute(
-        "insert or replace into pubsub_chains values (?, ?, ?, ?)",
-        (chain.topic, chain.previous, chain.cleared, chain.log),
-    )
-
-
-def _intend(db: apsw.Connection, change: c.Intended) -> None:
-    db.execute(
-        "insert into pubsub_subscriptions (topic, wanted, settled, number, log) values (?, ?, 0, 0, '')"
-        " on conflict (topic) do update set wanted = excluded.wanted, settled = 0, last_log = null,"
-        " last_offset = null, tried_log = null, tried_offset = null, attempts = 0",
-        (change.topic, int(change.on)),
-    )
-
-
-def _confirm(db: apsw.Connection, change: c.Confirmed) -> None:
-    log, offset = change.position or (None, None)
-    db.execute(
-        "update pubsub_subscriptions set settled = 1, number = ?, last_log = ?, last_offset = ?, log = ?"
-        " where topic = ?",
-        (change.number, log, offset, change.log, change.topic),
-    )
-
-
-def _take(db: apsw.Connection, change: c.Taken) -> None:
-    log, offset = change.position
-    db.execute(
-        "update pubsub_subscriptions set last_log = ?, last_offset = ? where topic = ?", (log, offset, change.topic)
-    )
-    for publisher, counter in change.counters.items():
-        db.execute("insert or replace into pubsub_taken values (?, ?, ?)", (change.topic, publisher, counter))
-
-
-def _try(db: apsw.Connection, change: c.Tried) -> None:
-    log, offset = change.position
-    db.execute(
-        "update pubsub_subscriptions set tried_log = ?, tried_offset = ?, attempts = ? where topic = ?",
-        (log, offset, change.attempts, change.topic),
-    )
-
-
-def _bury(db: apsw.Connection, letter: c.Buried) -> None:
-    db.execute(
-        "insert into pubsub_dead_letters (topic, first, last, publisher, counter, stamp, body, error, attempts, at)"
-        " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            letter.topic,
-            letter.first,
-            letter.last,
-            letter.publisher,
-            letter.counter,
-            letter.stamp,
-            letter.body,
-            letter.error,
-            letter.attempts,
-            letter.at,
-        ),
-    )
-    if letter.body is None:
-        db.execute("insert into pubsub_untold values (last_insert_rowid(), ?)", (letter.topic,))
-
-
-def _tell(db: apsw.Connection, told: c.Told) -> None:
-    db.execute(
-        "delete from pubsub_untold where id in (select id from pubsub_untold where topic = ? order by id limit ?)",
-        (told.topic, told.count),
-    )
-
-
-def _renew(db: apsw.Connection, change: c.Renewed) -> None:
-    db.execute("update pubsub_state set value = ? where key = 'store'", (change.store,))
-    db.execute("update pubsub_state set value = 0 where key = 'cuts'")
-    db.execute("delete from pubsub_chains")
-
-
-_APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
-    c.RowAdded: _add_row,
-    c.RowsRemoved: _remove_rows,
-    c.RowUnchained: _unchain,
-    c.ChainMoved: _move_chain,
-    c.Intended: _intend,
-    c.Confirmed: _confirm,
-    c.Taken: _take,
-    c.Tried: _try,
-    c.Buried: _bury,
-    c.Told: _tell,
-    c.Renewed: _renew,
-}

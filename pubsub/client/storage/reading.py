@@ -1,0 +1,85 @@
+"""What a client's state file holds, read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+
+from pubsub.client.storage.disk_errors import storage_errors
+from pubsub.errors import StoreDamaged
+from pubsub.protocol import Position
+
+
+class Reading:
+    """A state file that is open: what it holds.
+
+    Attributes:
+        path: of the file; db: the connection to it.
+    """
+
+    path: str
+    db: apsw.Connection
+
+    def state(self, key: str) -> Any:
+        """A value of the client's own: store, milliseconds, cuts, boot, clean."""
+        return self.db.execute("select value from pubsub_state where key = ?", (key,)).get
+
+    def rows(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
+        """The outbox in order: counter, topic, previous, count, whole, checksum, bytes of the body."""
+        yield from self.db.execute(
+            "select counter, topic, previous, count, whole, checksum, length(body) from pubsub_outbox order by counter"
+        )
+
+    def has_row(self, counter: int) -> bool:
+        """Whether a row is in the outbox."""
+        return bool(self.db.execute("select count(*) from pubsub_outbox where counter = ?", (counter,)).get)
+
+    def body(self, counter: int) -> bytes:
+        """The batch of an outbox row.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        with storage_errors(self.path):
+            body = self.db.execute("select body from pubsub_outbox where counter = ?", (counter,)).get
+        if not isinstance(body, bytes):
+            raise StoreDamaged(self.path, f"the outbox row {counter} is gone")
+        return body
+
+    def chains(self) -> Iterator[tuple[str, int, int, str]]:
+        """Topic, previous counter, cleared power cut and log of each topic that was put to."""
+        yield from self.db.execute("select topic, previous, cleared, log from pubsub_chains")
+
+    def subscriptions(self) -> Iterator[tuple[str, bool, bool, int, str, Position | None, Position | None, int]]:
+        """Topic, wanted, settled, number, log, last position, position tried and attempts of each subscription."""
+        for topic, wanted, settled, number, log, last_log, last, tried_log, tried, attempts in self.db.execute(
+            "select topic, wanted, settled, number, log, last_log, last_offset, tried_log, tried_offset, attempts"
+            " from pubsub_subscriptions"
+        ):
+            position = None if last_log is None else (last_log, last)
+            yield topic, bool(wanted), bool(settled), number, log, position, (tried_log, tried), attempts
+
+    def taken(self, topic: str) -> dict[str, int]:
+        """The last counter taken of each publisher of a topic."""
+        return dict(self.db.execute("select publisher, counter from pubsub_taken where topic = ?", (topic,)))
+
+    def untold(self) -> list[tuple[str, str, str, str]]:
+        """Topic, first and last position and reason of each loss that the user was not told of, oldest first."""
+        return list(
+            self.db.execute(
+                "select topic, first, last, error from pubsub_dead_letters join pubsub_untold using (id, topic)"
+                " order by id"
+            )
+        )
+
+    def dead_letters(self, topic: str | None) -> list[tuple[Any, ...]]:
+        """The dead letters of one topic or of all, oldest first, in the order of `Buried`'s fields."""
+        return list(
+            self.db.execute(
+                "select topic, first, last, publisher, counter, stamp, body, error, attempts, at"
+                " from pubsub_dead_letters where ?1 is null or topic = ?1 order by id",
+                (topic,),
+            )
+        )

@@ -1,0 +1,25 @@
+"""The tables of a client's state file; what of the file has another name belongs to the application."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FORMAT: Final = 1
+
+TABLES: Final = (
+    "create table pubsub_state (key text primary key, value) without rowid",
+    "create table pubsub_outbox (counter integer primary key, topic text not null, previous integer not null,"
+    " count integer not null, whole integer not null, checksum integer not null, body blob not null)",
+    "create table pubsub_chains (topic text primary key, previous integer not null, cleared integer not null,"
+    " log text not null) without rowid",
+    "create table pubsub_subscriptions (topic text primary key, wanted integer not null, settled integer not null,"
+    " number integer not null, log text not null, last_log text, last_offset integer,"
+    " tried_log text, tried_offset integer, attempts integer not null default 0) without rowid",
+    "create table pubsub_taken (topic text, publisher text, counter integer not null,"
+    " primary key (topic, publisher)) without rowid",
+    "create table pubsub_dead_letters (id integer primary key, topic text not null, first text not null,"
+    " last text not null, publisher text not null, counter integer not null, stamp integer not null, body blob,"
+    " error text not null, attempts integer not null, at real not null)",
+)
+UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
+"""Dead letters of losses that the user is still to be told of. An older store gets it when it is opened."""
