@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import count
 from pathlib import Path
@@ -250,6 +251,9 @@ def test_it_has_whatever_the_client_that_blocks_has(cluster: Embedded, tmp_path:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert public(AsyncClient) == public(Client)
+    for name in (name for name in public(Client) if callable(getattr(Client, name))):
+        own, other = (inspect.signature(getattr(kind, name)).parameters for kind in (AsyncClient, Client))
+        assert list(own) == list(other), name
 
     async def main() -> None:
         async with cluster.async_client("whole") as client:
