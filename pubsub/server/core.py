@@ -255,7 +255,7 @@ class ServerCore:
         self.moves.tick(now)
         if now >= self.proxies.deadline():
             # Who gets a new socket is told everything too.
-            announcing = any(now >= min(link.announce_at, link.reconnect_at) for link in self.proxies.links)
+            announcing = any(now >= min(proxy.announce_at, proxy.reconnect_at) for proxy in self.proxies.all)
             holdings = {name: announced(topic) for name, topic in state.topics.items()} if announcing else {}
             self.proxies.tick(holdings, state.change, now)
             state.count_change = state.count_change or announcing

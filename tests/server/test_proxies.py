@@ -17,75 +17,75 @@ HELD = {"t": "a" * 16}
 
 
 @pytest.fixture
-def links() -> Proxies:
+def proxies() -> Proxies:
     return Proxies(settings(Path("unused")), "5" * 16, 7, Stamps(1.0, 0.0), 0.0)
 
 
-def sent(links: Proxies, now: float) -> list[tuple[int | str, str]]:
-    links.out.clear()
-    links.tick(HELD, 3, now)
-    return [(out.link, type(out.message).__name__) for out in links.out]
+def sent(proxies: Proxies, now: float) -> list[tuple[int | str, str]]:
+    proxies.out.clear()
+    proxies.tick(HELD, 3, now)
+    return [(out.link, type(out.message).__name__) for out in proxies.out]
 
 
-def hear(links: Proxies, now: float) -> None:
+def hear(proxies: Proxies, now: float) -> None:
     for proxy in (0, 1):
-        links.heard(proxy, now)
+        proxies.heard(proxy, now)
 
 
-def test_everything_is_announced_on_connect_and_every_five_seconds(links: Proxies) -> None:
-    assert sent(links, 0.0) == [(0, "Periodic"), (1, "Periodic")]
-    message = links.out[0].message
+def test_everything_is_announced_on_connect_and_every_five_seconds(proxies: Proxies) -> None:
+    assert sent(proxies, 0.0) == [(0, "Periodic"), (1, "Periodic")]
+    message = proxies.out[0].message
     assert isinstance(message, Periodic)
     assert (message.incarnation, message.change, message.partial, message.topics) == (7, 3, 0, HELD)
     assert message.proxies == "tcp://127.0.0.1:1,tcp://127.0.0.1:2"
-    hear(links, 4.0)
-    assert all(kind == "Heartbeat" for _, kind in sent(links, 4.9))
-    assert sent(links, 5.0) == [(0, "Periodic"), (1, "Periodic")]
+    hear(proxies, 4.0)
+    assert all(kind == "Heartbeat" for _, kind in sent(proxies, 4.9))
+    assert sent(proxies, 5.0) == [(0, "Periodic"), (1, "Periodic")]
 
 
-def test_an_idle_link_carries_heartbeats(links: Proxies) -> None:
-    sent(links, 0.0)
-    hear(links, 0.5)
-    assert sent(links, 0.9) == []
-    links.sent(0, 0.9)
-    assert sent(links, 1.0) == [(1, "Heartbeat")]
-    assert links.deadline() == pytest.approx(1.9)
+def test_an_idle_link_carries_heartbeats(proxies: Proxies) -> None:
+    sent(proxies, 0.0)
+    hear(proxies, 0.5)
+    assert sent(proxies, 0.9) == []
+    proxies.sent(0, 0.9)
+    assert sent(proxies, 1.0) == [(1, "Heartbeat")]
+    assert proxies.deadline() == pytest.approx(1.9)
 
 
-def test_what_changed_names_the_announcement_before_it(links: Proxies) -> None:
-    links.announce({"u": "b" * 16}, 4, 0.0)
-    assert links.out == []  # all of it is still to come
-    sent(links, 0.0)
-    links.out.clear()
-    links.announce({"u": "b" * 16}, 4, 0.1)
-    links.announce({"t": ""}, 5, 0.2)
+def test_what_changed_names_the_announcement_before_it(proxies: Proxies) -> None:
+    proxies.announce({"u": "b" * 16}, 4, 0.0)
+    assert proxies.out == []  # all of it is still to come
+    sent(proxies, 0.0)
+    proxies.out.clear()
+    proxies.announce({"u": "b" * 16}, 4, 0.1)
+    proxies.announce({"t": ""}, 5, 0.2)
     changes = [
-        (out.link, out.message.change, out.message.previous) for out in links.out if isinstance(out.message, Periodic)
+        (out.link, out.message.change, out.message.previous) for out in proxies.out if isinstance(out.message, Periodic)
     ]
     assert changes == [(0, 4, 3), (1, 4, 3), (0, 5, 4), (1, 5, 4)]
 
 
-def test_a_proxy_that_does_not_know_us_is_told_everything_at_once(links: Proxies) -> None:
-    sent(links, 0.0)
-    links.answered(1, Status("p", Outcome.ANNOUNCE), 1.2)
-    assert (1, "Periodic") in sent(links, 1.2)
+def test_a_proxy_that_does_not_know_us_is_told_everything_at_once(proxies: Proxies) -> None:
+    sent(proxies, 0.0)
+    proxies.answered(1, Status("p", Outcome.ANNOUNCE), 1.2)
+    assert (1, "Periodic") in sent(proxies, 1.2)
 
 
-def test_a_silent_proxy_gets_a_new_socket_with_back_off(links: Proxies) -> None:
+def test_a_silent_proxy_gets_a_new_socket_with_back_off(proxies: Proxies) -> None:
     at = []
     for tenth in range(1, 1200):
-        links.heard(1, tenth / 10)
-        sent(links, tenth / 10)
-        at += [tenth / 10 for proxy in links.reconnect if proxy == 0]
-        assert 1 not in links.reconnect
-        links.reconnect.clear()
+        proxies.heard(1, tenth / 10)
+        sent(proxies, tenth / 10)
+        at += [tenth / 10 for proxy in proxies.reconnect if proxy == 0]
+        assert 1 not in proxies.reconnect
+        proxies.reconnect.clear()
     assert at[:3] == [6.0, 18.0, 42.0]
     assert max(after - before for before, after in pairwise(at)) <= RECONNECT_SECONDS_MAX + 0.1
-    hear(links, 120.0)
-    sent(links, 125.9)
-    assert links.reconnect == []
-    sent(links, 126.0)
-    assert links.reconnect == [0, 1]
+    hear(proxies, 120.0)
+    sent(proxies, 125.9)
+    assert proxies.reconnect == []
+    sent(proxies, 126.0)
+    assert proxies.reconnect == [0, 1]
 
 
 def test_a_new_socket_is_told_everything_that_is_held(stage: Stage) -> None:
@@ -103,52 +103,52 @@ def test_a_new_socket_is_told_everything_that_is_held(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TAKEN, Outcome.STALE])
-def test_an_id_that_is_taken_is_asked_for_again_and_given_up_in_the_end(links: Proxies, outcome: Outcome) -> None:
-    sent(links, 0.0)
+def test_an_id_that_is_taken_is_asked_for_again_and_given_up_in_the_end(proxies: Proxies, outcome: Outcome) -> None:
+    sent(proxies, 0.0)
     for second in range(9):
-        links.answered(0, Status("p", outcome, reason="id"), float(second))
-        assert links.taken(float(second)) == ""
-        assert (0, "Periodic") in sent(links, second + 1.0)
-    links.answered(0, Status("p", outcome), 9.0)
-    assert links.taken(9.0) == str(outcome)
+        proxies.answered(0, Status("p", outcome, reason="id"), float(second))
+        assert proxies.taken(float(second)) == ""
+        assert (0, "Periodic") in sent(proxies, second + 1.0)
+    proxies.answered(0, Status("p", outcome), 9.0)
+    assert proxies.taken(9.0) == str(outcome)
 
 
-def test_a_success_in_between_begins_the_wait_anew(links: Proxies) -> None:
-    links.answered(0, Status("p", Outcome.TAKEN), 0.0)
-    links.answered(0, Status("p", Outcome.SUCCESS, change=3), 5.0)
-    links.answered(0, Status("p", Outcome.TAKEN), 6.0)
-    assert links.taken(14.0) == ""
-    assert links.taken(15.0) == "taken"
-    assert links.links[0].confirmed == 3
+def test_a_success_in_between_begins_the_wait_anew(proxies: Proxies) -> None:
+    proxies.answered(0, Status("p", Outcome.TAKEN), 0.0)
+    proxies.answered(0, Status("p", Outcome.SUCCESS, change=3), 5.0)
+    proxies.answered(0, Status("p", Outcome.TAKEN), 6.0)
+    assert proxies.taken(14.0) == ""
+    assert proxies.taken(15.0) == "taken"
+    assert proxies.all[0].confirmed == 3
 
 
-def test_announcements_that_did_not_come_to_be_are_withdrawn_and_made_anew(links: Proxies) -> None:
-    sent(links, 0.0)
-    links.announce({"u": "b" * 16}, 4, 0.1)
-    links.ask_whole({"t": ""}, 17, 0.1)
-    links.withdraw_announcements()
-    assert [type(out.message).__name__ for out in links.out] == ["Whole", "Whole"]
-    assert sent(links, 0.1) == [(0, "Periodic"), (1, "Periodic")]
+def test_announcements_that_did_not_come_to_be_are_withdrawn_and_made_anew(proxies: Proxies) -> None:
+    sent(proxies, 0.0)
+    proxies.announce({"u": "b" * 16}, 4, 0.1)
+    proxies.ask_whole({"t": ""}, 17, 0.1)
+    proxies.withdraw_announcements()
+    assert [type(out.message).__name__ for out in proxies.out] == ["Whole", "Whole"]
+    assert sent(proxies, 0.1) == [(0, "Periodic"), (1, "Periodic")]
 
 
-def test_leaving_is_said_to_everybody(links: Proxies) -> None:
-    links.leave(1.0)
-    said = [out.message for out in links.out]
+def test_leaving_is_said_to_everybody(proxies: Proxies) -> None:
+    proxies.leave(1.0)
+    said = [out.message for out in proxies.out]
     assert [isinstance(message, Heartbeat) and message.leaving for message in said] == [1, 1]
 
 
-def test_other_servers_are_no_signs_of_life_of_a_proxy(links: Proxies) -> None:
+def test_other_servers_are_no_signs_of_life_of_a_proxy(proxies: Proxies) -> None:
     for link in (LISTENER, "tcp://127.0.0.1:9"):
-        links.heard(link, 50.0)
-        links.sent(link, 50.0)
-    assert not any(link.liveness.alive(50.0) for link in links.links)
+        proxies.heard(link, 50.0)
+        proxies.sent(link, 50.0)
+    assert not any(proxy.liveness.alive(50.0) for proxy in proxies.all)
 
 
-def test_a_server_is_ready_when_a_proxy_has_taken_it_over_or_none_answers(links: Proxies) -> None:
-    assert not links.is_ready(0.5)
-    assert links.is_ready(1.0)
-    links.answered(0, Status("p", Outcome.TAKEN, reason="id"), 0.5)
-    assert not links.is_ready(60.0)
-    assert links.refusal() == "id"
-    links.answered(0, Status("p", Outcome.SUCCESS, change=3), 0.6)
-    assert links.is_ready(0.6)
+def test_a_server_is_ready_when_a_proxy_has_taken_it_over_or_none_answers(proxies: Proxies) -> None:
+    assert not proxies.is_ready(0.5)
+    assert proxies.is_ready(1.0)
+    proxies.answered(0, Status("p", Outcome.TAKEN, reason="id"), 0.5)
+    assert not proxies.is_ready(60.0)
+    assert proxies.refusal() == "id"
+    proxies.answered(0, Status("p", Outcome.SUCCESS, change=3), 0.6)
+    assert proxies.is_ready(0.6)

@@ -27,8 +27,8 @@ class Asked:
         own, stamps = settings(Path("unused")), Stamps(1.0, 0.0)
         loaded = Loaded("0" * 16, 1, 0, {}, [""], 1, 1)
         state = State(own, loaded, cast(BatchReader, None), stamps, Random(0), 0.0)
-        self.links = Proxies(own, loaded.store_id, 1, stamps, 0.0)
-        self.sole_owner = SoleOwner(state, self.links, Contested(state, Stores(state, self.links, {})))
+        self.proxies = Proxies(own, loaded.store_id, 1, stamps, 0.0)
+        self.sole_owner = SoleOwner(state, self.proxies, Contested(state, Stores(state, self.proxies, {})))
         self._told: list[tuple[str, bool]] = []
 
     @property
@@ -40,10 +40,10 @@ class Asked:
         """Ask in one loop; the callback that answers are to name."""
         for topic in topics:
             assert self.sole_owner.ask(topic, Trimming(topic, 0, {}), size)
-        self.links.out.clear()
+        self.proxies.out.clear()
         self.sole_owner.send(0.0)
-        assert len(self.links.out) == 2
-        return self.links.out[0].source
+        assert len(self.proxies.out) == 2
+        return self.proxies.out[0].source
 
     def answer(
         self, token: int, proxy: int, body: bytes, outcome: Outcome = Outcome.SUCCESS

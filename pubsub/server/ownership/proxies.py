@@ -65,7 +65,7 @@ class Proxies:
         self._began = now
         self._proxies = ",".join(sorted(settings.proxies))
         patience = settings.patience_seconds
-        self.links = [
+        self.all = [
             Proxy(
                 Liveness(settings.heartbeat_seconds, settings.liveness, now),
                 announce_at=now,
@@ -83,19 +83,19 @@ class Proxies:
         self.out: list[Outgoing] = []
         self.reconnect: list[int] = []
 
-    def heard(self, proxy: int | str, now: float) -> None:
+    def heard(self, index: int | str, now: float) -> None:
         """Something came over a link; those to proxies are watched."""
-        if not isinstance(proxy, int) or proxy < 0:
+        if not isinstance(index, int) or index < 0:
             return
-        link = self.links[proxy]
-        link.liveness.heard(now)
-        link.backoff = self._settings.patience_seconds * 2
-        link.reconnect_at = now + link.backoff
+        proxy = self.all[index]
+        proxy.liveness.heard(now)
+        proxy.backoff = self._settings.patience_seconds * 2
+        proxy.reconnect_at = now + proxy.backoff
 
-    def sent(self, proxy: int | str, now: float) -> None:
+    def sent(self, index: int | str, now: float) -> None:
         """Something goes over a link."""
-        if isinstance(proxy, int) and proxy >= 0:
-            self.links[proxy].liveness.sent(now)
+        if isinstance(index, int) and index >= 0:
+            self.all[index].liveness.sent(now)
 
     def announce(self, changed: dict[str, str], change: int, now: float) -> None:
         """Tell every proxy, at once, what this server came to hold or no longer holds.
@@ -106,55 +106,55 @@ class Proxies:
         """
         for topic, value in changed.items():
             self.remember(topic, value, change)
-        for proxy, link in enumerate(self.links):
-            if link.announced is not None:
-                self._send(proxy, self._periodic(change, changed, now, previous=link.announced), now)
-                link.announced = change
+        for index, proxy in enumerate(self.all):
+            if proxy.announced is not None:
+                self._send(index, self._periodic(change, changed, now, previous=proxy.announced), now)
+                proxy.announced = change
 
     def remember(self, topic: str, value: str, change: int) -> None:
         """Keep to whom a topic was given, until every proxy has confirmed to have heard; or forget that."""
-        for link in self.links:
-            link.given.pop(topic, None)
-            if "." in value and len(link.given) < GIVEN_MAX:
-                link.given[topic] = value, change
+        for proxy in self.all:
+            proxy.given.pop(topic, None)
+            if "." in value and len(proxy.given) < GIVEN_MAX:
+                proxy.given[topic] = value, change
 
     def is_known_as_given(self, topic: str) -> bool:
         """Whether every proxy has heard to whom a topic was given."""
-        return not any(topic in link.given for link in self.links)
+        return not any(topic in proxy.given for proxy in self.all)
 
     def tick(self, holdings: dict[str, str], change: int, now: float) -> None:
         """What is due: full announcements, heartbeats, new sockets."""
-        for proxy, link in enumerate(self.links):
-            if now >= link.reconnect_at:
-                link.backoff = min(link.backoff * 2, RECONNECT_SECONDS_MAX)
-                link.reconnect_at = now + link.backoff
-                self.reconnect.append(proxy)
-                link.announce_at = now
-            if now >= link.announce_at:
-                link.announce_at = now + self._settings.announce_seconds
-                link.announced = change
+        for index, proxy in enumerate(self.all):
+            if now >= proxy.reconnect_at:
+                proxy.backoff = min(proxy.backoff * 2, RECONNECT_SECONDS_MAX)
+                proxy.reconnect_at = now + proxy.backoff
+                self.reconnect.append(index)
+                proxy.announce_at = now
+            if now >= proxy.announce_at:
+                proxy.announce_at = now + self._settings.announce_seconds
+                proxy.announced = change
                 # Who has not heard to whom a topic was given must not take it for one that nobody holds.
-                given = {topic: value for topic, (value, _) in link.given.items()}
-                self._send(proxy, self._periodic(change, given | holdings, now), now)
-            elif link.liveness.due(now):
-                self._send(proxy, Heartbeat(self._settings.id, self._stamps.last), now)
+                given = {topic: value for topic, (value, _) in proxy.given.items()}
+                self._send(index, self._periodic(change, given | holdings, now), now)
+            elif proxy.liveness.due(now):
+                self._send(index, Heartbeat(self._settings.id, self._stamps.last), now)
 
-    def answered(self, proxy: int, status: Status, now: float) -> None:
+    def answered(self, index: int, status: Status, now: float) -> None:
         """A proxy's answer to an announcement or a heartbeat."""
-        link = self.links[proxy]
-        link.reason = ""
+        proxy = self.all[index]
+        proxy.reason = ""
         if status.outcome is Outcome.ANNOUNCE:
-            link.announce_at = now
+            proxy.announce_at = now
         elif status.outcome is Outcome.SUCCESS:
-            link.confirmed = max(link.confirmed, status.change)
-            if link.given:
-                link.given = {topic: gift for topic, gift in link.given.items() if gift[1] > link.confirmed}
+            proxy.confirmed = max(proxy.confirmed, status.change)
+            if proxy.given:
+                proxy.given = {topic: gift for topic, gift in proxy.given.items() if gift[1] > proxy.confirmed}
             self.answered_once = True
-            link.taken_since = None
+            proxy.taken_since = None
         elif status.outcome in {Outcome.TAKEN, Outcome.STALE}:
-            link.reason = status.reason or str(status.outcome)
-            link.taken_since = now if link.taken_since is None else link.taken_since
-            link.announce_at = min(link.announce_at, now + self._settings.heartbeat_seconds)
+            proxy.reason = status.reason or str(status.outcome)
+            proxy.taken_since = now if proxy.taken_since is None else proxy.taken_since
+            proxy.announce_at = min(proxy.announce_at, now + self._settings.heartbeat_seconds)
 
     def is_ready(self, now: float) -> bool:
         """Whether a proxy has taken this server over, or none has answered; not where its ID is another one's."""
@@ -162,7 +162,7 @@ class Proxies:
 
     def refusal(self) -> str:
         """Why a proxy does not take this server over yet; "" where none objects."""
-        return next((link.reason for link in self.links if link.taken_since is not None), "")
+        return next((proxy.reason for proxy in self.all if proxy.taken_since is not None), "")
 
     def taken(self, now: float) -> str:
         """Why this server cannot be what its configuration says, or "" where it can.
@@ -170,38 +170,38 @@ class Proxies:
         A proxy that says so for longer than a dead namesake would count as alive is believed.
         """
         limit = self._settings.patience_seconds * TAKEN_PATIENCES
-        for link in self.links:
-            if link.taken_since is not None and now - link.taken_since >= limit:
-                return link.reason
+        for proxy in self.all:
+            if proxy.taken_since is not None and now - proxy.taken_since >= limit:
+                return proxy.reason
         return ""
 
     def connect_anew(self, now: float) -> None:
         """Give every proxy a new socket, and tell it everything."""
-        self.reconnect[:] = range(len(self.links))
+        self.reconnect[:] = range(len(self.all))
         self.announce_all(now)
 
     def announce_all(self, now: float) -> None:
         """Tell every proxy everything at once."""
-        for link in self.links:
-            link.announce_at = now
+        for proxy in self.all:
+            proxy.announce_at = now
 
     def withdraw_announcements(self) -> None:
         """Do not send what was to be announced in this loop: it did not come to be. All is announced anew at once."""
         for out in self.out:
             if isinstance(out.message, Periodic):
-                self.links[int(out.link)].announce_at = float("-inf")
+                self.all[int(out.link)].announce_at = float("-inf")
         self.out = [out for out in self.out if not isinstance(out.message, Periodic)]
 
     def ask_whole(self, topics: dict[str, str], token: int, now: float) -> list[int]:
         """Ask every proxy whether another server holds any of these topics; who was asked."""
-        for proxy in range(len(self.links)):
-            self._send(proxy, Whole(self._settings.id, topics), now, source=token)
-        return list(range(len(self.links)))
+        for index in range(len(self.all)):
+            self._send(index, Whole(self._settings.id, topics), now, source=token)
+        return list(range(len(self.all)))
 
-    def tell_abandoned(self, proxy: int, topic: str, server: str, log: str, now: float) -> None:
+    def tell_abandoned(self, index: int, topic: str, server: str, log: str, now: float) -> None:
         """Tell a proxy that it takes a server for a holder whose log of the topic was given up."""
         told = Operate(self._settings.id, "-", "abandoned", topic=topic, server=server, log=log)
-        self._send(proxy, told, now)
+        self._send(index, told, now)
 
     def leave(self, now: float, *, empty: bool = False) -> None:
         """Say goodbye, so that nobody waits for our silence.
@@ -209,12 +209,12 @@ class Proxies:
         Args:
             empty: this server is drained and holds nothing: nobody needs to wait for its store.
         """
-        for proxy in range(len(self.links)):
-            self._send(proxy, Heartbeat(self._settings.id, self._stamps.last, leaving=1, empty=int(empty)), now)
+        for index in range(len(self.all)):
+            self._send(index, Heartbeat(self._settings.id, self._stamps.last, leaving=1, empty=int(empty)), now)
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
-        return min(min(link.announce_at, link.reconnect_at, link.liveness.deadline()) for link in self.links)
+        return min(min(proxy.announce_at, proxy.reconnect_at, proxy.liveness.deadline()) for proxy in self.all)
 
     def _periodic(self, change: int, topics: dict[str, str], now: float, previous: int | None = None) -> Periodic:
         return Periodic(
@@ -233,6 +233,6 @@ class Proxies:
             self._stamps.reading(now),
         )
 
-    def _send(self, proxy: int, message: Message, now: float, source: int = 0) -> None:
-        self.sent(proxy, now)
-        self.out.append(Outgoing(proxy, b"", 0, source, message))
+    def _send(self, index: int, message: Message, now: float, source: int = 0) -> None:
+        self.sent(index, now)
+        self.out.append(Outgoing(index, b"", 0, source, message))

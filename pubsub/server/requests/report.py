@@ -91,7 +91,7 @@ class Reports:
                 "silence_seconds": round(max(0.0, min(proxy.liveness.silence(now), 1e9)), 3),
                 "problem": proxy.reason,
             }
-            for address, proxy in zip(self._state.settings.proxies, self._proxies.links, strict=True)
+            for address, proxy in zip(self._state.settings.proxies, self._proxies.all, strict=True)
         ]
 
 
