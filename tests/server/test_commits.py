@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubsub.errors import DecodeError
@@ -42,6 +42,7 @@ def test_bodies_come_back_each_to_its_own() -> None:
 LINE = encode(Commit(7, 3, CHANGES))
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(LINE) - 1), st.binary(max_size=6), st.integers(0, 4))
 def test_what_is_no_commit_is_refused_and_nothing_else_happens(place: int, junk: bytes, cut: int) -> None:
     for data in (LINE[:place] + junk + LINE[place + cut :], LINE[:place], LINE + junk):

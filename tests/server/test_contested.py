@@ -184,7 +184,7 @@ def test_one_that_a_proxy_names_stays(stage: Stage) -> None:
     assert stage.core.state.topics["t"].contested == {OTHER: "s2"}
 
 
-def test_a_receiver_that_was_given_up_is_no_rival_of_what_is_begun_anew(pair: Pair) -> None:
+def test_a_receiver_that_was_given_up_contests_nothing_of_what_is_begun_anew(pair: Pair) -> None:
     """`create` makes a rival of the note to whom the topic went; giving that server up ends the note."""
     log = pair["s1"].put("t", 1).log
     pair["s1"].confirms = False
@@ -204,7 +204,7 @@ def test_a_receiver_that_was_given_up_is_no_rival_of_what_is_begun_anew(pair: Pa
     assert not pair["s1"].core.state.given
 
 
-def test_a_rival_made_of_the_note_is_settled_when_its_server_is_given_up(pair: Pair) -> None:
+def test_another_holder_made_of_the_note_is_settled_when_its_server_is_given_up(pair: Pair) -> None:
     pair["s1"].put("t", 1)
     pair["s1"].confirms = False
     pair.merge("s1", "s2")

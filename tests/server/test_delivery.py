@@ -101,14 +101,14 @@ def test_reading_begins_and_ends_within_batches(held: Held) -> None:
     assert (run.offset, run.counter) == (2, 11)
 
 
-def test_legs_are_read_one_after_the_other(held: Held) -> None:
+def test_spans_are_read_one_after_the_other(held: Held) -> None:
     held.put(A, [b"a", b"b"], 10)
     held.put(B, [b"x", b"y"], 20)
     answer = held.read(Span(B, 2, 3), Span(A, 1))
     assert (texts(answer), answer.last) == ("yab", (A, 2))
 
 
-def test_nothing_is_read_from_legs_that_are_empty_or_into_logs_that_are_not_here(held: Held) -> None:
+def test_nothing_is_read_from_spans_that_are_empty_or_into_logs_that_are_not_here(held: Held) -> None:
     held.put(A, [b"a"], 10)
     assert held.read(Span(A, 2)).outcome is Outcome.EMPTY
     assert held.read().outcome is Outcome.EMPTY

@@ -607,7 +607,7 @@ def overlap(pair: Pair) -> None:
     assert put(pair["s2"], "carl", 20, 0, b"c1") == "success"
 
 
-def test_copies_of_last_that_no_leg_refers_to_are_not_kept(pair: Pair) -> None:
+def test_copies_of_last_that_no_span_refers_to_are_not_kept(pair: Pair) -> None:
     split(pair)
     for round_ in range(5):
         for giver, receiver in (("s2", "s1"), ("s1", "s2")):

@@ -156,7 +156,7 @@ def test_a_piece_that_a_full_disk_took_back_goes_later(stage: Stage) -> None:
     assert stored(stage) == []
 
 
-def test_a_leg_that_came_after_the_question_is_respected(stage: Stage) -> None:
+def test_a_span_that_came_after_the_question_is_respected(stage: Stage) -> None:
     stage.put("t", 1, [b"a"])
     stage.put("t", 2, [b"b"])
     stage.whole = None
@@ -317,7 +317,7 @@ def test_a_named_subscription_made_while_trimming_is_allowed_keeps_what_it_begin
     assert bodies(stage.ask(Read("spark", "t", None, name="job", records_max=9))) == [b"x"] * 3
 
 
-def test_what_a_leg_came_to_hold_keeps_its_bytes(tmp_path: Path) -> None:
+def test_what_a_span_came_to_hold_keeps_its_bytes(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=1)
     stage.whole = False
     log = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubsub.base.limits import NUMBER_MAX
@@ -16,7 +16,7 @@ def offsets(spans: tuple[Span, ...]) -> list[tuple[str, int]]:
     return [(span.log, offset) for span in spans for offset in range(span.low, 20 if span.high is None else span.high)]
 
 
-def test_a_leg_holds_from_its_low_to_below_its_high() -> None:
+def test_a_span_holds_from_its_low_to_below_its_high() -> None:
     assert [offset for offset in range(8) if Span(A, 3, 6).holds(offset)] == [3, 4, 5]
     assert Span(A, 3).holds(NUMBER_MAX)
     assert not Span(A, 3).holds(2)
@@ -30,7 +30,7 @@ def test_a_position_is_found_in_its_own_log_only() -> None:
     ]
 
 
-def test_what_is_behind_a_position_leaves_out_legs_that_are_used_up() -> None:
+def test_what_is_behind_a_position_leaves_out_spans_that_are_used_up() -> None:
     spans = (Span(B, 2, 5, watermark=3, since=9), Span(A, 1))
     assert after(spans, (B, 2)) == (Span(B, 3, 5, watermark=3, since=9), Span(A, 1))
     assert after(spans, (B, 4)) == (Span(A, 1),)
@@ -38,6 +38,7 @@ def test_what_is_behind_a_position_leaves_out_legs_that_are_used_up() -> None:
     assert after(spans, (A, 0)) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 4)), max_size=5), st.data())
 def test_behind_a_position_is_exactly_the_rest(widths: list[tuple[str, int]], data: st.DataObject) -> None:
     place = {A: 1, B: 1}
@@ -54,7 +55,7 @@ def test_behind_a_position_is_exactly_the_rest(widths: list[tuple[str, int]], da
     assert all(span.high is None or span.low < span.high for span in rest)
 
 
-def test_cutting_ends_the_growing_leg_of_one_log() -> None:
+def test_cutting_ends_the_growing_span_of_one_log() -> None:
     spans = (Span(B, 1, 3), Span(A, 5))
     assert cut(spans, A, 9) == (Span(B, 1, 3), Span(A, 5, 9))
     assert cut(spans, A, 5) == (Span(B, 1, 3),)

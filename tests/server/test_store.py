@@ -167,7 +167,7 @@ def test_an_incoming_log_is_invisible_until_it_joins(store: Store) -> None:
     assert (set(topic.logs), topic.merged, topic.watermarks, topic.frozen) == ({A}, {B}, {2: {}}, "tcp://h:1")
 
 
-def test_legs_are_read_as_they_were_written() -> None:
+def test_spans_are_read_as_they_were_written() -> None:
     spans = (Span(A, 1, 5, 3, 9), Span(B, 2**40))
     assert read_spans(write_spans(spans)) == spans
 

@@ -118,7 +118,7 @@ def test_the_open_log_is_never_used_up(topic: Topic) -> None:
     assert (topic.history, topic.open.low) == ((Span(A, 5),), 5)
 
 
-def test_waiting_counts_what_legs_hold(topic: Topic) -> None:
+def test_waiting_counts_what_spans_hold(topic: Topic) -> None:
     topic.append(1, 1, 4, 10)
     assert topic.waiting((Span(A, 3), Span(B, 1, 9))) == 2
     assert topic.waiting((Span(A, 9),)) == 0
