@@ -39,7 +39,7 @@ class Holder:
     log: str
 
 
-class Cluster:
+class Operator:
     """The proxies, and the servers that they hear.
 
     Args:
@@ -256,14 +256,14 @@ class View:
 @contextmanager
 def cluster(
     proxies: list[str] | None, proxies_file: str | None, config: str | None, patience: float, seconds: float
-) -> Iterator[Cluster]:
+) -> Iterator[Operator]:
     """The cluster that the command line, the environment or the file names."""
     from pubsub.config.settings import ClientSettings
     from pubsub.messenger import Messenger
 
     loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
     with Messenger() as messenger, naming_default(loaded):
-        yield Cluster(messenger, loaded.settings.proxies, patience, seconds)
+        yield Operator(messenger, loaded.settings.proxies, patience, seconds)
 
 
 def confirm(gives_up: str, yes: bool, word: str = "") -> None:

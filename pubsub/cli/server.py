@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pubsub import console
-from pubsub.cli.operating import Cluster, View, cluster, confirm
+from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.cli.topic import AsJson, Config, Patience, Proxies, ProxiesFile, Wait, Yes, move_topic
 from pubsub.errors import NotKnown, NotNow, Unavailable
 from pubsub.protocol.messages import Outcome, Status
@@ -70,13 +70,13 @@ def _all_drain(view: View, server: str) -> bool:
     )
 
 
-def _tell(found: Cluster, view: View, server: str, stop: int) -> None:
+def _tell(found: Operator, view: View, server: str, stop: int) -> None:
     answer = found.operate(server, view, "drain", stop=stop)
     if answer.outcome is not Outcome.SUCCESS:
         raise Unavailable("drain", server, found.patience, answer.reason.replace("_", " "))
 
 
-def _move_all(found: Cluster, server: str, *, quiet: bool) -> list[dict[str, Any]]:
+def _move_all(found: Operator, server: str, *, quiet: bool) -> list[dict[str, Any]]:
     """Move what the server holds until it holds nothing; what was moved."""
     moved: list[dict[str, Any]] = []
     deadline = time.monotonic() + found.seconds
@@ -148,7 +148,7 @@ def forget(
     console.report(as_json, {"server": server, "stores": sorted(stores)}, f"{server} is forgotten")
 
 
-def _forget(found: Cluster, server: str, store: str) -> None:
+def _forget(found: Operator, server: str, store: str) -> None:
     failed = []
     for proxy, answer in found.operate_all("forget", server=server, store=store).items():
         if isinstance(answer, Status) and answer.outcome is Outcome.BUSY:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pubsub import console
-from pubsub.cli.operating import Cluster, Holder, View, cluster, confirm
+from pubsub.cli.operating import Holder, Operator, View, cluster, confirm
 from pubsub.errors import NotKnown, NotNow, Unavailable
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id, check_topic
@@ -70,7 +70,7 @@ def move(
     console.report(as_json, facts, f"{name} is at {to}" + ("" if giver == to else f", moved from {giver}"))
 
 
-def move_topic(found: Cluster, view: View, name: str, giver: str, to: str) -> None:
+def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> None:
     """Have a topic moved, and wait until every proxy that answers has seen it.
 
     Raises:
@@ -195,7 +195,7 @@ def abandon(
 
 
 def _tell_servers(
-    found: Cluster, view: View, name: str, server: str, lost: Iterable[Holder], waiting: Iterable[str]
+    found: Operator, view: View, name: str, server: str, lost: Iterable[Holder], waiting: Iterable[str]
 ) -> None:
     """Have every live server drop what a holder that is given up was to send it, or to be sent."""
     for holder in lost:
@@ -225,7 +225,7 @@ def _lost(view: View, name: str, server: str, reports: dict[str, Any]) -> set[Ho
     return lost or ({Holder(server, "", "")} if view.doubted(name, server) else set())
 
 
-def _give_up(found: Cluster, name: str, holder: Holder, address: str) -> None:
+def _give_up(found: Operator, name: str, holder: Holder, address: str) -> None:
     facts = {"server": holder.server, "store": holder.store, "log": holder.log, "address": address}
     failed = []
     for proxy, answer in found.operate_all("abandon", topic=name, **facts).items():

@@ -82,7 +82,7 @@ class Announcements:
             return
         over = bytes(body).count(b" ") >= self._settings.topics_max
         digest = blake2b(body, digest_size=16).digest()
-        same = known is not None and not said.partial and digest == known.digest and not known.hearsay
+        same = known is not None and not said.partial and digest == known.digest and not known.given
         topics = {} if over or same else split_topics(body)
         server = known or Server(
             StoreRow(said.store, said.sender, -1, -1, said.address, heard=False),

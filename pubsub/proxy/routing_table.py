@@ -10,7 +10,8 @@ A topic that nobody holds is assigned to the live server with the fewest topics,
 to the smallest ID (Pires et al., section 3). See `assignments`.
 
 A server that gave a topic away says to whom. Its word may come before the receiver's own; so the receiver counts as a
-holder from then on, by hearsay, until an announcement of its own that was made after the join says whether it is.
+holder from then on, on the giver's word, until an announcement of its own that was made after the merge says whether it
+is.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class RoutingTable:
     def replace(self, server: Server, topics: dict[str, str], change: int = NUMBER_MAX) -> int:
         """The server holds exactly these; returns how many did not fit into the table."""
         for topic in [topic for topic in server.topics if not topics.get(topic)]:
-            if change >= server.hearsay.get(topic, 0):
+            if change >= server.given.get(topic, 0):
                 self._drop(server, topic)
         server.abandoned = {topic: log for topic, log in server.abandoned.items() if topics.get(topic)}
         return self.update(server, topics, change)
@@ -170,7 +171,7 @@ class RoutingTable:
         for topic, value in topics.items():
             log, *ended = value.split(",")
             if "." in log or not log:
-                if change >= server.hearsay.get(topic, 0):
+                if change >= server.given.get(topic, 0):
                     self._drop(server, topic)
                 if log:
                     self._hear_of(topic, log, ended)
@@ -190,8 +191,8 @@ class RoutingTable:
                     continue
                 self._hold(server, topic, log)
                 self.changes.holders[topic, server.store] = log
-        if server.hearsay:
-            server.hearsay = {topic: after for topic, after in server.hearsay.items() if after > change}
+        if server.given:
+            server.given = {topic: after for topic, after in server.given.items() if after > change}
         return over
 
     def _hear_of(self, topic: str, holder: str, facts: Sequence[str]) -> None:
@@ -218,7 +219,7 @@ class RoutingTable:
             self.await_store(server)
         if server.change >= after:
             return  # What was announced since says all there is to say.
-        server.hearsay[topic] = after
+        server.given[topic] = after
         server.digest = b""
         if topic not in server.topics:
             self._hold(server, topic, log)

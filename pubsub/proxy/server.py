@@ -14,8 +14,8 @@ class Server:
         id, store, incarnation, change, address: as announced last.
         proxies: the proxies it names; None while it was not heard since this proxy started.
         topics: topic to log.
-        hearsay: topics that others gave it, and its change number after the join: what it announced before says nothing
-            of these.
+        given: topics that others say they gave it, and its change number after the merge: what it announced before
+            says nothing of these.
         abandoned: topics that it announced with a log that was given up, and that log: it is not their holder.
         assigned: topics given to it that it has not announced.
         link: the routing ID under which it is reached; None: not connected since this proxy started, or it left.
@@ -42,8 +42,8 @@ class Server:
         "complete",
         "digest",
         "draining",
+        "given",
         "heard",
-        "hearsay",
         "id",
         "in_flight",
         "incarnation",
@@ -64,7 +64,7 @@ class Server:
         self.said_all, self.back = 0, False
         self.proxies: tuple[str, ...] | None = None
         self.topics: dict[str, str] = {}
-        self.hearsay: dict[str, int] = {}
+        self.given: dict[str, int] = {}
         self.abandoned: dict[str, str] = {}
         self.assigned = 0
         self.link: bytes | None = None

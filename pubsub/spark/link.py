@@ -37,7 +37,7 @@ _WORDS: Final = {Subscribe: "subscribe", Unsubscribe: "unsubscribe", Get: "ackno
 
 
 @dataclass(slots=True)
-class Pending:
+class Asked:
     """A request on its way.
 
     Attributes:
@@ -47,13 +47,13 @@ class Pending:
     request: Request
     head: bytes
     body: Any
-    tries: Retries
+    retries: Retries
     tokens: list[int] = field(default_factory=list)
     answer: Status | None = None
     reason: str = "no proxy answers"
 
 
-class Link:
+class ProxyConnection:
     """A connection to the proxies.
 
     Args:
@@ -90,21 +90,21 @@ class Link:
         """
         return self.finish(self.start(request))
 
-    def start(self, request: Request) -> Pending:
+    def start(self, request: Request) -> Asked:
         """Send a request; `finish` waits for its answer."""
         if not isinstance(request, Report):
             request.log = self._logs.get(request.topic, "")
         head, body = encode(request)
-        pending = Pending(request, head, body, Retries(len(self._peers), TRIES, TRY_SECONDS, self._proxy))
+        pending = Asked(request, head, body, Retries(len(self._peers), TRIES, TRY_SECONDS, self._proxy))
         self._send(pending)
         return pending
 
-    def finish(self, pending: Pending) -> Status:
+    def finish(self, pending: Asked) -> Status:
         """Wait until a request that was sent is settled; see `ask`."""
         until = time.monotonic() + self.timeout_seconds
         pause = RETRY_SECONDS
         while True:
-            patience = min(until, time.monotonic() + pending.tries.patience)
+            patience = min(until, time.monotonic() + pending.retries.patience)
             self._messenger.wait(lambda: pending.answer is not None, patience)
             status = pending.answer
             if status is not None and status.outcome not in RETRY:
@@ -119,17 +119,17 @@ class Link:
                 self._forget(pending)
                 topic = getattr(pending.request, "topic", "") or "the cluster"
                 raise Unavailable(_word(pending.request), topic, self.timeout_seconds, pending.reason)
-            pending.tries.fail()
+            pending.retries.fail()
             self._send(pending)
 
-    def _send(self, pending: Pending) -> None:
+    def _send(self, pending: Asked) -> None:
         pending.answer = None
         contents = (pending.head, pending.body) if len(pending.body) else pending.head
-        peer = self._peers[pending.tries.proxy]
+        peer = self._peers[pending.retries.proxy]
         pending.tokens.append(self._messenger.send(peer, contents, partial(self._answered, pending), retry=False))
 
     @staticmethod
-    def _answered(pending: Pending, _peer: object, contents: Any, frames: Sequence[Any]) -> None:
+    def _answered(pending: Asked, _peer: object, contents: Any, frames: Sequence[Any]) -> None:
         try:
             status = decode(contents, frames[0] if frames else None)
         except DecodeError as error:
@@ -138,9 +138,9 @@ class Link:
         if isinstance(status, Status) and (pending.answer is None or pending.answer.outcome in RETRY):
             pending.answer = status
 
-    def _settled(self, pending: Pending, status: Status) -> Status:
+    def _settled(self, pending: Asked, status: Status) -> Status:
         self._forget(pending)
-        self._proxy = pending.tries.proxy
+        self._proxy = pending.retries.proxy
         request = pending.request
         if status.outcome is Outcome.REFUSED:
             topic = getattr(request, "topic", "the cluster")
@@ -149,7 +149,7 @@ class Link:
             self._logs[request.topic] = status.log
         return status
 
-    def _forget(self, pending: Pending) -> None:
+    def _forget(self, pending: Asked) -> None:
         for token in pending.tokens:
             self._messenger.forget(token)
         pending.tokens.clear()
@@ -158,7 +158,7 @@ class Link:
         """Release the sockets."""
         self._messenger.close()
 
-    def __enter__(self) -> Link:
+    def __enter__(self) -> ProxyConnection:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.names import check_id, check_topic
 from pubsub.spark.datasource import PubsubDataSource
-from pubsub.spark.link import Link
+from pubsub.spark.link import ProxyConnection
 from pubsub.spark.ranges import Topics
 from pubsub.spark.session import cause, start
 from pubsub.spark.storage import open_storage
@@ -204,7 +204,7 @@ def hold(place: Place, topics: Sequence[str], name: str) -> None:
     Raises:
         Unavailable: nobody answers.
     """
-    with Link(place.proxies, place.timeout) as link:
+    with ProxyConnection(place.proxies, place.timeout) as link:
         for topic in topics:
             Topics(link, name).subscribe(topic, "earliest")
 

@@ -16,7 +16,7 @@ from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import CallerError, DataLoss, NotSubscribed, Superseded
 from pubsub.protocol import Get, Outcome, Position, Read, Report, Status, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_position, parse_position
-from pubsub.spark.link import Link
+from pubsub.spark.link import ProxyConnection
 
 READER: Final = "spark"
 """Who asks, for the protocol's sake; what counts is the name of the subscription."""
@@ -130,7 +130,7 @@ class Topics:
         subscription: name of the durable subscription; "": none, ranges are of what is stored.
     """
 
-    def __init__(self, link: Link, subscription: str) -> None:
+    def __init__(self, link: ProxyConnection, subscription: str) -> None:
         self._link, self._subscription = link, subscription
 
     def listed(self) -> list[str]:
@@ -153,7 +153,7 @@ class Topics:
             start: "earliest" or "latest", for one that is made now.
 
         Raises:
-            Unavailable: see `Link.ask`.
+            Unavailable: see `ProxyConnection.ask`.
             Superseded: it was ended under a number of the future.
         """
         number = _number()
@@ -179,7 +179,7 @@ class Topics:
 
         Raises:
             RangeLost: it is not there, or not any more.
-            Unavailable: see `Link.ask`.
+            Unavailable: see `ProxyConnection.ask`.
         """
         status = self._link.ask(Read(READER, topic, after, until, name=self._subscription, bytes_max=bytes_max))
         if status.outcome is not Outcome.SUCCESS:
@@ -193,7 +193,7 @@ class Topics:
 
         Raises:
             RangeLost: the subscription stands elsewhere.
-            Unavailable: see `Link.ask`.
+            Unavailable: see `ProxyConnection.ask`.
         """
         status = self._link.ask(Get(READER, topic, last, 0, 0, records_max=0, name=self._subscription))
         if status.outcome is Outcome.BEHIND:

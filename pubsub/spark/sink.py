@@ -25,7 +25,7 @@ from pubsub.errors import ConfigurationError, PubsubError, Unavailable
 from pubsub.protocol import Outcome, Publish, Stage, Status
 from pubsub.protocol.names import check_new_topic
 from pubsub.spark.arrow import pieces, values_of
-from pubsub.spark.link import Link, Pending
+from pubsub.spark.link import Asked, ProxyConnection
 from pubsub.spark.options import SinkOptions
 
 WINDOW: Final = 4
@@ -90,12 +90,12 @@ class Attempt:
         partition: the task's.
     """
 
-    def __init__(self, link: Link, options: SinkOptions, publisher: str, batch: int, partition: int) -> None:
+    def __init__(self, link: ProxyConnection, options: SinkOptions, publisher: str, batch: int, partition: int) -> None:
         self._link, self._options = link, options
         self._publisher, self._batch = publisher, batch
         self.name = f"{partition}.{uuid.uuid4().hex}"
         self.rows: dict[str, int] = {}
-        self._sent: dict[str, deque[Pending]] = {}
+        self._sent: dict[str, deque[Asked]] = {}
         self._published: set[str] = set()
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -132,7 +132,7 @@ class Attempt:
             while len(sent) >= WINDOW:
                 self._settle(topic, sent.popleft())
 
-    def _settle(self, topic: str, pending: Pending) -> None:
+    def _settle(self, topic: str, pending: Asked) -> None:
         status = self._link.finish(pending)
         if status.outcome is Outcome.GAP:  # It may have overtaken the one before, which is settled by now.
             status = self._link.ask(pending.request)
@@ -152,7 +152,7 @@ class Attempt:
 def stage(options: SinkOptions, publisher: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
     """Stage all rows of a task; what is to be committed."""
     context = TaskContext.get()
-    with Link(options.proxies, options.timeout) as link:
+    with ProxyConnection(options.proxies, options.timeout) as link:
         attempt = Attempt(link, options, publisher, batch, 0 if context is None else context.partitionId())
         for each in rows:
             attempt.write(each)
@@ -177,7 +177,7 @@ def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
         raise ConfigurationError("commit messages of different queries or batches came together")
     topics = {options.topic} if options.topic else {topic for one in staged for topic in one.rows}
     answers = {}
-    with Link(options.proxies, options.timeout) as link:
+    with ProxyConnection(options.proxies, options.timeout) as link:
         for topic in sorted(topics):
             stages = {one.attempt: one.rows[topic] for one in staged if one.rows.get(topic)}
             status = link.ask(Publish(options.sink, topic, batch, publisher, stages))

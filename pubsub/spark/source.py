@@ -34,7 +34,7 @@ from pubsub.errors import CallerError, PubsubError
 from pubsub.protocol import Outcome, Position, Read
 from pubsub.protocol.names import format_position, parse_position
 from pubsub.spark.arrow import record_batch
-from pubsub.spark.link import Link
+from pubsub.spark.link import ProxyConnection
 from pubsub.spark.options import SourceOptions
 from pubsub.spark.ranges import (
     READER,
@@ -81,7 +81,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
         Unavailable: nobody answered within the time-out.
     """
     until = parse_position(part.until)
-    with Link(options.proxies, options.timeout) as link:
+    with ProxyConnection(options.proxies, options.timeout) as link:
 
         def ask(after: Position | None) -> Read:
             return Read(READER, part.topic, after, until, options.subscription, BATCH_RECORDS_MAX, ANSWER_BYTES)
@@ -122,7 +122,7 @@ class _Asking:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self._link: Link | None = None
+        self._link: ProxyConnection | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_link": None}
@@ -130,7 +130,7 @@ class _Asking:
     @property
     def topics(self) -> Topics:
         if self._link is None:
-            self._link = Link(self.options.proxies, self.options.timeout)
+            self._link = ProxyConnection(self.options.proxies, self.options.timeout)
         return Topics(self._link, self.options.subscription)
 
     def named(self) -> list[str]:

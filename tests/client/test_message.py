@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.client.core.message import Batch, Piece
+from pubsub.client.core.message import Batch, RunSlice
 from pubsub.protocol import Records, RecordsBuilder, encode_batch
 
 LOG = "00000000000000aa"
@@ -27,7 +27,7 @@ def records(batches: list[list[bytes]], first: int = 0) -> Records:
 
 def make(batches: list[list[bytes]]) -> Batch:
     found = records(batches)
-    return Batch("t", [Piece(run, found.data, 0, len(run.ends)) for run in found.runs])
+    return Batch("t", [RunSlice(run, found.data, 0, len(run.ends)) for run in found.runs])
 
 
 def test_a_message_says_where_it_stands_and_who_put_it() -> None:
@@ -50,7 +50,7 @@ bodies_of_batches = st.lists(st.lists(st.binary(max_size=5), min_size=1, max_siz
 @given(bodies_of_batches, st.integers(0, 3))
 def test_a_batch_is_the_sequence_of_its_messages(batches: list[list[bytes]], first: int) -> None:
     found = records(batches, first)
-    batch = Batch("t", [Piece(run, found.data, 0, len(run.ends)) for run in found.runs])
+    batch = Batch("t", [RunSlice(run, found.data, 0, len(run.ends)) for run in found.runs])
     expected = [body for bodies in batches for body in bodies[min(first, len(bodies) - 1) :]]
     assert [message.body for message in batch] == batch.bodies() == expected
     assert [batch[index].body for index in range(len(batch))] == expected
@@ -75,7 +75,7 @@ def test_an_index_beyond_a_batch_is_an_index_error(index: int) -> None:
 
 def test_a_part_of_a_run_keeps_its_own_numbers() -> None:
     found = records([[b"a", b"bb", b"ccc", b"dd"]])
-    batch = Batch("t", [Piece(found.runs[0], found.data, 1, 3)])
+    batch = Batch("t", [RunSlice(found.runs[0], found.data, 1, 3)])
     assert [(message.id, message.body, message.counter) for message in batch] == [
         (f"{LOG}.2", b"bb", 101),
         (f"{LOG}.3", b"ccc", 102),

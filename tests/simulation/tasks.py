@@ -49,7 +49,7 @@ Then = Callable[[Status], None]
 class _Asked:
     request: Any
     then: Then
-    tries: Retries
+    retries: Retries
     again_at: float = 0.0
 
 
@@ -98,11 +98,11 @@ class Task(Process):
     def _send(self, asked: _Asked) -> None:
         self._token += 1
         self._asked[self._token] = asked
-        asked.again_at = self.host.monotonic() + asked.tries.patience
+        asked.again_at = self.host.monotonic() + asked.retries.patience
         asked.request.log = self.log
         head, body = encode(asked.request)
         frames = (pack(0, self._token, 0) + head, *([bytes(body)] if len(body) else []))
-        self.world.network.to_router(self._peers[asked.tries.proxy], frames)
+        self.world.network.to_router(self._peers[asked.retries.proxy], frames)
 
     def turn(self) -> None:
         batch, self.inbox = self.inbox, []
@@ -124,7 +124,7 @@ class Task(Process):
         now = self.host.monotonic()
         for token, asked in list(self._asked.items()):
             if now >= asked.again_at and token == max(t for t, other in self._asked.items() if other is asked):
-                asked.tries.fail()
+                asked.retries.fail()
                 self._send(asked)
 
     def deadline(self) -> float:

@@ -14,7 +14,7 @@ from pubsub.config.settings import ProxySettings, ServerSettings
 from pubsub.protocol import Outcome, Put, Read, Records, encode_batch
 from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
-from pubsub.spark.link import Link
+from pubsub.spark.link import ProxyConnection
 
 STORE = "0123456789abcdef"
 
@@ -32,7 +32,7 @@ class Broker:
         self._proxy_thread = _run(self._proxy.run)
         self.address = self._proxy.bind
         self.start_server()
-        self.link = Link([self.address], 30.0)
+        self.link = ProxyConnection([self.address], 30.0)
         self._last: dict[str, int] = {}
 
     def start_server(self) -> None:

@@ -13,7 +13,7 @@ from zlib import crc32
 import pytest
 
 from pubsub.protocol import Outcome, Put, Read, Records, encode_batch
-from pubsub.spark.link import Link
+from pubsub.spark.link import ProxyConnection
 from tests.faults.cluster import Cluster, Process, until
 from tests.spark import query
 
@@ -30,11 +30,11 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.cluster = Cluster(directory)
-        self.link: Link | None = None
+        self.link: ProxyConnection | None = None
 
     def run(self, servers: int = 1) -> Bench:
         self.cluster.run(proxies=1, servers=servers)
-        self.link = Link(self.cluster.addresses, 30.0)
+        self.link = ProxyConnection(self.cluster.addresses, 30.0)
         for topic in TOPICS:
             self.put(topic, 0, ROWS)
         return self

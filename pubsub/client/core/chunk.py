@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from operator import length_hint
 
-from pubsub.client.core.message import Piece
+from pubsub.client.core.message import RunSlice
 from pubsub.protocol import Position
 
 
@@ -25,13 +25,13 @@ class Chunk:
 
     __slots__ = ("_left", "_tokens", "before", "counters", "pieces", "recorded", "rest", "total")
 
-    def __init__(self, pieces: list[Piece], before: Position | None, counters: dict[str, int]) -> None:
+    def __init__(self, pieces: list[RunSlice], before: Position | None, counters: dict[str, int]) -> None:
         self.pieces, self.before, self.counters = pieces, before, counters
         self.total = sum([piece.stop - piece.start for piece in pieces])
         self.recorded = 0
         self._left: list[None] = []
         self._tokens = iter([None] * (self.total - 1))
-        self.rest: list[Piece] = []
+        self.rest: list[RunSlice] = []
 
     def claims(self) -> Iterator[None]:
         """One item for each message that may be handed out; it counts as handed out then."""

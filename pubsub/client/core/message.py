@@ -1,8 +1,8 @@
 """What the application gets: messages, and batches of them that are built only as they are looked at.
 
-An answer of the service is one body with runs of records in it (`pubsub.protocol.records`). A `Piece` is a part of one
-run; a batch is a list of pieces; a `Message` is made when somebody asks for it. Ten thousand records that are taken and
-counted cost ten thousand times nothing.
+An answer of the service is one body with runs of records in it (`pubsub.protocol.records`). A `RunSlice` is a part of
+one run; a batch is a list of them; a `Message` is made when somebody asks for it. To take ten thousand
+records and count them makes none of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, overload
 from pubsub.protocol import Position, Run, format_position
 
 
-class Piece(NamedTuple):
+class RunSlice(NamedTuple):
     """Records [start, stop) of a run, counted within it."""
 
     run: Run
@@ -100,7 +100,7 @@ class Batch(Sequence[Message]):
 
     __slots__ = ("_length", "pieces", "topic")
 
-    def __init__(self, topic: str, pieces: Sequence[Piece] = ()) -> None:
+    def __init__(self, topic: str, pieces: Sequence[RunSlice] = ()) -> None:
         self.topic, self.pieces = topic, pieces
         self._length = sum([piece.stop - piece.start for piece in pieces])
 

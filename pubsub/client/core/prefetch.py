@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pubsub.client.core.changes import Change, Taken
-from pubsub.client.core.message import Piece
+from pubsub.client.core.message import RunSlice
 from pubsub.protocol import Position, Records
 
 
@@ -31,11 +31,11 @@ class Taking:
         records: how many records leave it, the dropped ones included.
     """
 
-    pieces: list[Piece]
+    pieces: list[RunSlice]
     position: Position | None
     counters: dict[str, int]
     items: int
-    rest: Piece | None
+    rest: RunSlice | None
     records: int
     size: int
 
@@ -52,7 +52,7 @@ class Prefetch:
     """
 
     def __init__(self) -> None:
-        self._items: deque[Piece | Loss] = deque()
+        self._items: deque[RunSlice | Loss] = deque()
         self.records = self.size = 0
 
     def __bool__(self) -> bool:
@@ -66,7 +66,7 @@ class Prefetch:
     def add(self, records: Records) -> None:
         """An answer brought these."""
         for run in records.runs:
-            self._items.append(Piece(run, records.data, 0, len(run.ends)))
+            self._items.append(RunSlice(run, records.data, 0, len(run.ends)))
         self.records += records.count
         self.size += len(records.data)
 
@@ -86,7 +86,7 @@ class Prefetch:
             records_max: how many.
             before: the last counter taken of each publisher.
         """
-        pieces: list[Piece] = []
+        pieces: list[RunSlice] = []
         counters: dict[str, int] = {}
         position, rest, items, left, gone, size = None, None, 0, records_max, 0, 0
         for item in self._items:
@@ -127,7 +127,7 @@ class Prefetch:
         """The loss in front was told of."""
         self._items.popleft()
 
-    def give_back(self, pieces: Sequence[Piece]) -> None:
+    def give_back(self, pieces: Sequence[RunSlice]) -> None:
         """These are in front again, in order."""
         for piece in reversed(pieces):
             self._items.appendleft(piece)
@@ -140,5 +140,5 @@ class Prefetch:
             return taking.rest.run.log, taking.rest.run.offset + taking.rest.start
         for index, item in enumerate(self._items):
             if index == taking.items:
-                return (item.run.log, item.run.offset + item.start) if isinstance(item, Piece) else None
+                return (item.run.log, item.run.offset + item.start) if isinstance(item, RunSlice) else None
         return None

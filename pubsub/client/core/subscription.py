@@ -10,7 +10,8 @@ places in the stream:
     after     received, in memory: the prefetch ends here
 
 Handing out changes nothing at the server, and what is in memory only is fetched again after a crash. Records whose
-counter was taken before are dropped, a second net: it counts per topic and publisher, across subscriptions.
+counter was taken before are dropped, whatever their position: counters are kept per topic and publisher, and hold
+across subscriptions.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pubsub.client.core.chain import Chain, Row
     from pubsub.client.core.chunk import Chunk
     from pubsub.client.core.core import ClientCore
-    from pubsub.client.core.message import Piece
+    from pubsub.client.core.message import RunSlice
     from pubsub.client.core.prefetch import Loss
     from pubsub.client.core.subscription import Subscription
     from pubsub.protocol import Position
@@ -280,13 +280,13 @@ class Recorder:
 
     # Deliveries
 
-    def delivered(self, topic: str, pieces: Sequence[Piece], *, handler: bool, result: str = "taken") -> None:
+    def delivered(self, topic: str, pieces: Sequence[RunSlice], *, handler: bool, result: str = "taken") -> None:
         """Messages were taken; `flush` must follow at the end of the call."""
         for piece in pieces:
             self._delivery(topic, piece, piece.stop - piece.start, handler=handler, result=result)
 
     def _delivery(
-        self, topic: str, piece: Piece, count: int, *, handler: bool, result: str, since: int = 0, n: int = 0
+        self, topic: str, piece: RunSlice, count: int, *, handler: bool, result: str, since: int = 0, n: int = 0
     ) -> None:
         run, offset, counter = piece.run, piece.run.offset + piece.start, piece.run.counter + piece.start
         last = self._lines[-1] if self._lines else None
