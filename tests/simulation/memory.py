@@ -92,7 +92,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_incarnation": "each start has a higher one",
         "_settings": "given, not stored",
         "_stamps": "the clock",
-        "links": "connections",
+        "all": "connections",
         "answered_once": "of this process",
         "_began": "a time of this process",
         "out": "not sent yet",
