@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import apsw
+import pytest
 
 from pubsub.protocol import Operate, Outcome, Periodic, Report, Status, join_topics, split_topics
 from pubsub.protocol.stores import Known, format_stores
+from pubsub.proxy.operations import ACTIONS
 from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.routes_file import FILE_NAME, RoutesStore
 from tests.proxy.stage import PROXIES, Stage, log_id
@@ -110,9 +112,16 @@ def test_a_proxy_that_only_just_started_cannot_tell_who_is_heard() -> None:
     assert abandon(Stage(starting=True)) == "unavailable proxy_starting"
 
 
-def test_what_is_not_named_is_not_given_up() -> None:
-    asked = Operate("op", "-", "abandon", "t")
-    assert Stage().outcome(asked) == "refused abandon_needs_topic_and_server"
+@pytest.mark.parametrize("action", sorted(ACTIONS))
+def test_an_action_without_all_that_it_needs_is_refused(action: str) -> None:
+    values = {"topic": "t", "server": "s1", "store": log_id("s1")}
+    for missing in ACTIONS[action].needs:
+        named = {name: values[name] for name in ACTIONS[action].needs if name != missing}
+        assert Stage().outcome(Operate("op", "-", action, **named)) == f"refused {ACTIONS[action].refusal}"
+
+
+def test_an_action_that_is_a_server_s_is_refused() -> None:
+    assert Stage().outcome(Operate("op", "-", "drain")) == "refused drain_is_no_action_of_a_proxy"
 
 
 def test_a_server_that_may_have_made_a_topic_before_it_died_is_in_the_way_until_it_is_back_or_given_up() -> None:
