@@ -1,0 +1,38 @@
+"""What was sent and may still be answered."""
+
+from __future__ import annotations
+
+from puts import flying, make
+
+from pubsub.client.core.flights import Flights
+from pubsub.client.core.retries import Retries
+from pubsub.client.core.subscription import Subscription
+
+
+def test_a_token_is_answered_once() -> None:
+    flights = Flights()
+    chain, (row, *_) = flying(make(), 1)
+    token = flights.add(chain, row, chain.generation, 1)
+    flight = flights.landed(token)
+    assert flight is not None
+    assert (flight.target, flight.row, flight.proxy) == (chain, row, 1)
+    assert flights.landed(token) is None
+    assert len(flights) == 0
+
+
+def test_what_is_forgotten_is_told_once_and_only_where_it_was_still_waited_for() -> None:
+    flights = Flights()
+    chain, (row, *_) = flying(make(), 1)
+    tokens = [flights.add(chain, row, 0, 0) for _ in range(3)]
+    flights.landed(tokens[1])
+    first, _, last = tokens
+    flights.forget(tokens)
+    assert (flights.forgotten, tokens, flights.get(first)) == ([first, last], [], None)
+
+
+def test_puts_are_told_from_requests_of_subscriptions() -> None:
+    flights = Flights()
+    chain, (row, *_) = flying(make(), 1)
+    flights.add(Subscription("c", "t", Retries(1, 3, 0.1), lambda topic: {}), None, 0, 0)
+    put = flights.add(chain, row, 0, 0)
+    assert flights.of_puts() == [put]

@@ -1,0 +1,59 @@
+"""What was received and not taken yet: in order, parted where a call asks for less, and given back as it was."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rig import LOG, PUBLISHER, batch
+
+from pubsub.client.core.message import Batch
+from pubsub.client.core.prefetch import Loss, Prefetch, Taking
+from pubsub.protocol import Records
+
+
+def filled(*counts: int) -> Prefetch:
+    """Batches of so many records each, one behind the other."""
+    prefetch, offset = Prefetch(), 1
+    for count in counts:
+        prefetch.add(Records(bytes(batch(offset, offset, count).body)))
+        offset += count
+    return prefetch
+
+
+def taken(prefetch: Prefetch, most: int, before: dict[str, int] | None = None) -> Taking:
+    taking = prefetch.take(most, before or {})
+    assert isinstance(taking, Taking)
+    return taking
+
+
+def test_nothing_leaves_before_it_was_taken() -> None:
+    prefetch = filled(2, 3)
+    assert [message.counter for message in Batch("t", taken(prefetch, 4).pieces)] == [1, 2, 3, 4]
+    assert (prefetch.records, prefetch.last) == (5, (LOG, 5))
+    prefetch.took(taken(prefetch, 4))
+    assert (prefetch.records, [message.counter for message in Batch("t", taken(prefetch, 9).pieces)]) == (1, [5])
+
+
+def test_what_was_taken_before_is_left_out_and_passed() -> None:
+    taking = taken(filled(2, 3), 9, {PUBLISHER: 3})
+    assert [message.counter for message in Batch("t", taking.pieces)] == [4, 5]
+    assert (taking.records, taking.position, taking.counters) == (5, (LOG, 5), {PUBLISHER: 5})
+
+
+def test_a_loss_stops_a_taking_and_is_found_by_the_next_one() -> None:
+    prefetch, loss = filled(2), Loss((LOG, 3), (LOG, 4))
+    prefetch.lose(loss)
+    prefetch.took(taken(prefetch, 9))
+    assert prefetch.take(9, {}) == loss
+    prefetch.pass_loss()
+    assert not prefetch
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(1, 25))
+def test_what_is_given_back_comes_again_as_it_was(counts: list[int], most: int) -> None:
+    prefetch = filled(*counts)
+    before = prefetch.records, Batch("t", taken(prefetch, 100).pieces).bodies()
+    taking = taken(prefetch, most)
+    prefetch.took(taking)
+    prefetch.give_back(taking.pieces)
+    assert (prefetch.records, Batch("t", taken(prefetch, 100).pieces).bodies()) == before
