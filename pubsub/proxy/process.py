@@ -25,12 +25,7 @@ from pubsub.config.settings import ProxySettings
 from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, PubsubError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
-from pubsub.messenger.sockets import (
-    FRAMES_MAX,
-    Connections,
-    allow_connections,
-    open_router,
-)
+from pubsub.messenger.sockets import FRAMES_MAX, Connections, allow_connections, open_router
 from pubsub.messenger.unsent import LARGE_BYTES, Unsent
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.batch import Buffer

@@ -24,9 +24,7 @@ from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.subscribing import Subscribing
 from pubsub.client.mending import mend
 from pubsub.client.session import Session
-from pubsub.errors import (
-    PubsubError,
-)
+from pubsub.errors import PubsubError
 
 _log: Final = logging.getLogger("pubsub.client")
 

@@ -17,13 +17,7 @@ from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import (
-    CallerError,
-    Interrupted,
-    NotSubscribed,
-    PubsubError,
-    Unavailable,
-)
+from pubsub.errors import CallerError, Interrupted, NotSubscribed, PubsubError, Unavailable
 from pubsub.protocol import check_new_topic, check_topic
 
 RECEIVE_MAX: Final = 10_000

@@ -12,11 +12,7 @@ from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Block
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import (
-    CallerError,
-    InDoubt,
-    Unavailable,
-)
+from pubsub.errors import CallerError, InDoubt, Unavailable
 from pubsub.protocol import batch_size, check_new_topic, check_topic
 
 

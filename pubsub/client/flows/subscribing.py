@@ -7,14 +7,7 @@ from typing import Any
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
-from pubsub.errors import (
-    CallerError,
-    NotSubscribed,
-    PubsubError,
-    StateCopied,
-    Superseded,
-    Unavailable,
-)
+from pubsub.errors import CallerError, NotSubscribed, PubsubError, StateCopied, Superseded, Unavailable
 from pubsub.protocol import check_new_topic, check_topic, format_position
 
 
