@@ -43,6 +43,9 @@ app = typer.Typer(
 QUESTION_SECONDS: Final = 0.25
 """Patience of a get with --wait 0: the service must be asked at least once."""
 
+ANSWER_SECONDS: Final = 5.0
+"""The service may take so long for an answer, however short --wait is: a busy one is not an unreachable one."""
+
 BATCH: Final = 100
 """Messages that get writes to a stream before it takes them: so many may come again."""
 
@@ -171,11 +174,18 @@ def _hand_on(
 ) -> int:
     """Have up to `count` messages written and then taken, `most` together, until none comes in time; how many."""
     taken = 0
-    deadline = time.monotonic() + seconds
+    asked = time.monotonic()
+    deadline = asked + seconds
     while taken < count:
         patience = max(0.0, deadline - time.monotonic())
         flow = opened._calls.gets.hand_on(topic, min(most, count - taken), write, patience, fsync=fsync)
-        found = opened._run(flow)
+        try:
+            found = opened._run(flow)
+        except Unavailable:  # A topic is empty only once the service has said so, however short the wait.
+            if time.monotonic() >= asked + min(ANSWER_SECONDS, opened.settings.timeout_seconds):
+                raise
+            deadline = time.monotonic() + QUESTION_SECONDS
+            continue
         if not found:
             break
         taken += found
