@@ -43,6 +43,9 @@ app = typer.Typer(
 QUESTION_SECONDS: Final = 0.25
 """Patience of a get with --wait 0: the service must be asked at least once."""
 
+ANSWER_SECONDS: Final = 5.0
+"""The service may take so long for an answer, however short --wait is: a busy one is not an unreachable one."""
+
 BATCH: Final = 100
 """Messages that get writes to a stream before it takes them: so many may come again."""
 
@@ -154,12 +157,18 @@ def get(
                 target.write(b"".join(written), transaction)
 
             taken = 0
-            deadline = time.monotonic() + max(wait, QUESTION_SECONDS)
+            asked = time.monotonic()
+            deadline = asked + max(wait, QUESTION_SECONDS)
             while taken < count:
                 patience = max(0.0, deadline - time.monotonic())
-                found = opened._run(
-                    opened._calls.hand_on(topic, min(most, count - taken), write, patience, fsync=target.fsync)
-                )
+                hand_on = opened._calls.hand_on(topic, min(most, count - taken), write, patience, fsync=target.fsync)
+                try:
+                    found = opened._run(hand_on)
+                except Unavailable:  # A topic is empty only once the service has said so, however short the wait.
+                    if time.monotonic() >= asked + min(ANSWER_SECONDS, opened.settings.timeout_seconds):
+                        raise
+                    deadline = time.monotonic() + QUESTION_SECONDS
+                    continue
                 if not found:
                     break
                 taken += found

@@ -275,7 +275,7 @@ def test_what_was_taken_before_a_failure_is_in_the_file(shell: Shell, tmp_path: 
     size = 4_000_000
     with shell.client() as client:
         client.put_many(shell.topic, [b"%d" % number * 1_000_000 for number in range(5)])
-    done = shell.get("--count", "1000", "--batch", "1", "--out", tmp_path / "out", preexec_fn=limit)
+    done = shell.get("--count", "1000", "--batch", "1", "--wait", "30", "--out", tmp_path / "out", preexec_fn=limit)
     assert done.returncode == 7
     assert done.stderr.count(b"\n") == 1
     assert b"File too large" in done.stderr
