@@ -28,7 +28,11 @@ class Up:
 
     def __init__(self, directory: Path, *options: str) -> None:
         command = [sys.executable, "-m", "pubsub", "up", "--json", "--dir", str(directory), *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # Whoever runs the tests under nohup has SIGHUP ignored, and so had the cluster.
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        )  # fmt: skip
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         with selectors.DefaultSelector() as selector:

@@ -17,6 +17,8 @@ from typing import Final
 from tests.simulation.situations import SITUATIONS
 
 OPERATIONS: Final = 30_000_000
+CODE: Final = ("pubsub", "tests/simulation")
+"""What a run depends on."""
 
 
 @dataclass
@@ -132,10 +134,13 @@ def _row(title: str, parts: Iterable[Range], found: int) -> str:
 
 
 def commit_of(root: Path) -> tuple[str, bool]:
-    """The commit that a tree is at, and whether it has changes that are not in it; "unknown" where there is no git."""
+    """The last commit that changed anything a run depends on, and whether the tree has such changes not in it.
+
+    A later commit that changes documents or other tests changes no run. "unknown" where there is no git.
+    """
     try:
-        commit = _git(root, "rev-parse", "HEAD")
-        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+        commit = _git(root, "log", "-1", "--format=%H", "--", *CODE)
+        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no", "--", *CODE))
     except (OSError, subprocess.CalledProcessError):
         return "unknown", True
 

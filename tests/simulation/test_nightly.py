@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.simulation.nightly import SITUATIONS, Night
+from tests.simulation.nightly import SITUATIONS, Night, commit_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 60.0
@@ -58,3 +58,24 @@ def test_a_run_that_is_ended_tells_what_it_did(tmp_path: Path) -> None:
         assert process.wait(deadline - time.monotonic()) in {0, 1}
     assert "| seeds | how many | operations |" in out
     assert "to go on: scripts/simulate --overnight 9000000 --seed " in out
+
+
+def test_only_what_a_run_depends_on_begins_a_new_count(tmp_path: Path) -> None:
+    def git(*command: str) -> None:
+        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@localhost", *command], cwd=tmp_path, check=True)
+
+    def commit(name: str) -> tuple[str, bool]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+        git("add", "-A")
+        git("commit", "-qm", name)
+        return commit_of(tmp_path)
+
+    git("init", "-q")
+    first = commit("pubsub/a.py")
+    assert commit("docs/a.md") == first
+    assert commit("tests/simulation/a.py") != first
+    (tmp_path / "docs" / "a.md").write_text("changed")
+    assert not commit_of(tmp_path)[1]
+    (tmp_path / "pubsub" / "a.py").write_text("changed")
+    assert commit_of(tmp_path)[1]
