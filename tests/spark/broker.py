@@ -24,7 +24,8 @@ class Broker:
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
-        self._settings = settings
+        # Spark may take longer to subscribe than servers keep what nobody is subscribed to.
+        self._settings = {"retention_hold_seconds": 3600.0, **settings}
         self._proxy = ProxyProcess(
             ProxySettings(id="p1", bind="tcp://127.0.0.1:0", directory=directory / "p1", startup_wait_seconds=0.0)
         )

@@ -20,6 +20,7 @@ from tests.spark import query
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 ROWS = 10_000
+KEPT_SECONDS = 3600.0
 TOPICS = ("a", "b")
 STORE = "0123456789abcdef"
 
@@ -33,7 +34,8 @@ class Bench:
         self.link: Link | None = None
 
     def run(self, servers: int = 1) -> Bench:
-        self.cluster.run(proxies=1, servers=servers)
+        # Nobody is subscribed until Spark is there, which takes longer on a busy machine than servers keep such topics.
+        self.cluster.run(proxies=1, servers=servers, retention_hold_seconds=KEPT_SECONDS)
         self.link = Link(self.cluster.addresses, 30.0)
         for topic in TOPICS:
             self.put(topic, 0, ROWS)

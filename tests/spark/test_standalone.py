@@ -12,7 +12,7 @@ import pytest
 from tests.faults.cluster import free_port, until
 from tests.spark.test_exactly_once import Bench
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(480)]
 
 ROOT = Path(__file__).parents[2]
 SPECULATION = {
@@ -46,7 +46,7 @@ def test_a_speculative_copy_of_a_task_leaves_every_row_once(tmp_path: Path, monk
         facts = bench.facts(do="wait", step="write", batch=1, master=f"spark://127.0.0.1:{port}", conf=conf)
         driver = bench.cluster.process("driver", "-m", "tests.spark.query", json.dumps(facts)).start()
         # The first task that comes to the step waits for ever: the query ends by what its copy does.
-        assert driver.wait(200) == 0, driver.errors.read_text()[-2000:]
+        assert driver.wait(400) == 0, driver.errors.read_text()[-2000:]
         assert (tmp_path / "reached").exists()
         bench.check()
     finally:
