@@ -233,8 +233,10 @@ class Chain:
         row.previous = 0
 
     def renew(self) -> None:
-        """Another publisher from now on: the oldest row begins the chain."""
+        """Another publisher from now on: the oldest row begins the chain, and no power cut took anything of it."""
         self.finished = self.cleared = 0
+        for row in self.rows:
+            row.whole = 0
         self.failure, self.trouble = None, ""
         self.log = self.avoid = ""
         if self.rows:
