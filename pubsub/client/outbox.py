@@ -246,8 +246,10 @@ class Chain:
         row.previous = 0
 
     def renew(self) -> None:
-        """Another publisher from now on: the oldest row begins the chain."""
+        """Another publisher from now on: the oldest row begins the chain, and no power cut took anything of it."""
         self.finished = self.cleared = 0
+        for row in self.rows:
+            row.whole = 0
         self.failure, self.trouble = None, ""
         self.log = self.avoid = ""
         if self.rows:
@@ -389,7 +391,7 @@ class Outbox:
         for row in done:
             self.bytes -= row.size
             self._finished_bytes += row.size
-            if row.whole:
+            if row.whole and not self._cut_since(chain, row):
                 chain.cleared = self.cuts
         if done:
             self._finished += done
@@ -398,14 +400,30 @@ class Outbox:
         return done
 
     def evidence(self, chain: Chain, last: int) -> str:
-        """Why an answer's `last` shows that a copy of this state was used elsewhere; "" where it does not."""
+        """Why an answer's `last` shows that a copy of this state was used elsewhere; "" where it does not.
+
+        What would finish rows here has to be the last counter of one of them, since they are all that was put since
+        the oldest. That it lies below other numbers of this client says nothing: a copy opened under an earlier clock
+        gives its puts numbers below those of the original's, and may go above these before the answer comes.
+        """
+        never = f"{chain.topic} holds put {last}, which was never made here"
         if last > self.numbers.highest:
-            return f"{chain.topic} holds put {last}, which was never made here"
-        # Rows are in order, so only the first that ends above `last` can have it inside.
-        row = next((row for row in chain.rows if row.last > last), None)
+            return never
+        if not chain.rows or last < chain.rows[0].counter:
+            return ""
+        row = next((row for row in chain.rows if row.last >= last), None)
         if row is not None and row.counter <= last:
-            return f"{chain.topic} ends at put {last}, inside a batch made here"
-        return ""
+            return "" if row.last == last else f"{chain.topic} ends at put {last}, inside a batch made here"
+        # Between two rows, or behind them all: never put here, unless a power cut took the row since.
+        before = chain.rows[-1] if row is None else chain.rows[chain.rows.index(row) - 1]
+        return "" if self._cut_since(chain, before) else never
+
+    def _cut_since(self, chain: Chain, row: Row) -> bool:
+        """Whether a power cut, for all we know, came after a row was made, and may have taken those behind it.
+
+        One that is not marked was made before the first cut that its chain has not cleared, one that is after it.
+        """
+        return row.last <= chain.loaded and self.cuts - chain.cleared > row.whole
 
     def discard(self, topic: str) -> tuple[list[Change], list[Row]]:
         """What makes a topic's unfinished rows forgotten, fsynced; `discarded` follows the commit."""

@@ -579,6 +579,7 @@ def _tell(db: apsw.Connection, told: c.Told) -> None:
 def _renew(db: apsw.Connection, change: c.Renewed) -> None:
     db.execute("update pubsub_state set value = ? where key = 'store'", (change.store,))
     db.execute("update pubsub_state set value = 0 where key = 'cuts'")
+    db.execute("update pubsub_outbox set whole = 0")
     db.execute("delete from pubsub_chains")
 
 

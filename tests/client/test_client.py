@@ -1038,6 +1038,27 @@ def test_a_copy_whose_numbers_fell_behind_is_found_out_by_its_put(
         copy.flush()
 
 
+def test_a_copy_that_is_started_again_is_found_out_by_what_it_had_left_to_put(
+    cluster: Embedded, topic: str, tmp_path: Path
+) -> None:
+    name = f"client{next(_names)}"
+    with cluster.client(name, directory=tmp_path / "a") as client:
+        client.put(topic, b"zero")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with Client(name, proxies=["tcp://127.0.0.1:1"], directory=tmp_path / "b") as copy:
+        with cluster.client(name, directory=tmp_path / "a") as client:
+            client.put(topic, b"later than the copy's numbers")
+        with pytest.raises(InDoubt):
+            copy.put(topic, b"in doubt", timeout=0.1)
+    with cluster.client("reader" + topic) as reader, cluster.client(name, directory=tmp_path / "b") as copy:
+        reader.subscribe(topic)
+        with pytest.raises(StateCopied, match="never made here"):  # Its numbers are above the original's by now.
+            copy.flush()
+        copy.renew(keep=True)
+        copy.flush()
+        assert bodies(reader, topic, 1) == [b"in doubt"]
+
+
 def test_a_client_whose_state_was_emptied_is_another_publisher(cluster: Embedded, topic: str, tmp_path: Path) -> None:
     name = f"client{next(_names)}"
     with cluster.client("reader" + topic) as reader:

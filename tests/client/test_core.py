@@ -118,6 +118,19 @@ def test_last_inside_a_batch_means_that_the_state_was_copied() -> None:
     assert isinstance(rig.core.copied, StateCopied)
 
 
+def test_a_subscription_that_goes_above_the_originals_numbers_does_not_hide_that_the_state_is_a_copy() -> None:
+    rig = Rig()
+    (row,) = rig.put(3)  # Its clock is behind: the original has put and subscribed under higher numbers.
+    (put,) = rig.turn()
+    _, subscribe = rig.intend()
+    original = row.last + 500
+    rig.answer(subscribe, status(Outcome.SUPERSEDED, number=original, opening=original - 1))
+    assert rig.core.numbers.highest > original
+    rig.answer(put, status(Outcome.DUPLICATE, last=original, log=LOG))
+    assert row.state != DONE
+    assert isinstance(rig.core.copied, StateCopied)
+
+
 def test_a_put_to_a_log_that_was_given_up_begins_the_chain_anew_durably() -> None:
     rig = Rig()
     (done,) = rig.put(1)

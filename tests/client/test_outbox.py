@@ -288,6 +288,54 @@ def test_last_inside_a_batch_is_evidence_of_a_copy() -> None:
     assert outbox.evidence(chain, rows[0].counter - 1) == ""
 
 
+def test_last_that_is_no_puts_here_is_evidence_of_a_copy_though_it_is_below_other_numbers() -> None:
+    outbox = make()
+    (first,) = put(outbox, 2)
+    elsewhere = first.last + 100
+    outbox.numbers.reopen(above=elsewhere)
+    chain = outbox.wake("t", 30.0, 0)
+    assert elsewhere < outbox.numbers.highest
+    assert "never made here" in outbox.evidence(chain, elsewhere), "behind them all"
+    (second,) = put(outbox, 1)
+    assert elsewhere < second.counter
+    assert "never made here" in outbox.evidence(chain, elsewhere), "between two"
+    assert [outbox.evidence(chain, last) for last in (0, first.last, second.last)] == ["", "", ""]
+
+
+def test_a_put_that_a_discard_dropped_is_no_evidence_of_a_copy() -> None:
+    outbox = make()
+    chain, (dropped,) = flying(outbox, 1)
+    outbox.discarded("t")
+    assert outbox.evidence(chain, dropped.last) == ""
+    put(outbox, 1)
+    assert outbox.evidence(chain, dropped.last) == ""
+
+
+@pytest.mark.parametrize(
+    ("cuts", "cleared", "whole", "lost"),
+    [
+        (0, 0, 0, False),  # There never was one.
+        (1, 0, 0, True),
+        (1, 0, 1, False),  # Marked: it was made after that cut.
+        (2, 0, 1, True),
+        (1, 1, 0, False),  # A marked put has succeeded since.
+        (2, 1, 0, True),
+        (0, UNSURE, 1, False),
+    ],
+)
+def test_behind_a_put_of_before_the_start_a_power_cut_may_have_taken_others(
+    cuts: int, cleared: int, whole: int, lost: bool
+) -> None:
+    outbox = make(cuts=cuts)
+    outbox.load([("t", 5, cleared, LOG)], [(10, "t", 5, 1, whole, 0, 20)])
+    chain = outbox.wake("t", 30.0, 0)
+    assert (outbox.evidence(chain, 14) == "") == lost
+    (row,) = put(outbox, 1)
+    assert (outbox.evidence(chain, 14) == "") == lost
+    outbox.numbers.reopen()
+    assert outbox.evidence(chain, row.last + 1), "behind what was made since nothing is lost"
+
+
 # Discarding
 
 
@@ -344,6 +392,16 @@ def test_after_a_power_cut_new_puts_are_marked_until_a_marked_one_succeeds() -> 
     assert any(isinstance(change, ChainMoved) and change.cleared == 1 for change in outbox.removals())
 
 
+def test_a_marked_put_of_before_another_power_cut_does_not_clear_that_one() -> None:
+    outbox = make(cuts=2)
+    outbox.load([("t", 5, 0, LOG)], [(10, "t", 5, 1, 1, 0, 20)])
+    chain = outbox.wake("t", 30.0, 0)
+    stored = chain.rows[0]
+    chain.sendable(0.0)
+    assert outbox.answered(chain, status(Outcome.DUPLICATE, 12), chain.generation, 0, 0.0) == [stored]
+    assert put(outbox, 1)[0].whole == 1, "what was put behind it may be lost, and known elsewhere"
+
+
 def test_a_topic_that_the_power_cut_may_have_forgotten_is_marked_too() -> None:
     assert put(make(cuts=1), 1)[0].whole == 1
     assert put(make(cuts=0), 1)[0].whole == 0
@@ -386,6 +444,7 @@ def test_renewal_begins_every_chain_anew() -> None:
     assert RowUnchained(rows[0].counter) in changes
     outbox.renewed()
     assert (rows[0].previous, rows[1].previous) == (0, rows[0].last)
+    assert [row.whole for row in rows] == [0, 0]
     assert put(outbox, 1, topic="v")[0].whole == 0
 
 

@@ -71,6 +71,15 @@ def test_what_is_fsynced(path: Path, change: c.Change, fsynced: bool) -> None:
     store.close()
 
 
+def test_a_renewal_forgets_the_power_cuts_and_the_marks_that_they_left(path: Path) -> None:
+    store = Store(path)
+    store.commit([c.RowAdded("t", 5, 4, 1, 1, 7, b"body")])
+    store.commit([c.Renewed("00000000000000cc")])
+    assert [found[4] for found in store.rows()] == [0]
+    assert store.state("cuts") == 0
+    store.close()
+
+
 def test_a_commit_survives_the_process(path: Path) -> None:
     store = Store(path)
     store.commit([row(5), row(9, "u"), c.ChainMoved("t", 4, 0, LOG)])
