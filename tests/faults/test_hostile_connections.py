@@ -68,9 +68,8 @@ def test_thousands_of_half_open_connections_to_each_port_are_dropped(town: Town)
     growth.within(64 * MIB + HALF_OPEN_BYTES * (wanted["clients"] + wanted["servers"]))
     ended = {"-": wanted["clients"] + wanted["servers"], town.owner: wanted["other servers"]}
     for name, count in ended.items():
-        mark = "_" if name == "-" else " "
-        town.counted(name, f"connections{mark}accepted", before[name], count)
-        town.counted(name, f"connections{mark}ended", before[name], count)
+        town.counted(name, "connections_accepted", before[name], count)
+        town.counted(name, "connections_ended", before[name], count)
     for process in helpers:
         process.end()
 
@@ -94,7 +93,7 @@ def test_what_is_no_zeromq_of_today_is_dropped_and_counted(town: Town) -> None:
     }
     growth = Growth(town.everyone)
     for port in PORTS:
-        name, mark = town.behind(port), " " if port == "other servers" else "_"
+        name = town.behind(port)
         before = town.counters(name)
         for data, ready in kinds.items():
             with raw(town.endpoint(port), ready=ready) as eve, contextlib.suppress(ConnectionError):
@@ -102,8 +101,8 @@ def test_what_is_no_zeromq_of_today_is_dropped_and_counted(town: Town) -> None:
                 eve.sendall(data)
                 while eve.recv(65_536):
                     continue
-        town.counted(name, f"connections{mark}accepted", before, len(kinds))
-        town.counted(name, f"connections{mark}ended", before, len(kinds))
+        town.counted(name, "connections_accepted", before, len(kinds))
+        town.counted(name, "connections_ended", before, len(kinds))
     town.unharmed()
     growth.within(64 * MIB)
 
@@ -116,10 +115,9 @@ def test_a_peer_that_opens_many_identities_costs_little_for_each(town: Town, por
     with contextlib.ExitStack() as stack:
         for _ in range(IDENTITIES):
             stack.enter_context(raw(town.endpoint(port), ready=True)).sendall(frames)
-        mark = " " if port == "other servers" else "_"
-        town.counted(town.behind(port), f"connections{mark}established", before, IDENTITIES)
+        town.counted(town.behind(port), "connections_established", before, IDENTITIES)
         town.unharmed()
-    town.counted(town.behind(port), f"connections{mark}ended", before, IDENTITIES)
+    town.counted(town.behind(port), "connections_ended", before, IDENTITIES)
     growth.within(64 * MIB + IDENTITY_BYTES * IDENTITIES)
 
 
