@@ -155,8 +155,7 @@ class GroupCommit:
         self.core.state.full = True
         self._full_check_at = now + FULL_RETRY_SECONDS
         self.reserve.release()
-        with self._translated():
-            self.core.reverted(self._reload, now)
+        self._take_back(now)
 
     def _met_damage(self, error: StoreDamaged, now: float) -> None:
         """A change needed a page that is damaged: take the loop back, and go on without its topic.
@@ -172,11 +171,18 @@ class GroupCommit:
             raise error
         else:
             _log.error("topic %s is held back, others are served: %s", topic.name, error)
-        with self._translated():
-            core.reverted(self._reload, now, Outcome.BUSY, "taken_back")
+        self._take_back(now, Outcome.BUSY, "taken_back")
         found = core.state.topics.get(topic.name) if topic else None
         if found is not None:
             core.quarantine.damaged(found, str(error))
+
+    def _take_back(self, now: float, outcome: Outcome = Outcome.FULL, reason: str = "disk") -> None:
+        """What this loop did has not come to be; its requests are answered so."""
+        core, store = self.core, self.store
+        with self._translated():
+            core.reverted(self._reload, now, outcome, reason)
+            # A topic read anew has only the copies that its spans refer to: none that was about to be deleted.
+            core.retention.discard_watermarks(store.unused_watermarks(core.state.topics.values()))
 
     def _reload(self, name: str) -> Topic | None:
         return next(self.store.topics(name, unreadable=True), None)

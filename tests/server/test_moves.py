@@ -635,6 +635,23 @@ def test_copies_that_a_merge_makes_unused_are_not_kept(tmp_path: Path) -> None:
     trio.close()
 
 
+def test_copies_whose_deletion_was_taken_back_are_deleted_later(pair: Pair) -> None:
+    overlap(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert in_use(pair["s1"])
+    for subscriber in ("bob", "eve"):
+        take(pair["s1"], subscriber)
+    pair.turns(5)  # The acknowledgements are stored.
+    assert watermarks(pair["s1"]) > in_use(pair["s1"]), "one of them waits to be deleted with what is trimmed next"
+    pair["s1"].fail_commit = True  # The loop that reads the topic anew when it is taken back.
+    assert put(pair["s1"], "alice", 12, 11, b"a3") == "full"
+    pair["s1"].fail_commit = pair["s1"].core.state.full = False
+    assert put(pair["s1"], "alice", 12, 11, b"a3") == "success"
+    pair.turns(10)
+    assert watermarks(pair["s1"]) == in_use(pair["s1"])
+
+
 def test_a_store_that_kept_them_is_rid_of_them_at_its_next_start(pair: Pair) -> None:
     overlap(pair)
     pair.merge("s2", "s1")
