@@ -106,8 +106,11 @@ def test_a_put_that_a_discard_dropped_is_no_evidence_of_a_copy() -> None:
     [
         (0, 0, 0, False),  # There never was one.
         (1, 0, 0, True),
-        (1, 0, 1, False),  # Marked: it was made after that cut.
-        (2, 0, 1, True),
+        (1, 0, 2, False),  # Marked: it was made after that cut.
+        (2, 0, 2, True),
+        (2, 1, 2, True),  # Another one that was marked has succeeded before the second cut.
+        (2, 0, 3, False),
+        (2, 1, 3, False),
         (1, 1, 0, False),  # A marked put has succeeded since.
         (2, 1, 0, True),
         (0, UNSURE, 1, False),
@@ -173,10 +176,10 @@ def test_after_a_power_cut_new_puts_are_marked_until_a_marked_one_succeeds() -> 
     chain = outbox.wake("t", 30.0, 0)
     first, second = put(outbox, 1, 1)
     stored = chain.rows[0]
-    assert (stored.whole, first.whole, second.whole) == (0, 1, 1)
+    assert (stored.whole, first.whole, second.whole) == (0, 2, 2)
     chain.sendable(0.0)
     outbox.answered(chain, status(Outcome.SUCCESS, stored.last), chain.generation, 0, 0.0)
-    assert put(outbox, 1)[0].whole == 1
+    assert put(outbox, 1)[0].whole == 2
     outbox.answered(chain, status(Outcome.SUCCESS, first.last), chain.generation, 0, 0.0)
     assert put(outbox, 1)[0].whole == 0
     assert any(isinstance(change, ChainMoved) and change.cleared == 1 for change in outbox.removals())
@@ -184,16 +187,16 @@ def test_after_a_power_cut_new_puts_are_marked_until_a_marked_one_succeeds() -> 
 
 def test_a_marked_put_of_before_another_power_cut_does_not_clear_that_one() -> None:
     outbox = make(cuts=2)
-    outbox.load([("t", 5, 0, LOG)], [(10, "t", 5, 1, 1, 0, 20)])
+    outbox.load([("t", 5, 0, LOG)], [(10, "t", 5, 1, 2, 0, 20)])
     chain = outbox.wake("t", 30.0, 0)
     stored = chain.rows[0]
     chain.sendable(0.0)
     assert outbox.answered(chain, status(Outcome.DUPLICATE, 12), chain.generation, 0, 0.0) == [stored]
-    assert put(outbox, 1)[0].whole == 1, "what was put behind it may be lost, and known elsewhere"
+    assert put(outbox, 1)[0].whole == 3, "what was put behind it may be lost, and known elsewhere"
 
 
 def test_a_topic_that_the_power_cut_may_have_forgotten_is_marked_too() -> None:
-    assert put(make(cuts=1), 1)[0].whole == 1
+    assert put(make(cuts=1), 1)[0].whole == 2
     assert put(make(cuts=0), 1)[0].whole == 0
 
 
@@ -201,7 +204,7 @@ def test_a_discard_brings_the_mark_back() -> None:
     outbox = make(cuts=1)
     put(outbox, 1)
     outbox.discarded("t")
-    assert put(outbox, 1)[0].whole == 1
+    assert put(outbox, 1)[0].whole == 2
 
 
 # Reopening

@@ -32,7 +32,8 @@ class Row:
     Attributes:
         counter, count: of its first record, and how many there are.
         previous: the chain's counter before it; 0: none.
-        whole: 1: taken only while no other server holds any of the topic.
+        whole: 0, or marked: taken only while no other server holds any of the topic; then one more than the power cuts
+            that the client had come through when it was made.
         body: the encoded batch; None: it is on the disk only.
         size: of the body in bytes.
         state: UNFINISHED, DONE or DISCARDED.

@@ -327,7 +327,7 @@ class ClientCore:
                 avoid = chain.avoid if row is chain.rows[0] else ""
                 message = Put(
                     self.settings.client, topic, row.counter, self.publisher, row.count, row.previous, row.checksum,
-                    row.whole, chain.log, avoid, row.body or b"", int(chain.sent > 1),
+                    int(row.whole > 0), chain.log, avoid, row.body or b"", int(chain.sent > 1),
                 )  # fmt: skip
                 token = self.flights.add(chain, row, chain.generation, chain.retries.proxy)
                 row.tokens.append(token)

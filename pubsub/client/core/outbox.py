@@ -54,7 +54,7 @@ class Draft:
         chain = outbox.chain(topic)
         counter = outbox.numbers.take(len(bodies))
         previous = self._tails.get(topic, chain.previous)
-        whole = int(chain.cleared < outbox.cuts)
+        whole = outbox.cuts + 1 if chain.cleared < outbox.cuts else 0
         row = Row(topic, counter, previous, len(bodies), whole, crc32(body), body, len(body))
         self._tails[topic] = row.last
         self._bytes += row.size
@@ -159,8 +159,8 @@ class Outbox:
         for row in done:
             self.bytes -= row.size
             self._finished_bytes += row.size
-            if row.whole and not self._cut_since(chain, row):
-                chain.cleared = self.cuts
+            if row.whole:
+                chain.cleared = max(chain.cleared, row.whole - 1)
         if done:
             self._finished += done
             if self.on_done is not None:
@@ -187,11 +187,11 @@ class Outbox:
         return "" if self._cut_since(chain, before) else never
 
     def _cut_since(self, chain: Chain, row: Row) -> bool:
-        """Whether a power cut, for all we know, came after a row was made, and may have taken those behind it.
+        """Whether a power cut came after a row was made, and may have taken those behind it.
 
-        One that is not marked was made before the first cut that its chain has not cleared, one that is after it.
+        One that is not marked was made before the first cut that its chain has not cleared.
         """
-        return row.last <= chain.loaded and self.cuts - chain.cleared > row.whole
+        return row.last <= chain.loaded and self.cuts > (row.whole - 1 if row.whole else chain.cleared)
 
     def discard(self, topic: str) -> tuple[list[Change], list[Row]]:
         """What makes a topic's unfinished rows forgotten, fsynced; `discarded` follows the commit."""
