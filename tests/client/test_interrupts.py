@@ -273,7 +273,7 @@ def test_a_coroutines_call_that_is_struck_anywhere_loses_nothing(cluster: Embedd
         runner.run(call(client))
         counted = Striker(0)
         runner.run(under(counted, call(client)))
-        assert counted.count > 100
+        assert counted.count > 10  # Python 3.13 shows a tracer far fewer places of a coroutine than 3.11 does.
         for at in places(counted.count, SAMPLE, 2):
             with suppress(Strike, Interrupted):
                 runner.run(under(Striker(at), call(client)))
