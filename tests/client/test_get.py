@@ -261,6 +261,14 @@ def test_what_a_killed_get_left_waits_for_its_directory(shell: Shell, tmp_path: 
     assert (away / "out").read_bytes() == b"".join(bodies(0, 2))
 
 
+def test_a_service_that_answers_late_is_no_unreachable_one(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The patience with an empty topic is over before any answer can have come: the service is asked again."""
+    monkeypatch.setattr("pubsub.client.commands.QUESTION_SECONDS", 1e-4)
+    out = shell.directory / "late"
+    assert shell.in_process("--out", out, "--wait", "0") == 0
+    assert out.read_bytes() == bodies()[0]
+
+
 @pytest.mark.slow
 def test_what_was_taken_before_a_failure_is_in_the_file(shell: Shell, tmp_path: Path) -> None:
     """The limit of a file's size stands for a disk that fills up in the midst."""
