@@ -118,6 +118,14 @@ def test_last_inside_a_batch_means_that_the_state_was_copied() -> None:
     assert isinstance(rig.core.copied, StateCopied)
 
 
+def test_a_put_after_power_cuts_asks_for_a_sole_owner_in_the_protocols_form_however_many_there_were() -> None:
+    rig = Rig(cuts=2)
+    rig.put(1)
+    (put,) = rig.turn()
+    assert isinstance(put.message, Put)
+    assert put.message.whole == 1
+
+
 def test_a_subscription_that_goes_above_the_originals_numbers_does_not_hide_that_the_state_is_a_copy() -> None:
     rig = Rig()
     (row,) = rig.put(3)  # Its clock is behind: the original has put and subscribed under higher numbers.
