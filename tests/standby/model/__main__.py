@@ -1,0 +1,49 @@
+"""A random model of a server with a standby: what its rules promise, and what happens without one of them.
+
+    python -m tests.standby.model [runs] [first seed]            all rules, so many runs
+    python -m tests.standby.model mutants [runs each] [first]    every rule left out in turn; each must be caught
+    python -m tests.standby.model scenes [seeds each]            scenes for rules that chance breaks too seldom
+    python -m tests.standby.model seed N [rule left out]         one run, with its history
+
+Two members (A, B) hold copies of one store; one to three proxies are acceptors of its register and pass requests on;
+publishers put chains, a subscriber subscribes, gets and leaves; another server may be given the topic, or give it.
+Messages are lost, late, doubled and overtake each other; links are cut in one direction or both; processes are killed,
+hosts lose power and what was not fsynced; proxies lose their disk; a commit finds the disk full. Then the network
+heals, possibly with one member and some proxies gone for good, and the clients' own history is checked against the log
+that is served at the end. Time is a counter; time-outs matter for liveness only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.standby.model.exploring import all_but, explore
+from tests.standby.model.rules import RULES
+from tests.standby.model.scenes import SCENES
+from tests.standby.model.world import World
+
+
+def number(args: list[str], place: int, default: int) -> int:
+    return int(args[place]) if len(args) > place else default
+
+
+def main(args: list[str]) -> None:
+    match args[0] if args else "":
+        case "seed":
+            print(World(int(args[1]), all_but(*args[2:3]), trace=True).run().objections)
+        case "mutants":
+            for name in RULES:
+                found = explore(number(args, 2, 0), number(args, 1, 3000), all_but(name), enough=5)
+                print(f"without {name:<13} {found}", flush=True)
+        case "scenes":
+            for name, scene in SCENES.items():
+                seeds = range(number(args, 1, 40))
+                kept = sum(bool(scene(all_but(), seed)) for seed in seeds)
+                left = sum(bool(scene(all_but(name), seed)) for seed in seeds)
+                print(f"{name:<13} of {len(seeds)} seeds objected to: with all rules {kept}, without it {left}")
+        case _:
+            print("all rules", explore(number(args, 1, 0), number(args, 0, 2000), all_but()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
