@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +16,7 @@ from pubsub.protocol import Outcome, Publish, Read, Subscribe
 from pubsub.protocol.messages import Stage as StageRows
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.commits import Commit, decode, encode
+from pubsub.server.topic.commits import FRAME_BYTES, UNCOPIED_BYTES, Commit, decode, encode, frames
 from tests.fields import variants
 from tests.server.stage import STORE, Stage, put
 from tests.server.test_fields import CHANGES
@@ -37,6 +38,37 @@ def test_bodies_come_back_each_to_its_own() -> None:
     staged = c.PieceStaged(1, 1, 0, 1, 5, 9, memoryview(b"rows"))
     commit = decode(encode(Commit(1, 1, [*appended, staged])))
     assert [getattr(change, "body", None) for change in commit.changes] == [b"", None, b"{\n}", b"\n", b"rows"]
+
+
+def body_of(change: Any) -> Any:
+    """What a body that was read is a view into."""
+    return getattr(change.body, "obj", None)
+
+
+def test_large_bodies_are_parts_of_their_own_and_not_copied() -> None:
+    large, small = bytes(UNCOPIED_BYTES), b"x" * (UNCOPIED_BYTES - 1)
+    bodies = [small, large, b"", *[small] * 50, large]
+    commit = Commit(1, 1, [c.BatchAppended(1, n, 1, 1, n, 9, 5, 0, body) for n, body in enumerate(bodies, 1)])
+    parts = frames(commit)
+    assert sum(part is large for part in parts) == 2
+    assert all(0 < len(part) <= FRAME_BYTES for part in parts)
+    assert len(parts) == 1 + 1 + 1 + 2 + 1  # The line, the small ones before, a large one, those between, a large one.
+    assert b"".join(parts) == encode(commit)
+    read = decode(*parts)
+    assert read == commit
+    assert sum(body_of(change) is large for change in read.changes) == 2
+
+
+def test_a_line_of_any_length_is_cut_into_parts() -> None:
+    commit = Commit(1, 1, [c.WatermarkStored(1, {n: n for n in range(100_000)})])
+    assert len(frames(commit)) == 2
+    assert decode(*frames(commit)) == commit
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=6))
+def test_it_does_not_matter_how_the_bytes_are_cut(cuts: list[int]) -> None:
+    places = sorted(min(cut, len(LINE)) for cut in (0, *cuts, len(LINE)))
+    assert decode(*(LINE[low:high] for low, high in pairwise(places))) == Commit(7, 3, CHANGES)
 
 
 LINE = encode(Commit(7, 3, CHANGES))

@@ -16,7 +16,8 @@ and no commit brings is named in `storage.local`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
@@ -26,6 +27,15 @@ from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import Position
 from pubsub.server.topic.changes import Change, LogState
 from pubsub.server.topic.spans import Span
+
+UNCOPIED_BYTES: Final = 32 * 1024
+"""Bytes of a body from which on it is a part of its own; smaller ones are joined, which costs less than a frame."""
+
+FRAME_BYTES: Final = 1024 * 1024
+"""Bytes of a part at most, where it is not one body."""
+
+_LOOK_BYTES: Final = 64 * 1024
+"""Bytes that are searched for the end of the line at once: what follows it may be long, and is not copied."""
 
 
 @dataclass(slots=True)
@@ -43,37 +53,86 @@ class Commit:
     changes: list[Change]
 
 
-class _Bodies:
-    """The bytes behind the line, in order."""
+class _Written:
+    """The bodies that go behind the line: large ones as they lie, small ones joined."""
 
-    def __init__(self, rest: bytes = b"") -> None:
-        self._rest = rest
-        self.written: list[Buffer] = []
+    def __init__(self, line: bytes) -> None:
+        self.frames: list[Buffer] = [memoryview(line)[at : at + FRAME_BYTES] for at in range(0, len(line), FRAME_BYTES)]
+        self._small: list[Buffer] = []
+        self._small_bytes = 0
 
-    def put(self, body: Buffer | None) -> int:
-        if body is None:
-            return -1
-        self.written.append(body)
-        return len(body)
+    def add(self, body: Buffer) -> None:
+        if len(body) >= UNCOPIED_BYTES:
+            self._join()
+            self.frames.append(body)
+            return
+        if self._small_bytes + len(body) > FRAME_BYTES:
+            self._join()
+        self._small.append(body)
+        self._small_bytes += len(body)
 
-    def take(self, size: Any) -> bytes | None:
+    def _join(self) -> None:
+        if self._small_bytes:
+            self.frames.append(b"".join(self._small))
+        self._small, self._small_bytes = [], 0
+
+    def end(self) -> list[Buffer]:
+        self._join()
+        return self.frames
+
+
+class _Read:
+    """The bytes of a commit, in order; what lies within one frame is not copied."""
+
+    def __init__(self, frames: Iterable[Buffer]) -> None:
+        self._frames = deque(memoryview(frame) for frame in frames if len(frame))
+
+    def line(self) -> bytes:
+        parts = []
+        while self._frames:
+            frame = self._frames.popleft()
+            piece = bytes(frame[:_LOOK_BYTES])
+            found, newline, _ = piece.partition(b"\n")
+            parts.append(found)
+            self._put_back(frame[len(found) + len(newline) :])
+            if newline:
+                return b"".join(parts)
+        raise DecodeError("commit without its line")
+
+    def take(self, size: Any) -> Buffer | None:
         if _whole(size, low=-1) == -1:
             return None
-        if size > len(self._rest):
-            raise ValueError("a body is longer than what follows")
-        body, self._rest = self._rest[:size], self._rest[size:]
-        return body
+        parts: list[Buffer] = []
+        while size:
+            if not self._frames:
+                raise ValueError("a body is longer than what follows")
+            frame = self._frames.popleft()
+            parts.append(frame[:size])
+            self._put_back(frame[size:])
+            size -= len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _put_back(self, rest: memoryview) -> None:
+        if len(rest):
+            self._frames.appendleft(rest)
 
     def end(self) -> None:
-        if self._rest:
+        if self._frames:
             raise ValueError("bytes behind the last body")
+
+
+def _put(body: Buffer | None, bodies: list[Buffer]) -> int:
+    if body is None:
+        return -1
+    bodies.append(body)
+    return len(body)
 
 
 class _Kind(NamedTuple):
     """How a field's value is written and read."""
 
-    write: Callable[[Any, _Bodies], Any]
-    read: Callable[[Any, _Bodies], Any]
+    write: Callable[[Any, list[Buffer]], Any]
+    read: Callable[[Any, _Read], Any]
 
 
 def _whole(value: Any, low: int = 0) -> int:
@@ -104,7 +163,7 @@ def _span(value: Any) -> Span:
     return Span(_text(log), _whole(low), None if high is None else _whole(high), _whole(watermark), _whole(since))
 
 
-def _body(value: Any, bodies: _Bodies) -> bytes:
+def _body(value: Any, bodies: _Read) -> Buffer:
     body = bodies.take(value)
     if body is None:
         raise ValueError("a body is missing")
@@ -128,8 +187,8 @@ _KINDS: Final[dict[Any, _Kind]] = {
         lambda value, _: value,
         lambda value, _: None if value is None else _text(value) if type(value) is str else _whole(value),
     ),
-    Buffer: _Kind(lambda value, bodies: bodies.put(value), _body),
-    Buffer | None: _Kind(lambda value, bodies: bodies.put(value), lambda value, bodies: bodies.take(value)),
+    Buffer: _Kind(_put, _body),
+    Buffer | None: _Kind(_put, lambda value, bodies: bodies.take(value)),
 }
 
 
@@ -145,27 +204,34 @@ _CHANGES: Final[dict[str, tuple[type[Any], dict[str, _Kind]]]] = {
 
 def encode(commit: Commit) -> bytes:
     """A commit as bytes."""
-    bodies = _Bodies()
+    return b"".join(frames(commit))
+
+
+def frames(commit: Commit) -> list[Buffer]:
+    """A commit as bytes in several parts, none of them empty: bodies of UNCOPIED_BYTES and more are not copied."""
+    bodies: list[Buffer] = []
     changes = []
     for change in commit.changes:
         name = type(change).__name__
         values = {field: kind.write(getattr(change, field), bodies) for field, kind in _CHANGES[name][1].items()}
         changes.append([name, values])
     head = {"incarnation": commit.incarnation, "number": commit.number, "changes": changes}
-    line = json.dumps(head, separators=(",", ":")).encode("ascii")
-    return b"".join((line, b"\n", *bodies.written))
+    written = _Written(json.dumps(head, separators=(",", ":")).encode("ascii") + b"\n")
+    for body in bodies:
+        written.add(body)
+    return written.end()
 
 
-def decode(data: Buffer) -> Commit:
-    """The commit that `encode` wrote.
+def decode(*parts: Buffer) -> Commit:
+    """The commit that `encode` or `frames` wrote, however its bytes are cut into parts.
+
+    Bodies are views into what is given where each lies in one part.
 
     Raises:
         DecodeError: it is something else, or of a server that knows other changes.
     """
-    line, newline, rest = bytes(data).partition(b"\n")
-    if not newline:
-        raise DecodeError("commit without its line")
-    bodies = _Bodies(rest)
+    bodies = _Read(parts)
+    line = bodies.line()
     try:
         head = json.loads(line)
         commit = Commit(_whole(head["incarnation"]), _whole(head["number"], low=1), [])
