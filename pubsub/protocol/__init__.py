@@ -1,7 +1,8 @@
 """The service's messages and how they become bytes."""
 
 from pubsub.protocol.batch import RECORD_BYTES_MAX, batch_ends, batch_size, check_batch, decode_batch, encode_batch
-from pubsub.protocol.codec import decode, encode, join_stages, join_topics, request_route, split_stages, split_topics
+from pubsub.protocol.bodies import join_stages, join_topics, split_stages, split_topics
+from pubsub.protocol.codec import decode, encode, request_route
 from pubsub.protocol.messages import (
     RETRY,
     Get,

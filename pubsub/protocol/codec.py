@@ -18,7 +18,9 @@ from typing import Any, Final, NamedTuple
 from pubsub.base.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol import messages as m
+from pubsub.protocol import register as r
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.bodies import join_stages, join_topics, split_stages, split_topics
 from pubsub.protocol.names import format_position, is_hex, is_id, is_topic, parse_number, parse_position
 from pubsub.protocol.stores import is_roster
 
@@ -44,6 +46,16 @@ def _outcome(text: str) -> m.Outcome:
     outcome = _OUTCOMES.get(text)
     if outcome is None:
         raise ValueError(f"not a status: {text[:40]!r}")
+    return outcome
+
+
+_VOTES: Final = {outcome.value: outcome for outcome in r.VoteOutcome}
+
+
+def _vote(text: str) -> r.VoteOutcome:
+    outcome = _VOTES.get(text)
+    if outcome is None:
+        raise ValueError(f"not what a proxy says of a ballot: {text[:40]!r}")
     return outcome
 
 
@@ -77,67 +89,10 @@ _FLAG = _Kind(str, _flag)
 _START = _Kind(str, _start)
 _POSITION = _Kind(format_position, parse_position)
 _OUTCOME = _Kind(str, _outcome)
+_KIND = _Kind(str, _matching("a kind of attempt", r.KINDS.__contains__))
+_VOTE = _Kind(str, _vote)
+_VIEW = _Kind(r.format_view, r.parse_view)
 _STORES = _Kind(str, _matching("a roster of stores", is_roster))
-
-
-def split_topics(body: Buffer) -> dict[str, str]:
-    """Topics and a value each from a body: `topic=value topic=value …`, the value being all after the last `=`.
-
-    Raises:
-        DecodeError: the body is not such a list.
-    """
-    try:
-        words = bytes(body).decode("ascii").split(" ") if len(body) else []
-    except UnicodeDecodeError:
-        raise DecodeError("topics are not ASCII") from None
-    out = {}
-    for word in words:
-        topic, equals, value = word.rpartition("=")
-        if not equals or not is_topic(topic) or not _value(value):
-            raise DecodeError(f"not a topic and its value: {word[:100]!r}")
-        out[topic] = value
-    return out
-
-
-def _value(text: str) -> bool:
-    return text == "" or all(is_id(part) or _is_holder(part) for part in text.split(","))
-
-
-def _is_holder(text: str) -> bool:
-    server, dot, log = text.rpartition(".")
-    return bool(dot) and is_id(server) and is_hex(log)
-
-
-def join_topics(topics: dict[str, str]) -> bytes:
-    """The body that `split_topics` reads."""
-    return " ".join([f"{topic}={value}" for topic, value in topics.items()]).encode("ascii")
-
-
-def split_stages(body: Buffer) -> dict[str, int]:
-    """Attempts and their rows from a body: `attempt=rows attempt=rows …`.
-
-    Raises:
-        DecodeError: the body is not such a list.
-    """
-    try:
-        words = bytes(body).decode("ascii").split(" ") if len(body) else []
-    except UnicodeDecodeError:
-        raise DecodeError("stages are not ASCII") from None
-    out: dict[str, int] = {}
-    for word in words:
-        attempt, _, rows = word.partition("=")
-        if not is_id(attempt) or attempt in out:
-            raise DecodeError(f"not an attempt, or one named twice: {word[:100]!r}")
-        try:
-            out[attempt] = parse_number(rows)
-        except ValueError as error:
-            raise DecodeError(str(error)) from None
-    return out
-
-
-def join_stages(stages: dict[str, int]) -> bytes:
-    """The body that `split_stages` reads."""
-    return " ".join([f"{attempt}={rows}" for attempt, rows in stages.items()]).encode("ascii")
 
 
 class _Codec:
@@ -226,6 +181,9 @@ _SUBSCRIPTION = (("number", "number", _NUMBER), ("opening", "opening", _NUMBER))
 _NAME = ("name", "name", _ID)
 _SINK = (("publisher", "publisher", _HEX),)
 _ROSTER = (("stores", "stores", _STORES), ("gone", "gone", _STORES))
+_REGISTER = (_SENDER, ("store", _HEX))
+_TOKEN = ("token", "token", _NUMBER)
+_BALLOT = (("member", "member", _HEX), ("ballot", "ballot", _NUMBER), _TOKEN)
 _CODECS: Final = (
     _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME, ("from", "start", _START))),
     _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME)),
@@ -325,6 +283,40 @@ _CODECS: Final = (
             ("change", "change", _NUMBER),
         ),
         body="bytes",
+    ),
+    _Codec("PREPARE", r.Prepare, _REGISTER, (*_BALLOT, ("kind", "kind", _KIND))),
+    _Codec("ACCEPT", r.Accept, _REGISTER, (*_BALLOT, ("view", "view", _VIEW))),
+    _Codec("LOOK", r.Look, _REGISTER, (_TOKEN,)),
+    _Codec(
+        "ADMIT",
+        r.Admit,
+        _REGISTER,
+        (
+            _TOKEN,
+            ("identity", "identity", _HEX),
+            ("promised", "promised", _NUMBER),
+            ("ballot", "ballot", _NUMBER),
+            ("view", "view", _VIEW),
+        ),
+    ),
+    _Codec(
+        "VOTE",
+        r.Vote,
+        (*_REGISTER, ("outcome", _VOTE)),
+        (
+            _TOKEN,
+            ("identity", "identity", _HEX),
+            ("promised", "promised", _NUMBER),
+            ("ballot", "ballot", _NUMBER),
+            ("view", "view", _VIEW),
+            ("silence", "silence_ms", _NUMBER),
+        ),
+    ),
+    _Codec(
+        "FORGET",
+        r.Forget,
+        _REGISTER,
+        (("member", "member", _HEX), ("identity", "identity", _HEX), ("done", "done", _FLAG)),
     ),
     _Codec("REPORT", m.Report, (_SENDER, ("target", _TARGET)), (("topic", "topic", _TOPIC),)),
     _Codec(

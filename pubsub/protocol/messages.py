@@ -3,7 +3,7 @@
 The positional fields are those of Pires et al., in their order; the others are ours and travel as `name=value`. A field
 that has its default value is not sent. Times within messages are milliseconds where the name ends in `_ms` and
 microseconds since 1970 where it is a stamp. Every class is a plain record: what may stand in it is checked by the
-codec, on the way in and on the way out.
+codec, on the way in and on the way out. Those of a register are in `protocol.register`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import Position
+from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
 
 
 class Outcome(StrEnum):
@@ -398,6 +399,12 @@ Message = (
     | Whole
     | Merge
     | Transfer
+    | Prepare
+    | Accept
+    | Look
+    | Admit
+    | Vote
+    | Forget
     | Report
     | Operate
     | Status

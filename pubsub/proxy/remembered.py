@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pubsub.protocol.register import View
+
 
 @dataclass(frozen=True, slots=True)
 class StoreRow:
@@ -57,6 +59,21 @@ class AbandonedLog:
     address: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterRow:
+    """What the routes file keeps of a store's register (see `register`).
+
+    Attributes:
+        promised: no lower ballot is accepted any more.
+        ballot, view: what was accepted last.
+    """
+
+    store: str
+    promised: int
+    ballot: int
+    view: View
+
+
 @dataclass(slots=True)
 class RouteChanges:
     """What the routes file does not have yet: the latest value of each row, None where it is to be deleted."""
@@ -67,9 +84,11 @@ class RouteChanges:
     abandoned: dict[tuple[str, str], AbandonedLog] = field(default_factory=dict)
     """By (topic, log); never deleted."""
     gone: dict[str, GoneStore | None] = field(default_factory=dict)
+    registers: dict[str, RegisterRow] = field(default_factory=dict)
+    """Never deleted: a proxy that forgot what it promised has no vote."""
 
     def __bool__(self) -> bool:
-        return bool(self.stores) or bool(self.holders) or bool(self.abandoned) or bool(self.gone)
+        return any((self.stores, self.holders, self.abandoned, self.gone, self.registers))
 
     def clear(self) -> None:
         """All of it was written."""
@@ -77,6 +96,7 @@ class RouteChanges:
         self.holders.clear()
         self.abandoned.clear()
         self.gone.clear()
+        self.registers.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +107,4 @@ class Remembered:
     holders: Sequence[tuple[str, str, str]] = ()
     abandoned: Sequence[AbandonedLog] = ()
     gone: Sequence[GoneStore] = ()
+    registers: Sequence[RegisterRow] = ()

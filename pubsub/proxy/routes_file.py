@@ -1,30 +1,34 @@
-"""The routes file: which store holds which topic, remembered over a restart (SQLite through apsw).
+"""The routes file: which store holds which topic, and registers, remembered over a restart (SQLite through apsw).
 
 It is what keeps a topic of a dead server from being given to another one, without waiting to hear that server again as
 a proxy without it must (`roster`). So a change is on the disk (an fsync, not
 only a write) before anything that came after it is forwarded, and a file that is damaged, or was written by a newer
 release, stops the proxy with a clear error: whether to begin with an empty one is for a person to say, since with it
 what operators gave up is forgotten too. One process at a time has it open.
+
+A file has an *identity*, random and made with it, by which members see that a proxy has lost what it promised them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol.names import is_hex, is_id, is_topic
-from pubsub.proxy.remembered import AbandonedLog, GoneStore, Remembered, RouteChanges, StoreRow
+from pubsub.protocol.register import View
+from pubsub.proxy.remembered import AbandonedLog, GoneStore, RegisterRow, Remembered, RouteChanges, StoreRow
 
 FILE_NAME: Final = "routes.db"
-FORMAT: Final = 3
+FORMAT: Final = 4
 _APPLICATION: Final = 0x70726F78
 _REMEDY: Final = (
     "put it aside and start the proxy without it, best while every server is running: it waits for those that are not, "
@@ -45,8 +49,15 @@ _SINCE: Final = {
         "update stores set heard = 0 where incarnation = 0",
         "create table gone (store text primary key, incarnation integer not null, here integer not null) without rowid",
     ),
+    4: (
+        "create table registers (store text primary key, promised integer not null, ballot integer not null,"
+        " term integer not null, leader text not null, address text not null, members text not null,"
+        " in_sync text not null) without rowid",
+        "create table identity (identity text not null)",
+    ),
 }
 """What each format added."""
+_IDENTITY_SINCE: Final = 4
 _PRAGMAS: Final = (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", 2))
 
 
@@ -60,6 +71,10 @@ class RoutesStore:
     Args:
         directory: where it lives; made where it is missing.
         vfs: SQLite's file system, for one that is not the machine's; the directory is not made there.
+        identity: for a file that is made here, 16 hex digits; "": random ones.
+
+    Attributes:
+        identity: of this file.
 
     Raises:
         StoreInUse: another process has it open.
@@ -68,13 +83,14 @@ class RoutesStore:
         StorageError: the directory cannot be used.
     """
 
-    def __init__(self, directory: Path, *, vfs: str | None = None) -> None:
+    def __init__(self, directory: Path, *, vfs: str | None = None, identity: str = "") -> None:
         self.path = str(directory / FILE_NAME)
         try:
             if vfs is None:
                 directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(str(directory), f"cannot be used: {error.strerror}") from None
+        self.identity = identity or secrets.token_hex(8)
         self._db: apsw.Connection | None = None
         try:
             with self._translated():
@@ -104,12 +120,17 @@ class RoutesStore:
             for version in range(db.pragma("user_version") + 1, FORMAT + 1):
                 for statement in _SINCE[version]:
                     db.execute(statement)
+                if version == _IDENTITY_SINCE:
+                    db.execute("insert into identity values (?)", (self.identity,))
                 db.pragma("user_version", version)
         db.execute("commit")
         if db.pragma("application_id") != _APPLICATION or db.pragma("user_version") != FORMAT:
             raise StoreDamaged(self.path, f"not a routes file; {_REMEDY}")
         if (verdict := db.pragma("quick_check")) != "ok":
             raise StoreDamaged(self.path, f"damaged ({str(verdict).splitlines()[0][:200]}); {_REMEDY}")
+        self.identity = str(db.execute("select identity from identity").get)
+        if not is_hex(self.identity):
+            raise StoreDamaged(self.path, f"damaged (no identity); {_REMEDY}")
 
     def load(self) -> Remembered:
         """All that is remembered.
@@ -127,6 +148,7 @@ class RoutesStore:
             holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
             rows = self._db.execute("select topic, log, server, store, address from dead order by topic, log")
             abandoned = tuple(AbandonedLog(*row) for row in rows)
+            registers = tuple(map(_register, self._db.execute("select * from registers order by store")))
         known = {row.store for row in stores}
         sound = all(_sound(row) for row in stores) and all(
             isinstance(topic, str) and is_topic(topic) and store in known and isinstance(log, str) and is_hex(log)
@@ -140,9 +162,10 @@ class RoutesStore:
         sound = sound and all(
             isinstance(row.store, str) and is_hex(row.store) and isinstance(row.incarnation, int) for row in gone
         )
+        sound = sound and all(_sound_register(row) for row in registers)
         if not sound:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
-        return Remembered(stores, holders, abandoned, gone)
+        return Remembered(stores, holders, abandoned, gone, registers)
 
     def write(self, changes: RouteChanges) -> None:
         """Put the changes on the disk: when this returns, they survive a power cut.
@@ -193,6 +216,15 @@ class RoutesStore:
         if changes.abandoned:
             rows = [astuple(lost) for lost in changes.abandoned.values()]
             db.executemany("insert or replace into dead (topic, log, server, store, address) values (?,?,?,?,?)", rows)
+        for register in changes.registers.values():
+            term, primary, address, members, in_sync = register.view
+            db.execute(
+                "insert or replace into registers values (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(register.store, register.promised, register.ballot),
+                    *(term, primary, address, ",".join(members), ",".join(in_sync)),
+                ),
+            )
 
     def close(self) -> None:
         """Close the file."""
@@ -232,4 +264,24 @@ def _sound(row: StoreRow) -> bool:
         and (is_id(row.server) or not (row.server or row.heard))
         and min(row.incarnation, row.change) >= 0
         and max(row.incarnation, row.change) <= NUMBER_MAX
+    )
+
+
+def _register(row: Sequence[Any]) -> RegisterRow:
+    store, promised, ballot, term, primary, address, members, in_sync = row
+    view = View(term, primary, address, tuple(str(members).split(",")), tuple(str(in_sync).split(",")))
+    return RegisterRow(store, promised, ballot, view)
+
+
+def _sound_register(row: RegisterRow) -> bool:
+    """Whether a row is one that `write` wrote."""
+    numbers = (row.view.term, row.ballot, row.promised)
+    return (
+        isinstance(row.store, str)
+        and is_hex(row.store)
+        and all(isinstance(number, int) for number in numbers)
+        and min(numbers) >= 0
+        and max(numbers) <= NUMBER_MAX
+        and row.ballot <= row.promised
+        and not row.view.fault()
     )

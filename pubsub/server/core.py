@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError
-from pubsub.protocol.codec import split_topics
+from pubsub.protocol.bodies import split_topics
 from pubsub.protocol.messages import (
     Get,
     Heartbeat,

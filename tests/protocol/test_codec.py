@@ -31,6 +31,7 @@ from pubsub.protocol.messages import (
     Unsubscribe,
     Whole,
 )
+from pubsub.protocol.register import KINDS, Accept, Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.protocol.stores import Known, format_stores
 
 PRINTABLE = "".join(map(chr, range(33, 127)))
@@ -52,7 +53,33 @@ stage_maps = st.dictionaries(ids, numbers, max_size=8)
 sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
 subscription = {"sender": ids, "topic": topics, "number": numbers, "opening": numbers, **history}
 
+endpoints = st.from_regex(r"tcp://[a-z0-9.]{1,40}:[0-9]{1,5}", fullmatch=True)
+
+
+@st.composite
+def views(draw):
+    members = sorted(draw(st.lists(hexes, min_size=1, max_size=2, unique=True)))
+    primary = draw(st.sampled_from(members))
+    in_sync = sorted({primary, draw(st.sampled_from(members))})
+    return View(draw(numbers), primary, draw(endpoints), tuple(members), tuple(in_sync))
+
+
+register = {"sender": ids, "store": hexes, "token": numbers}
 FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
+    Prepare: {**register, "member": hexes, "ballot": numbers, "kind": st.sampled_from(sorted(KINDS))},
+    Accept: {**register, "member": hexes, "ballot": numbers, "view": views()},
+    Look: register,
+    Admit: {**register, "identity": hexes, "promised": numbers, "ballot": numbers, "view": views()},
+    Vote: {
+        **register,
+        "outcome": st.sampled_from(VoteOutcome),
+        "identity": hexes,
+        "promised": numbers,
+        "ballot": numbers,
+        "view": st.none() | views(),
+        "silence_ms": st.just(-1) | numbers,
+    },
+    Forget: {"sender": ids, "store": hexes, "member": hexes, "identity": hexes, "done": flags},
     Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"])),
     Unsubscribe: dict(**subscription, name=names),
     Get: dict(
@@ -157,6 +184,11 @@ STRATEGIES = {kind: st.builds(kind, **strategies) for kind, strategies in FIELDS
 messages = st.one_of(*STRATEGIES.values())
 
 HEAD = b"PUT billing orders 7 publisher=0123456789abcdef count=1 previous=0 crc=1 !v=1\r\n\r\n"
+
+PREPARE = b"PREPARE s1 %b member=%b ballot=2 token=3 kind=take !v=1\r\n\r\n" % (b"0" * 16, b"a" * 16)
+ACCEPT = b"ACCEPT s1 %b member=%b ballot=2 token=3 view=7/%b/%b,%b/%b/tcp://h:1 !v=1\r\n\r\n" % (
+    b"0" * 16, b"a" * 16, b"a" * 16, b"a" * 16, b"b" * 16, b"a" * 16,
+)  # fmt: skip
 
 
 def test_every_message_and_every_field_of_it_is_tried_here():
@@ -278,6 +310,13 @@ def test_an_unknown_field_is_ignored_so_that_a_newer_peer_may_say_more():
     assert decode(HEAD.replace(b" !v=1", b" colour=blue !v=1")) == decode(HEAD)
 
 
+def test_a_ballot_with_an_unknown_field_is_the_same_ballot():
+    assert decode(PREPARE.replace(b" !v=1", b" weight=2 !v=1")) == decode(PREPARE)
+    assert decode(ACCEPT.replace(b" !v=1", b" weight=2 !v=1")).view == View(
+        7, "a" * 16, "tcp://h:1", ("a" * 16, "b" * 16), ("a" * 16,)
+    )
+
+
 def test_a_field_that_is_insisted_on_and_not_known_refuses_the_message():
     with pytest.raises(DecodeError, match="insists on '!colour=blue'"):
         decode(HEAD.replace(b" !v=1", b" !colour=blue !v=1"))
@@ -306,6 +345,16 @@ def test_a_field_that_is_insisted_on_and_not_known_refuses_the_message():
         (b"STATUS s1 fine !v=1\r\n\r\n", "not a status"),
         (b"SUBSCRIBE s1 t number=1 opening=1 name=x from=now !v=1\r\n\r\n", "neither earliest nor latest"),
         (b"HEARTBEAT s1 leaving=2 !v=1\r\n\r\n", "not 0 or 1"),
+        (PREPARE.replace(b"take", b"steal"), "not a kind of attempt"),
+        (PREPARE.replace(b"token=3", b"token=3 !whole=1"), "insists on '!whole=1'"),
+        (ACCEPT.replace(b"7/", b"x/"), "not a number"),
+        (ACCEPT.replace(b"a" * 16 + b"," + b"b" * 16, b"b" * 16 + b"," + b"a" * 16), "members not sorted"),
+        (ACCEPT.replace(b"," + b"b" * 16, b"," + b"a" * 16), "named twice"),
+        (ACCEPT.replace(b"," + b"b" * 16, b"," + b"b" * 16 + b"," + b"c" * 16), "not 1 to 2 members"),
+        (ACCEPT.replace(b"7/" + b"a" * 16, b"7/" + b"b" * 16), "a primary that is not in sync"),
+        (ACCEPT.replace(b"/" + b"a" * 16 + b"/tcp", b"/" + b"a" * 16 + b"," + b"c" * 16 + b"/tcp"), "no member"),
+        (ACCEPT.replace(b"tcp://h:1", b""), "not an address"),
+        (b"VOTE p1 " + b"0" * 16 + b" maybe !v=1\r\n\r\n", "not what a proxy says of a ballot"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )

@@ -11,11 +11,16 @@ from pubsub.protocol import decode, encode
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.messages import Message, Outcome
 from pubsub.protocol.names import Position
+from pubsub.protocol.register import View, VoteOutcome
 
 HEX = "abcdefabcdefabcd"
 """A hex number that is an ID, a topic, a word and an action as well."""
 
+VIEW = View(7, HEX, "tcp://h:1", (HEX,), (HEX,))
 SAMPLES: dict[Any, Any] = {
+    View: VIEW,
+    View | None: VIEW,
+    VoteOutcome: VoteOutcome.TOLD,
     str: HEX,
     Outcome: Outcome.LOST,
     Position: (HEX, 3),
@@ -24,7 +29,7 @@ SAMPLES: dict[Any, Any] = {
     dict[str, str] | None: {"t": HEX},
     dict[str, int] | None: {HEX: 4},
 }
-NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1."}
+NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "take"}
 KINDS = get_args(Message)
 
 

@@ -275,6 +275,8 @@ def test_a_routes_file_of_the_first_format_is_taken_over(tmp_path: Path) -> None
     db = apsw.Connection(str(tmp_path / FILE_NAME))
     db.execute("drop table dead")
     db.execute("drop table gone")
+    db.execute("drop table registers")
+    db.execute("drop table identity")
     db.execute("alter table stores drop column heard")
     db.pragma("user_version", 1)
     db.close()

@@ -12,11 +12,26 @@ import apsw
 import pytest
 
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
-from pubsub.proxy.remembered import Remembered, RouteChanges, StoreRow
+from pubsub.protocol.register import View
+from pubsub.proxy import routes_file
+from pubsub.proxy.remembered import RegisterRow, Remembered, RouteChanges, StoreRow
 from pubsub.proxy.routes_file import FILE_NAME, FORMAT, RoutesStore
 from tests.proxy.stage import log_id
 
 ROW = StoreRow(log_id("s1"), "s1", 3, 9, "tcp://s1", overflow=True)
+
+A, B = "a" * 16, "b" * 16
+REGISTER = RegisterRow(ROW.store, 9, 7, View(5, A, "tcp://h:1", (A, B), (A,)))
+FORMAT_3 = (
+    "create table stores (store text primary key, server text not null, incarnation integer not null,"
+    " change integer not null, address text not null, overflow integer not null, heard integer not null default 1)"
+    " without rowid",
+    "create table holders (topic text, store text, log text not null, primary key (topic, store)) without rowid",
+    "create table dead (topic text, log text, server text not null, store text not null, address text not null,"
+    " primary key (topic, log)) without rowid",
+    "create table gone (store text primary key, incarnation integer not null, here integer not null) without rowid",
+)
+"""What a release before registers made."""
 
 
 def changes(**topics: str | None) -> RouteChanges:
@@ -49,6 +64,91 @@ def test_a_store_can_be_forgotten(tmp_path: Path) -> None:
     store.write(RouteChanges({ROW.store: None}, {("a", ROW.store): None}))
     store.close()
     assert reopened(tmp_path) == Remembered([], [])
+
+
+def test_registers_are_there_again_with_their_latest_values(tmp_path: Path) -> None:
+    store = RoutesStore(tmp_path)
+    store.write(RouteChanges(registers={ROW.store: REGISTER}))
+    later = RegisterRow(ROW.store, 11, 11, View(11, B, "tcp://[::1]:2", (A, B), (A, B)))
+    other = RegisterRow(log_id("s2"), 3, 0, View(0, A, "ipc:///tmp/a/b", (A,), (A,)))
+    store.write(RouteChanges(registers={ROW.store: later, other.store: other}))
+    store.close()
+    assert sorted(reopened(tmp_path).registers, key=lambda row: row.promised) == [other, later]
+
+
+def test_a_file_keeps_its_identity_and_one_that_takes_its_place_has_another(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(2):
+        store = RoutesStore(tmp_path)
+        seen.append(store.identity)
+        store.close()
+    (tmp_path / FILE_NAME).unlink()
+    store = RoutesStore(tmp_path)
+    seen.append(store.identity)
+    store.close()
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_a_file_is_made_with_the_identity_that_it_is_given_and_keeps_it(tmp_path: Path) -> None:
+    RoutesStore(tmp_path, identity=A).close()
+    store = RoutesStore(tmp_path, identity=B)
+    assert store.identity == A
+    store.close()
+
+
+def test_a_file_of_the_release_before_registers_is_taken_over_and_gets_an_identity(tmp_path: Path) -> None:
+    db = apsw.Connection(str(tmp_path / FILE_NAME))
+    for statement in FORMAT_3:
+        db.execute(statement)
+    db.execute("insert into stores values (?, 's1', 3, 9, 'tcp://s1', 1, 1)", (ROW.store,))
+    db.pragma("application_id", routes_file._APPLICATION)
+    db.pragma("user_version", 3)
+    db.close()
+    store = RoutesStore(tmp_path)
+    identity = store.identity
+    assert store.load() == Remembered([ROW], [])
+    store.write(RouteChanges(registers={ROW.store: REGISTER}))
+    store.close()
+    store = RoutesStore(tmp_path)
+    assert (store.identity, store.load().registers) == (identity, (REGISTER,))
+    store.close()
+
+
+def test_a_release_before_registers_refuses_a_file_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RoutesStore(tmp_path)
+    store.write(RouteChanges(registers={ROW.store: REGISTER}))
+    store.close()
+    monkeypatch.setattr(routes_file, "FORMAT", 3)
+    with pytest.raises(StoreNewer):
+        RoutesStore(tmp_path)
+    monkeypatch.undo()
+    assert reopened(tmp_path).registers == (REGISTER,)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update registers set leader = '../x'",
+        "update registers set in_sync = ''",
+        "update registers set members = leader, in_sync = members",
+        "update registers set promised = ballot - 1",
+        "update registers set term = -1",
+        "update registers set address = 'anywhere'",
+        "update registers set ballot = 'high'",
+        "update registers set store = 'x'",
+        "delete from identity",
+    ],
+)
+def test_a_register_that_no_proxy_writes_stops_the_proxy(tmp_path: Path, damage: str) -> None:
+    store = RoutesStore(tmp_path)
+    store.write(RouteChanges(registers={ROW.store: REGISTER}))
+    assert store._db is not None
+    store._db.execute(damage)
+    store.close()
+    with pytest.raises(StoreDamaged):
+        reopened(tmp_path)
 
 
 def test_every_setting_of_sqlite_took_effect(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from zlib import crc32
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreFull
 from pubsub.protocol import Get, Message, Outcome, Position, Put, Records, Status, Subscribe, Unsubscribe, encode_batch
-from pubsub.protocol.codec import join_topics
+from pubsub.protocol.bodies import join_topics
 from pubsub.protocol.messages import Periodic, Whole
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.state.replies import Origin, Outgoing

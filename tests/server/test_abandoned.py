@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pubsub.protocol import Get, Operate, Outcome, Report, Status, Subscribe, Transfer
-from pubsub.protocol.codec import join_topics
+from pubsub.protocol.bodies import join_topics
 from pubsub.server.state.replies import LISTENER, Origin
 from tests.server.named import everything
 from tests.server.stage import Stage, bodies, put

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pubsub.protocol import Operate, Outcome, Status
-from pubsub.protocol.codec import join_topics
+from pubsub.protocol.bodies import join_topics
 from pubsub.protocol.stores import Known, format_stores
 from tests.server.stage import Stage
 from tests.server.test_moves import Pair

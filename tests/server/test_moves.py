@@ -22,7 +22,7 @@ from pubsub.protocol import (
     Unsubscribe,
     encode_batch,
 )
-from pubsub.protocol.codec import join_topics
+from pubsub.protocol.bodies import join_topics
 from pubsub.protocol.messages import Read, Whole
 from pubsub.server.state.replies import LISTENER, Origin, Outgoing
 from pubsub.server.topic.notes import GIVEN

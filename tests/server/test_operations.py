@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pubsub.protocol import Get, Operate, Outcome, Report, Status, Transfer
-from pubsub.protocol.codec import join_topics
+from pubsub.protocol.bodies import join_topics
 from tests.server.stage import Stage, bodies
 
 ADDRESS = "tcp://127.0.0.1:12"

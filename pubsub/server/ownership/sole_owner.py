@@ -19,7 +19,7 @@ from typing import Final
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import FIRST_CALLBACK
-from pubsub.protocol.codec import split_topics
+from pubsub.protocol.bodies import split_topics
 from pubsub.protocol.messages import Get, Outcome, Put, Status
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.proxies import Proxies
