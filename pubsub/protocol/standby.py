@@ -20,7 +20,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import parse_number
 
-ENTRIES_MAX: Final = 4096
+ENTRIES_MAX: Final = 1000
 """Entries of one ENTRY."""
 
 IDS_MAX: Final = 1000

@@ -1,0 +1,400 @@
+"""The stream: what was synced is found again whatever the end looks like, and what is damaged is never handed on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pubsub.errors import StorageError, StoreDamaged, StoreFull
+from pubsub.protocol.standby import ROOT, EntryId
+from pubsub.server.standby import stream as streams
+from pubsub.server.standby.entries import Entry, make_entry
+from pubsub.server.standby.stream import Stream
+from pubsub.server.topic import changes as c
+
+ALL = 1 << 40
+
+
+def entry(number: int, previous: EntryId, size: int = 10, term: int = 1) -> Entry:
+    changes = [c.BatchAppended(1, number, 1, 1, number, 9, 5, 0, bytes([number % 256]) * size)]
+    made = make_entry(EntryId(term, number), previous, changes)
+    return made._replace(parts=(b"".join(made.parts),))
+
+
+def chain(count: int, size: int = 10, base: EntryId = ROOT, term: int = 1) -> list[Entry]:
+    out: list[Entry] = []
+    for number in range(1, count + 1):
+        out.append(entry(number, out[-1].id if out else base, size, term))
+    return out
+
+
+def files(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir())
+
+
+@contextmanager
+def opened(directory: Path, end: EntryId = ROOT, **more: int) -> Iterator[Stream]:
+    stream = Stream(directory, end, **more)
+    try:
+        yield stream
+    finally:
+        stream.close()
+
+
+def test_what_was_appended_is_read_from_any_entry_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 2000)
+    entries = chain(300, 400)
+    with opened(tmp_path) as stream:
+        for one in entries:
+            stream.append([one], own=False)
+        for after in (ROOT, *(one.id for one in entries)):
+            assert stream.holds(after)
+            rest = entries[after.number :]
+            assert stream.read(after, ALL, 1000) == rest if after.number >= 298 else True
+            assert stream.read(after, 1, 1000) == rest[:1]
+            found = stream.read(after, 2000, 3)
+            assert found == rest[: len(found)]
+            assert len(found) <= 3
+        for absent in (EntryId(1, 301), EntryId(0, 5), EntryId(2, 1)):
+            assert not stream.holds(absent)
+            assert stream.read(absent, ALL, 1000) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store_end", [0, 2, 5])
+def test_a_file_that_was_cut_at_any_byte_gives_what_stands_before(tmp_path: Path, store_end: int) -> None:
+    entries = chain(5)
+    with opened(tmp_path / "whole") as stream:
+        stream.append(entries, own=False)
+    (path,) = files(tmp_path / "whole")
+    data = path.read_bytes()
+    end = entries[store_end - 1].id if store_end else ROOT
+    size = (len(data) - 36) // 5
+    for length in range(len(data) + 1):
+        directory = tmp_path / f"{length}"
+        directory.mkdir()
+        (directory / path.name).write_bytes(data[:length])
+        with opened(directory, end) as stream:
+            sound = max(0, length - 36) // size
+            assert stream.staged == entries[store_end:sound]
+            assert stream.end == max(end, entries[sound - 1].id if sound else ROOT)
+            stream.append([entry(9, stream.end)], own=False)
+            assert stream.read(end, ALL, 9)[-1].id == (1, 9)
+        with opened(directory, end) as stream:
+            assert stream.end == (1, 9)
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_anywhere_is_never_handed_on_and_what_was_confirmed_is_never_missing(tmp_path: Path) -> None:
+    entries = chain(4)
+    with opened(tmp_path / "whole") as stream:
+        for one in entries:
+            stream.append([one], own=False)
+            stream.sync()
+    (path,) = files(tmp_path / "whole")
+    data = path.read_bytes()
+    last = len(data) - (len(data) - 36) // 4
+    heads = [place for place in range(len(data)) if (place - 36) % ((len(data) - 36) // 4) < 64 or place < 36]
+    for place in sorted({*heads, *range(0, len(data), 11)}):
+        for store_end in (ROOT, entries[1].id):
+            directory = tmp_path / f"{place} {store_end.number}"
+            directory.mkdir()
+            (directory / path.name).write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+            missing = entries[store_end.number :]
+            try:
+                with opened(directory, store_end) as stream:
+                    staged = stream.staged
+            except StoreDamaged:
+                with opened(directory, store_end, forget=True) as stream:
+                    assert stream.staged == missing[: len(stream.staged)]
+                    assert stream.end == (stream.staged[-1].id if stream.staged else store_end)
+                continue
+            # Of the last entry nobody can tell a flipped bit from a power cut, and a head of a file that is none is
+            # seen as one that was never finished.
+            if place >= last:
+                assert staged == missing[:-1]
+            elif place >= 36:
+                assert staged == missing, place
+            else:
+                assert staged == []
+
+
+def test_what_a_primary_wrote_and_did_not_commit_never_comes_back(tmp_path: Path) -> None:
+    entries = chain(6)
+    with opened(tmp_path) as stream:
+        stream.append(entries[:3], own=False)
+        stream.append(entries[3:], own=True)
+    with opened(tmp_path, entries[3].id) as stream:
+        assert (stream.staged, stream.end) == ([], entries[3].id)
+        assert stream.read(ROOT, ALL, 9) == entries[:4]
+    with opened(tmp_path, entries[0].id) as stream:
+        assert stream.staged == entries[1:3]
+
+
+def test_a_stream_that_does_not_reach_the_store_begins_anew_there(tmp_path: Path) -> None:
+    with opened(tmp_path) as stream:
+        stream.append(chain(5), own=True)
+    for end in (EntryId(1, 6), EntryId(2, 1), EntryId(1, 6)):
+        with opened(tmp_path, end) as stream:
+            assert (stream.end, stream.staged) == (end, [])
+            assert not stream.holds(EntryId(1, 5))
+        assert len(files(tmp_path)) == 1
+
+
+def test_what_was_taken_back_is_gone_and_something_else_follows(tmp_path: Path) -> None:
+    entries = chain(40, 300)
+    with opened(tmp_path, bytes_max=20_000) as stream:
+        stream.append(entries, own=False)
+        assert len(files(tmp_path)) > 3
+        stream.cut(entries[25].id)
+        assert not stream.holds(entries[26].id)
+        other = entry(50, entries[25].id)
+        stream.append([other], own=False)
+        assert stream.read(entries[25].id, ALL, 9) == [other]
+        with pytest.raises(StorageError):
+            stream.cut(EntryId(1, 45))
+    with opened(tmp_path, entries[20].id, bytes_max=20_000) as stream:
+        assert stream.staged == [*entries[21:26], other]
+
+
+def test_it_stays_within_its_limit_but_for_what_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 1)
+    entries = chain(300, 300)
+    with opened(tmp_path, bytes_max=20_000) as stream:
+        for one in entries[:100]:
+            stream.append([one], own=True)
+            assert stream.size <= 20_000
+        assert not stream.holds(ROOT)
+        stream.pin(entries[80].id)
+        for one in entries[100:140]:
+            stream.append([one], own=True)
+        assert stream.holds(entries[80].id)
+        assert 20_000 < stream.size <= 40_000
+        for one in entries[140:]:
+            stream.append([one], own=True)
+            assert stream.size <= 42_000
+        assert not stream.holds(entries[80].id)
+        assert sum(path.stat().st_size for path in files(tmp_path)) <= 45_000
+        stream.pin(None)
+        stream.append([entry(400, entries[-1].id)], own=True)
+        assert stream.size <= 20_000
+
+
+def test_a_copied_store_begins_a_stream_of_its_own_at_whatever_moment_the_process_ends(tmp_path: Path) -> None:
+    old, base = chain(30, 300), EntryId(2, 7)
+    with opened(tmp_path, bytes_max=100_000) as stream:
+        stream.append(old, own=False)
+        kept = [(path, path.read_bytes()) for path in files(tmp_path)]
+        stream.reset(base)
+        assert (stream.end, len(files(tmp_path))) == (base, 1)
+        assert not stream.holds(old[5].id)
+    for path, data in kept:  # As if it ended before the old files were removed.
+        path.write_bytes(data)
+    with opened(tmp_path, base, bytes_max=100_000) as stream:
+        assert (stream.end, stream.staged) == (base, [])
+        assert not stream.holds(old[5].id)
+        for path, data in kept:
+            path.write_bytes(data)
+    with opened(tmp_path, old[3].id, bytes_max=100_000) as stream:
+        assert stream.staged == old[4:]
+
+
+def test_a_damaged_old_file_is_given_up_and_nothing_of_it_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 1)
+    entries = chain(40, 300)
+    for place in (500, 20):
+        directory = tmp_path / f"{place}"
+        with opened(directory, bytes_max=80_000) as stream:
+            stream.append(entries, own=True)
+        path = files(directory)[1]
+        data = bytearray(path.read_bytes())
+        data[place] ^= 1
+        path.write_bytes(data)
+        with opened(directory, entries[-1].id, bytes_max=80_000) as stream:
+            for after in (ROOT, *(one.id for one in entries)):
+                for found, expected in zip(stream.read(after, ALL, 100), entries[after.number :], strict=False):
+                    assert found == expected
+            assert not stream.holds(ROOT)
+            assert stream.holds(entries[-2].id)
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """No file can be larger: the kernel writes what fits, and then refuses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room", [0, 1, 40, 63, 64, 65, 500, 1000])
+def test_a_full_disk_takes_all_or_nothing(tmp_path: Path, room: int) -> None:
+    entries = chain(20, 100)
+    with opened(tmp_path) as stream:
+        stream.append(entries[:5], own=False)
+        stream.sync()
+        (path,) = files(tmp_path)
+        size = path.stat().st_size
+        with small_files(size + room), pytest.raises(StoreFull):
+            stream.append(entries[5:], own=False)
+        assert (stream.end, path.stat().st_size) == (entries[4].id, size)
+        assert stream.read(entries[3].id, ALL, 9) == entries[4:5]
+        stream.append(entries[5:], own=False)
+        assert stream.read(ROOT, ALL, 99) == entries
+    with opened(tmp_path) as stream:
+        assert stream.staged == entries
+
+
+def test_a_disk_that_is_full_for_a_further_file_takes_nothing(tmp_path: Path) -> None:
+    entries = chain(30, 300)
+    with opened(tmp_path, bytes_max=16_000) as stream:
+        stream.append(entries[:3], own=False)
+        with small_files(20), pytest.raises(StoreFull):
+            stream.append(entries[3:], own=False)
+        assert stream.end == entries[2].id
+        stream.append(entries[3:], own=False)
+        assert stream.end == entries[-1].id
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "pwritev", "ftruncate", "pread"])
+def test_a_disk_that_fails_is_an_error_and_not_taken_for_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 1)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk failed, says the test")
+
+    calls: dict[str, Callable[[Stream], object]] = {
+        "fdatasync": Stream.sync,
+        "pwritev": lambda stream: stream.append([entry(4, stream.end)], own=False),
+        "ftruncate": lambda stream: stream.cut(EntryId(1, 2)),
+        "pread": lambda stream: stream.read(ROOT, ALL, 9),
+    }
+    with opened(tmp_path) as stream:
+        stream.append(chain(3), own=False)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, call, fail)
+            with pytest.raises(StorageError) as caught:
+                calls[call](stream)
+        assert type(caught.value) is StorageError
+
+
+class Modelled:
+    """A stream and what it must hold, through restarts and power cuts."""
+
+    def __init__(self, directory: Path, random: Random) -> None:
+        self.directory, self.random = directory, random
+        self.entries: list[Entry] = []
+        self.synced = self.applied = 0
+        self.number = 0
+        self.own_from = 10**9
+        """From which entry on they are this member's own, as primary."""
+        self.stream = self.open()
+
+    def open(self) -> Stream:
+        return Stream(self.directory, self.at(self.applied), bytes_max=30_000)
+
+    def at(self, count: int) -> EntryId:
+        return self.entries[count - 1].id if count else ROOT
+
+    def append(self) -> None:
+        if sum(one.size for one in self.entries[self.applied :]) > 8000:
+            return
+        own = self.random.random() < 0.2 and self.applied == len(self.entries)
+        some = []
+        for _ in range(self.random.choice((1, 1, 1, 3, 8))):
+            self.number += 1
+            size = self.random.choice((1, 50, 50, 500, 3000))
+            some.append(entry(self.number, some[-1].id if some else self.at(len(self.entries)), size))
+        if own:
+            self.own_from = min(self.own_from, len(self.entries))
+        self.stream.append(some, own=own or self.own_from < len(self.entries))
+        self.entries += some
+
+    def sync(self) -> None:
+        assert self.stream.sync() == self.at(len(self.entries))
+        self.synced = len(self.entries)
+
+    def apply(self) -> None:
+        if self.own_from < len(self.entries):
+            self.applied = len(self.entries)
+            self.own_from = 10**9
+        elif self.synced > self.applied:
+            self.applied = self.random.randrange(self.applied, self.synced + 1)
+        self.stream.pin(self.at(self.applied))
+
+    def cut(self) -> None:
+        low = max(self.applied, len(self.entries) - 3)
+        keep = self.random.randrange(low, len(self.entries) + 1)
+        self.stream.cut(self.at(keep))
+        del self.entries[keep:]
+        if keep <= self.own_from:
+            self.own_from = 10**9
+        self.synced = min(self.synced, keep)
+
+    def restart(self) -> None:
+        """The process is killed; the host may lose power, and of what was not synced any part."""
+        position, synced_position = self.stream.position, self.stream._synced
+        newest = self.stream._segments[-1]
+        self.stream.close()
+        kept = len(self.entries)
+        if self.random.random() < 0.6 and synced_position > newest.start:
+            data = bytearray(newest.path.read_bytes())
+            low = synced_position - newest.start
+            del data[self.random.randrange(low, len(data) + 1) :]
+            for _ in range(self.random.choice((0, 0, 1, 2))):
+                if len(data) > low:
+                    begin = self.random.randrange(low, len(data))
+                    stop = self.random.randrange(begin, len(data) + 1)
+                    data[begin:stop] = bytes(stop - begin)
+            newest.path.write_bytes(data)
+            kept = -1
+        assert position >= synced_position
+        self.stream = self.open()
+        staged = self.stream.staged
+        whole = [one for place, one in enumerate(self.entries) if place < self.own_from]
+        assert staged == whole[self.applied : self.applied + len(staged)]
+        count = self.applied + len(staged)
+        assert count >= min(self.synced, self.own_from)
+        if kept >= 0:
+            assert count == max(self.applied, min(kept, self.own_from))
+        del self.entries[count:]
+        self.own_from = 10**9
+        self.synced = len(self.entries)
+
+    def look(self) -> None:
+        """Whatever it says it holds is what was written, in order and to the end."""
+        place = self.random.randrange(len(self.entries) + 1)
+        if place >= self.applied:
+            assert self.stream.holds(self.at(place))
+        if self.stream.holds(self.at(place)):
+            found, after = [], self.at(place)
+            while some := self.stream.read(after, 5000, 7):
+                found += some
+                after = some[-1].id
+            assert found == self.entries[place:]
+        assert self.stream.end == self.at(len(self.entries))
+        assert sum(path.stat().st_size for path in files(self.directory)) <= 110_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_random_histories(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 4000)
+    random = Random(seed)
+    one = Modelled(tmp_path, random)
+    for _ in range(120):
+        random.choice((one.append, one.append, one.append, one.sync, one.apply, one.cut, one.restart, one.look))()
+    one.stream.close()
