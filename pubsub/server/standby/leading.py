@@ -288,7 +288,7 @@ class Leading:
     def acknowledged(self, ack: Ack, now: float) -> None:
         """The standby says what it has."""
         standby = self._standby
-        if self._is_deposed_by(ack.term) or standby is None or ack.member != standby.id or ack.term != self.term:
+        if self.heard_of(ack.term) or standby is None or ack.member != standby.id or ack.term != self.term:
             return
         standby.full = bool(ack.full)
         new = ack.loop > standby.loop or (ack.loop == self.loop and not ack.full)
@@ -309,7 +309,7 @@ class Leading:
             DecodeError: its body names no entries.
         """
         ids = split_ids(follow.body)
-        if self._is_deposed_by(follow.known) or follow.member == self.member:
+        if self.heard_of(follow.known) or follow.member == self.member:
             return
         standby = self._standby_named(follow.member, now)
         if standby is None:
@@ -337,16 +337,17 @@ class Leading:
             standby = self._standby = _Standby(member, now)
         return standby
 
-    def _is_deposed_by(self, term: int) -> bool:
-        if term > self.term:
-            self.depose()
-        return self.deposed
+    def heard_of(self, term: int) -> bool:
+        """A term was heard of: from a proxy, the register, or another primary's ENTRY, which is never acknowledged.
 
-    def depose(self) -> None:
-        """A higher term is known: what is held is never sent."""
-        self.deposed = True
-        self._held.clear()
-        self._held_bytes = 0
+        Returns:
+            Whether this term is over: then what is held is never sent.
+        """
+        if term > self.term:
+            self.deposed = True
+            self._held.clear()
+            self._held_bytes = 0
+        return self.deposed
 
     # Who is in sync
 
