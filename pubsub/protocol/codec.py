@@ -19,6 +19,7 @@ from pubsub.base.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_
 from pubsub.errors import DecodeError
 from pubsub.protocol import messages as m
 from pubsub.protocol import register as r
+from pubsub.protocol import standby as s
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.bodies import join_stages, join_topics, split_stages, split_topics
 from pubsub.protocol.names import format_position, is_hex, is_id, is_topic, parse_number, parse_position
@@ -92,6 +93,8 @@ _OUTCOME = _Kind(str, _outcome)
 _KIND = _Kind(str, _matching("a kind of attempt", r.KINDS.__contains__))
 _VOTE = _Kind(str, _vote)
 _VIEW = _Kind(r.format_view, r.parse_view)
+_ENTRY = _Kind(s.format_entry, s.parse_entry)
+_STEP = _Kind(str, _matching("a step of a copy", s.STEPS.__contains__))
 _STORES = _Kind(str, _matching("a roster of stores", is_roster))
 
 
@@ -184,6 +187,10 @@ _ROSTER = (("stores", "stores", _STORES), ("gone", "gone", _STORES))
 _REGISTER = (_SENDER, ("store", _HEX))
 _TOKEN = ("token", "token", _NUMBER)
 _BALLOT = (("member", "member", _HEX), ("ballot", "ballot", _NUMBER), _TOKEN)
+_MEMBER = (*_REGISTER, ("member", _HEX))
+_TERM, _LOOP = ("term", "term", _NUMBER), ("loop", "loop", _NUMBER)
+_ENDS = (("end", "end", _ENTRY), ("committed", "committed", _ENTRY), ("hand", "hand", _FLAG))
+_PAGES = tuple((name, name, _NUMBER) for name in ("first", "pages", "page_bytes"))
 _CODECS: Final = (
     _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME, ("from", "start", _START))),
     _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME)),
@@ -317,6 +324,16 @@ _CODECS: Final = (
         r.Forget,
         _REGISTER,
         (("member", "member", _HEX), ("identity", "identity", _HEX), ("done", "done", _FLAG)),
+    ),
+    _Codec("ENTRY", s.Entries, _MEMBER, (_TERM, _LOOP, *_ENDS), body="bytes"),
+    _Codec("FOLLOW", s.Follow, _MEMBER, (("known", "known", _NUMBER), _TOKEN, ("gap", "gap", _FLAG)), body="bytes"),
+    _Codec("ACK", s.Ack, _MEMBER, (_TERM, _LOOP, ("durable", "durable", _ENTRY), ("full", "full", _FLAG))),
+    _Codec(
+        "COPY",
+        s.Copy,
+        (*_MEMBER, ("step", _STEP)),
+        (_TOKEN, _TERM, ("snapshot", "snapshot", _ENTRY), *_PAGES),
+        body="bytes",
     ),
     _Codec("REPORT", m.Report, (_SENDER, ("target", _TARGET)), (("topic", "topic", _TOPIC),)),
     _Codec(

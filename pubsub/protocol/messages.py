@@ -3,7 +3,8 @@
 The positional fields are those of Pires et al., in their order; the others are ours and travel as `name=value`. A field
 that has its default value is not sent. Times within messages are milliseconds where the name ends in `_ms` and
 microseconds since 1970 where it is a stamp. Every class is a plain record: what may stand in it is checked by the
-codec, on the way in and on the way out. Those of a register are in `protocol.register`.
+codec, on the way in and on the way out. Those of a register are in `protocol.register`, those
+of two members in `protocol.standby`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import Position
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
+from pubsub.protocol.standby import Ack, Copy, Entries, Follow
 
 
 class Outcome(StrEnum):
@@ -405,6 +407,10 @@ Message = (
     | Admit
     | Vote
     | Forget
+    | Entries
+    | Follow
+    | Ack
+    | Copy
     | Report
     | Operate
     | Status

@@ -130,8 +130,45 @@ class Ack:
 
 
 _Value = TypeVar("_Value")
+STEPS: Final = frozenset({"begin", "hashes", "pages", "checked", "gone"})
+"""What a COPY is for.
 
-MemberMessage = Entries | Follow | Ack
+    begin    the primary: a copy of this snapshot, of so many pages
+    hashes   the standby: what I have of the pages of a range
+    pages    the primary: those of them that are others
+    checked  the primary: that was all of the range, and this is what is to be there then
+    gone     the primary: that snapshot is no more
+"""
+
+
+@dataclass(slots=True)
+class Copy:
+    """COPY: a copy of the store by pages, of which only those travel that the standby has otherwise.
+
+    Attributes:
+        sender, store, member: as in ENTRY.
+        step: of `STEPS`.
+        token: of the FOLLOW that the copy answers.
+        term: with `begin`, the primary's.
+        snapshot: the entry that the copy ends with.
+        first: the first page of a range, from 1.
+        pages: of the range; with `begin`, of the whole store.
+        page_bytes: with `begin`, bytes of a page.
+        body: 16 bytes for each page of the range that the standby has; or pages, each behind its number in 4 bytes; or
+            16 bytes over those of the whole range.
+    """
+
+    sender: str
+    store: str
+    member: str
+    step: str
+    token: int
+    term: int = 0
+    snapshot: EntryId = ROOT
+    first: int = 1
+    pages: int = 0
+    page_bytes: int = 0
+    body: Buffer = b""
 
 
 def format_entry(entry: EntryId) -> str:

@@ -32,6 +32,7 @@ from pubsub.protocol.messages import (
     Whole,
 )
 from pubsub.protocol.register import KINDS, Accept, Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
+from pubsub.protocol.standby import STEPS, Ack, Copy, Entries, EntryId, Follow
 from pubsub.protocol.stores import Known, format_stores
 
 PRINTABLE = "".join(map(chr, range(33, 127)))
@@ -65,7 +66,31 @@ def views(draw):
 
 
 register = {"sender": ids, "store": hexes, "token": numbers}
+member = {"sender": ids, "store": hexes, "member": hexes}
+entries = st.builds(EntryId, numbers, numbers)
 FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
+    Entries: {
+        **member,
+        "term": numbers,
+        "loop": numbers,
+        "end": entries,
+        "committed": entries,
+        "hand": flags,
+        "body": st.binary(max_size=50),
+    },
+    Follow: {**member, "known": numbers, "token": numbers, "gap": flags, "body": st.binary(max_size=50)},
+    Ack: {**member, "term": numbers, "loop": numbers, "durable": entries, "full": flags},
+    Copy: {
+        **member,
+        "step": st.sampled_from(sorted(STEPS)),
+        "token": numbers,
+        "term": numbers,
+        "snapshot": entries,
+        "first": numbers,
+        "pages": numbers,
+        "page_bytes": numbers,
+        "body": st.binary(max_size=50),
+    },
     Prepare: {**register, "member": hexes, "ballot": numbers, "kind": st.sampled_from(sorted(KINDS))},
     Accept: {**register, "member": hexes, "ballot": numbers, "view": views()},
     Look: register,

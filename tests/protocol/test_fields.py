@@ -12,6 +12,7 @@ from pubsub.protocol.batch import Buffer
 from pubsub.protocol.messages import Message, Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.register import View, VoteOutcome
+from pubsub.protocol.standby import EntryId
 
 HEX = "abcdefabcdefabcd"
 """A hex number that is an ID, a topic, a word and an action as well."""
@@ -21,6 +22,7 @@ SAMPLES: dict[Any, Any] = {
     View: VIEW,
     View | None: VIEW,
     VoteOutcome: VoteOutcome.TOLD,
+    EntryId: EntryId(4, 7),
     str: HEX,
     Outcome: Outcome.LOST,
     Position: (HEX, 3),
@@ -29,7 +31,7 @@ SAMPLES: dict[Any, Any] = {
     dict[str, str] | None: {"t": HEX},
     dict[str, int] | None: {HEX: 4},
 }
-NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "take"}
+NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "take", "step": "begin"}
 KINDS = get_args(Message)
 
 
