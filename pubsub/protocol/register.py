@@ -16,7 +16,7 @@ from pubsub.protocol.names import is_endpoint, is_hex, parse_number
 MEMBERS_MAX: Final = 2
 """Members of a store."""
 
-KINDS: Final = frozenset({"take", "resume", "drop", "add", "remove", "hand"})
+KINDS: Final = frozenset({"take", "resume", "hand", "drop", "add", "remove", "found"})
 """What an attempt is for; see `server.standby.register`."""
 
 
