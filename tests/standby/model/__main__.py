@@ -4,6 +4,7 @@
     python -m tests.standby.model mutants [runs each] [first]    every rule left out in turn; each must be caught
     python -m tests.standby.model scenes [seeds each]            scenes for rules that chance breaks too seldom
     python -m tests.standby.model seed N [rule left out]         one run, with its history
+    python -m tests.standby.model shipped …                      the same, with the shipped code of the register
 
 Two members (A, B) hold copies of one store; one to three proxies are acceptors of its register and pass requests on;
 publishers put chains, a subscriber subscribes, gets and leaves; another server may be given the topic, or give it.
@@ -15,34 +16,53 @@ that is served at the end. Time is a counter; time-outs matter for liveness only
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from contextlib import AbstractContextManager
 
+from tests.standby import breakages
 from tests.standby.model.exploring import all_but, explore
-from tests.standby.model.rules import RULES
+from tests.standby.model.rules import RULES, Rules
 from tests.standby.model.scenes import SCENES
 from tests.standby.model.world import World
+from tests.standby.shipped import ShippedWorld
 
 
 def number(args: list[str], place: int, default: int) -> int:
     return int(args[place]) if len(args) > place else default
 
 
+def without(name: str, shipped: bool) -> tuple[AbstractContextManager[None], Rules]:
+    """A rule left out: of the shipped code where that keeps it, else of the model's own."""
+    if shipped and name in breakages.RULES:
+        return breakages.broken(name), all_but()
+    return contextlib.nullcontext(), all_but(name)
+
+
 def main(args: list[str]) -> None:
+    shipped = args[:1] == ["shipped"]
+    args, world_class = args[shipped:], ShippedWorld if shipped else World
     match args[0] if args else "":
         case "seed":
-            print(World(int(args[1]), all_but(*args[2:3]), trace=True).run().objections)
+            broken, rules = without(args[2] if len(args) > 2 else "", shipped)
+            with broken:
+                print(world_class(int(args[1]), rules, trace=True).run().objections)
         case "mutants":
             for name in RULES:
-                found = explore(number(args, 2, 0), number(args, 1, 3000), all_but(name), enough=5)
+                broken, rules = without(name, shipped)
+                with broken:
+                    found = explore(number(args, 2, 0), number(args, 1, 3000), rules, world_class, enough=5)
                 print(f"without {name:<13} {found}", flush=True)
         case "scenes":
             for name, scene in SCENES.items():
                 seeds = range(number(args, 1, 40))
-                kept = sum(bool(scene(all_but(), seed)) for seed in seeds)
-                left = sum(bool(scene(all_but(name), seed)) for seed in seeds)
+                kept = sum(bool(scene(all_but(), seed, world_class)) for seed in seeds)
+                broken, rules = without(name, shipped)
+                with broken:
+                    left = sum(bool(scene(rules, seed, world_class)) for seed in seeds)
                 print(f"{name:<13} of {len(seeds)} seeds objected to: with all rules {kept}, without it {left}")
         case _:
-            print("all rules", explore(number(args, 1, 0), number(args, 0, 2000), all_but()))
+            print("all rules", explore(number(args, 1, 0), number(args, 0, 2000), all_but(), world_class))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.standby.model.node import Node
-from tests.standby.model.rules import OTHER, Accepted, Rules, Value
+from tests.standby.model.rules import OTHER, TRY, Accepted, Rules, Value
 
 
 def possibly_chosen(said: list[Accepted | None], count: int, majority: int, rules: Rules) -> Value | None:
@@ -26,8 +26,47 @@ def possibly_chosen(said: list[Accepted | None], count: int, majority: int, rule
     return said[-1][1]
 
 
+def may_name(name: str, said: list[Accepted | None], count: int, majority: int) -> bool:
+    """Whether a value that may be in force, given what these acceptors have accepted last, names this primary."""
+    accepted = sorted((s for s in said if s), key=lambda s: s[0], reverse=True)
+    for ballot, (_, _, primary, _) in accepted:
+        if sum(other == ballot for other, _ in accepted) >= majority:
+            return primary == name
+        backers = sum(other >= ballot for other, _ in accepted)
+        if primary == name and backers + count - len(accepted) >= majority:
+            return True
+    return False
+
+
 class Ballots(Node):
     """A member as proposer."""
+
+    def start_ballots(self, first: bool) -> None:
+        """Nothing is remembered of ballots from an earlier life."""
+        self.attempt, self.seen, self.used, self.quiet = None, 0, 0, 0
+        self.unsettled = not first  # What an earlier life proposed may be chosen.
+        self.forgot = {}
+
+    def may_begin(self, kind: str) -> bool:
+        return not self.attempt and self.world.now >= self.quiet
+
+    def expire(self) -> None:
+        """End an attempt that took too long."""
+        if self.attempt and self.world.now - self.attempt["at"] > TRY:
+            self.end_attempt()
+
+    def watch(self) -> None:
+        """What a primary asks proxies at every beat: in this model they say by themselves that they lost their data."""
+
+    def may_join(self) -> bool:
+        """Whether the other member may be added now."""
+        return not self.attempt
+
+    def require(self, name: str) -> None:
+        self.required.add(name)
+
+    def unrequire(self, name: str) -> None:
+        self.required.discard(name)
 
     def begin(self, kind: str) -> None:
         world = self.world
@@ -92,10 +131,12 @@ class Ballots(Node):
         if new is None:
             # All may have answered by and by; a value of a minority that hides the chosen one is told apart then.
             attempt["out"] = True
+            if kind == "resume" and not may_name(self.name, said, len(world.proxies), self.quorum()):
+                self.unsettled = False
             if len(said) == len(world.proxies):
                 self.end_attempt()
             return
-        attempt["value"] = new
+        attempt["value"], self.unsettled = new, True
         some = world.proxies
         if not world.calm and world.random.random() < world.halves:  # It dies in the middle of this.
             some = world.random.sample(some, world.random.randrange(len(some)))
@@ -111,7 +152,7 @@ class Ballots(Node):
         if len(attempt["accepts"]) < self.quorum():
             return
         kind, (_, term, _, in_sync) = attempt["kind"], attempt["value"]
-        self.attempt = None
+        self.attempt, self.unsettled = None, False
         self.world.say(self.name, "has chosen", kind, attempt["value"])
         if kind in ("take", "resume", "hand"):
             if self.role != "primary":

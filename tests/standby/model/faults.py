@@ -6,6 +6,7 @@ import heapq
 
 from tests.standby.model.ballots import possibly_chosen
 from tests.standby.model.node import Node
+from tests.standby.model.proxies import Proxy
 from tests.standby.model.rules import OTHER, RULES
 
 
@@ -16,12 +17,11 @@ class Faults:
         if self.scene == "witnesses":
             chance = r.choice((0.1, 0.1, 0.5))
         names = ["A", "B", *(p.name for p in self.proxies)]
-        if r.random() < self.forgetful and len(self.proxies) > 1:
+        if r.random() < self.forgetful:
             proxy = r.choice(self.proxies)
             if not any(p.new for p in self.proxies):
                 self.crash(proxy, True)
-                proxy.disk, proxy.new, proxy.route_disk = [0, None], True, (0, 0)
-                proxy.identity += 1
+                proxy.lose_disk()
                 self.say(proxy.name, "loses its disk")
         elif chance < 0.3:
             single = r.choice("AB"), r.choice(self.proxies).name
@@ -52,6 +52,9 @@ class Faults:
         self.cut.update(pairs)
         self.at(self.now + ticks, self.cut.difference_update, pairs)
 
+    def enough_vote(self, live: list[Proxy]) -> bool:
+        return sum(not proxy.new for proxy in live) >= self.majority
+
     def crash(self, node: Node, power: bool) -> None:
         if node.up:
             self.say(node.name, "loses power" if power else "is killed")
@@ -77,10 +80,10 @@ class Faults:
         live = [p for p in self.proxies if p.name not in gone]
         self.lost = ""
         if r.random() < 0.5:
-            said = [p.disk[1] for p in live if not p.new]
+            said = [p.said() for p in live if not p.new]
             value = possibly_chosen(said, len(self.proxies), self.majority, RULES | {}) if said else None
             name = r.choice("AB")
-            enough = sum(not p.new for p in live) >= self.majority
+            enough = self.enough_vote(live)
             if value and enough and OTHER[name] in value[3]:
                 self.lost = name
                 self.nodes[name].crash(r.random() < 0.5)
@@ -89,7 +92,7 @@ class Faults:
             if node.name != self.lost and not node.up:
                 node.start()
         self.new = [p.name for p in live if p.new]
-        self.able = sum(not p.new for p in live) >= self.majority
+        self.able = self.enough_vote(live)
         apart = () if self.lost else r.choice(((),) * 6 + ((("A", "B"),), (("B", "A"),), (("A", "B"), ("B", "A"))))
         self.cut.update(apart)  # This link stays so for good: one of them has to serve alone.
         self.both = not self.lost and not apart and len(live) == len(self.proxies)

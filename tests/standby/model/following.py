@@ -28,8 +28,10 @@ class Following(Ballots):
         if term > self.known and self.attempt:
             self.attempt = None
         self.known, self.heard = max(self.known, term), world.now
-        for entry in entries:
+        for place, entry in enumerate(entries):
             if not self.append(entry):
+                if self.nonce:
+                    self.beside = [*self.beside, *entries[place:]][-200:]
                 break
         place = self.index.get(after, -1 if after == ROOT else None)
         if place is None:
@@ -83,6 +85,9 @@ class Following(Ballots):
     def synced(self, term: int, loop: int, after: ID, committed: ID, news: int, length: int) -> None:
         if self.role == "primary":
             return
+        if self.disk_is_full():
+            self.refuse(term)
+            return
         if news == self.news:
             self.saved = max(self.saved, min(length, len(self.history)))
         elif news != -1:
@@ -97,6 +102,21 @@ class Following(Ballots):
         elif committed in self.index:
             self.applied = max(self.applied, min(self.saved, self.index[committed] + 1))
 
+    def disk_is_full(self) -> bool:
+        if self.full > 0:
+            self.full -= 1
+            return True
+        return not self.world.calm and self.world.random.random() < self.world.tight / 20
+
+    def refuse(self, term: int) -> None:
+        """What cannot be written is dropped, and the primary told, which need not wait for a silence then."""
+        self.world.stats["full standby"] += 1
+        for gone in self.history[self.saved :]:
+            del self.index[gone[0]]
+        del self.history[self.saved :]
+        self.news += 1
+        self.send(OTHER[self.name], "full", term)
+
     def on_copy(self, source: str, term: int, nonce: int, entries: tuple[Entry, ...]) -> None:
         world = self.world
         if self.role == "primary" or (term < self.floor() and world.rules["old_term"]):
@@ -109,6 +129,9 @@ class Following(Ballots):
         self.index = {entry[0]: place for place, entry in enumerate(self.history)}
         self.news += 1
         self.nonce, self.known, self.heard = 0, max(term, self.known), world.now
+        for entry in self.beside:  # They came meanwhile, and go behind the copy.
+            world.stats["beside"] += self.append(entry)
+        self.beside = []
         self.ask_sync()
 
     def on_handover(self, source: str, term: int, tail: ID) -> None:

@@ -175,30 +175,35 @@ class Leading(Ballots):
             self.send(name, "handover", self.term, self.tail())
         if name in self.required:
             joined = name in self.in_sync
-            if not well or mate["copy"] if "copy" in mate else not well:
+            if not well or mate.get("copy") or mate.get("full"):
                 if self.joining is not None and not self.joining["proposed"]:
-                    self.required.discard(name)
+                    self.unrequire(name)
                     self.joining = None
                     self.release()
                 elif not world.rules["chosen"]:
-                    self.required.discard(name)
+                    self.unrequire(name)
                     self.release()
                 elif not self.attempt:
                     self.begin("drop")
-            elif not joined and not self.attempt and (mate["loop"] >= self.joining["since"] if self.joining else True):
+            elif (
+                (not joined or (self.unsettled and world.rules["settle"]))
+                and not self.attempt
+                and (mate["loop"] >= self.joining["since"] if self.joining else True)
+            ):
                 if self.joining:
                     self.joining["proposed"] = True
                 self.begin("add")
         elif (
             well
             and not mate.get("copy")
+            and not mate.get("full")
             and mate["loop"] >= self.loop - (2 if world.rules["join_all"] else 50)
-            and not self.attempt
+            and self.may_join()
             and not self.stalled
         ):
             self.joining = {"since": self.loop, "proposed": False}
             if world.rules["join_first"]:
-                self.required.add(name)
+                self.require(name)
             if not world.rules["join_first"] or not world.rules["join_all"] or mate["loop"] >= self.loop:
                 self.joining["proposed"] = True
                 self.begin("add")
@@ -215,7 +220,7 @@ class Leading(Ballots):
         if self.role != "primary" or term != self.term:
             return
         mate = self.mate
-        mate["copy"] = False
+        mate["copy"] = mate["full"] = False
         if loop > mate["loop"] or loop == self.loop:
             mate["heard"] = self.world.now
         if loop > mate["loop"]:
@@ -233,6 +238,11 @@ class Leading(Ballots):
             joining["proposed"] = True
             self.begin("add")
         self.release()
+
+    def on_full(self, source: str, term: int) -> None:
+        """The standby cannot write: it is as if it were silent, known at once."""
+        if self.role == "primary" and term == self.term:
+            self.mate["full"] = True
 
     def on_sync(self, source: str, known: int, ids: tuple[ID, ...], nonce: int) -> None:
         """The standby says where it stands: it is sent what it lacks, or everything."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.standby.model.following import Following
 from tests.standby.model.leading import Leading
-from tests.standby.model.rules import BEAT, ID, PATIENCE, ROOT, TRY
+from tests.standby.model.rules import BEAT, ID, PATIENCE, ROOT
 
 if TYPE_CHECKING:
     from tests.standby.model.world import World
@@ -27,18 +27,21 @@ class Member(Leading, Following):
             return
         world = self.world
         self.up, self.role, self.term, self.state = True, "standby", 0, None
-        self.attempt, self.seen, self.known, self.quiet = None, 0, 0, 0
+        self.known = 0
+        self.start_ballots(first)
         self.heard = world.now
-        self.nonce = self.news = 0
+        self.nonce, self.news, self.beside = 0, 0, []
         self.kept = len(self.history) if self.lost_power else 0
         self.index = {entry[0]: place for place, entry in enumerate(self.history)}
-        self.forgot = {}
-        self.used = 0
+        self.take_part(first)
+        self.tick()
+
+    def take_part(self, first: bool) -> None:
+        """As primary, where the register says so."""
         if first and self.name == "A":
             self.activate(1, ("A", "B"))
         elif not first:
             self.begin("resume")
-        self.tick()
 
     lost_power = False
 
@@ -67,6 +70,7 @@ class Member(Leading, Following):
         self.applied = self.saved
         self.life += 1  # No timer of the primary's goes on.
         self.role, self.state, self.attempt, self.heard, self.nonce, self.news = "standby", None, None, world.now, 0, 0
+        self.beside = []
         self.index = {entry[0]: place for place, entry in enumerate(self.history)}
         self.tick()
 
@@ -79,17 +83,16 @@ class Member(Leading, Following):
     def tick(self) -> None:
         world = self.world
         world.timer(self, BEAT, self.tick)
-        if self.attempt and world.now - self.attempt["at"] > TRY:
-            self.end_attempt()
+        self.expire()
         if self.role == "primary":
             for proxy in world.proxies:
                 self.send(proxy.name, "beat", self.term)
+            self.watch()
             self.lead()
         else:
             self.ask_sync()
-            if (
-                not self.attempt
-                and world.now >= self.quiet
-                and world.now - self.heard > PATIENCE + 5 * (self.name == "B")
-            ):
-                self.begin("take")
+            if world.now - self.heard > PATIENCE + 5 * (self.name == "B"):
+                if self.may_begin("take"):
+                    self.begin("take")
+            elif self.unsettled and world.rules["settle"] and self.may_begin("resume"):
+                self.begin("resume")  # The register may name it, without its knowing.

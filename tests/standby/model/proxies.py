@@ -19,6 +19,19 @@ class Proxy(Node):
         self.disk, self.memory, self.new, self.identity = [0, None], None, False, 0
         self.route_disk = (0, 0)
 
+    def found(self, value: Value) -> None:
+        """The register begins with this value."""
+        self.disk = [0, (0, value)]
+
+    def lose_disk(self) -> None:
+        """Whatever was on its disk is gone."""
+        self.disk, self.new, self.route_disk = [0, None], True, (0, 0)
+        self.identity += 1
+
+    def said(self) -> Accepted | None:
+        """What it has accepted last; None where it has no vote."""
+        return None if self.new else self.disk[1]
+
     def start(self, first: bool = False) -> None:
         if self.up or self.life >= 1000:
             return

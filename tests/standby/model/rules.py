@@ -45,6 +45,7 @@ RULES = {
     "join_first": "the primary waits for a joining member's acknowledgements before it proposes that one",
     "join_all": "... and proposes it only when it has all that was answered",
     "unsure": "while a proposal's outcome is unknown, both the old and the new set are required",
+    "settle": "... until one of them is chosen: else the register says less than the primary believes",
     "new_term": "every start of a primary is a new term, from the register",
     "old_term": "a member takes nothing from a term below its own",
     "previous": "an entry is attached to the entry it follows, by term and number, not by position",

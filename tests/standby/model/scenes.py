@@ -12,7 +12,7 @@ def world(rules: Rules, seed: int, world_class: type[World] = World) -> World:
     """Three proxies, a calm network, no faults but those of the scene; clients use p1."""
     while True:
         one = world_class(seed, rules)
-        if len(one.proxies) == 3 and not one.move and not one.scene:
+        if len(one.proxies) == 3 and not one.move and not one.scene and not one.fresh:
             break
         seed += 1000
     one.disturb = lambda: None
@@ -68,7 +68,7 @@ def amnesia(rules: Rules, seed: int, world_class: type[World] = World) -> list[t
     down(w, "A"), down(w, "p2")
     p1 = w.nodes["p1"]
     p1.crash(True)
-    p1.disk, p1.new, p1.identity = [0, None], True, 1
+    p1.lose_disk()
     p1.start()
     w.cut.clear()
     w.run_until(300)
@@ -101,10 +101,11 @@ def attempt(rules: Rules, seed: int, world_class: type[World] = World) -> list[t
     send = w.send
 
     def twice(source: str, target: str, *message: Any) -> None:
-        if message[0] == "refused":
+        said = message[1].outcome if message[0] == "vote" else message[0]
+        if said == "refused":
             return
         send(source, target, *message)
-        if message[0] == "promised":
+        if said == "promised":
             for delay in range(6, 60, 3):
                 w.at(w.now + delay, w.deliver, source, target, message)
 

@@ -8,12 +8,13 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from tests.standby.model.ballots import possibly_chosen
 from tests.standby.model.clients import Publisher, Subscriber
 from tests.standby.model.faults import Faults
 from tests.standby.model.member import Member
 from tests.standby.model.node import Node
 from tests.standby.model.proxies import Proxy
-from tests.standby.model.rules import OTHER, PAIRED_WITHIN, SERVES_WITHIN, Rules
+from tests.standby.model.rules import OTHER, PAIRED_WITHIN, RULES, SERVES_WITHIN, Rules
 from tests.standby.model.topic import Elsewhere
 
 
@@ -28,6 +29,8 @@ class World(Faults):
 
     proxy_class: type[Proxy] = Proxy
     member_class: type[Member] = Member
+    fresh = False
+    """Whether the register is yet to be founded when the run begins; in the model's own it never is."""
 
     def __init__(self, seed: int, rules: Rules, trace: bool = False) -> None:
         self.random, self.rules, self.trace = random.Random(seed), rules, trace
@@ -59,7 +62,7 @@ class World(Faults):
         self.end = 0  # the highest end of the log that any accepted answer has shown
         value = (0, 1, "A", ("A", "B"))
         for proxy in self.proxies:
-            proxy.disk = [0, (0, value)]
+            proxy.found(value)
         for node in self.nodes.values():
             node.start(first=True)
 
@@ -133,9 +136,9 @@ class World(Faults):
         if self.move == "take":
             self.at(self.now + 20, self.other.freeze)
         self.stats["not able"] += not self.able
-        if not self.able:
-            return self  # Too many proxies lost their data: an operator's matter.
         self.run_until(begun + 60)
+        if not self.able:
+            return self  # Too many proxies lost their data: who serves goes on, the rest is an operator's matter.
         for client in self.clients:
             client.stop()
         while not self.settled() and self.now < begun + SERVES_WITHIN and len(self.objections) < 5:
@@ -160,7 +163,14 @@ class World(Faults):
             return bool(moved)
         mate = self.nodes[OTHER[found[0].name]]
         same = len(mate.history) == len(found[0].history)
-        return set(found[0].in_sync) == {"A", "B"} and same and moved and not any(p.new for p in self.proxies)
+        joined = set(found[0].in_sync) == {"A", "B"} and not any(p.new for p in self.proxies)
+        return same and moved and joined and self.agreed(found[0])
+
+    def agreed(self, primary: Member) -> bool:
+        """Whether the register says what the primary believes, asked of all proxies."""
+        said = [proxy.said() for proxy in self.proxies]
+        value = possibly_chosen(said, len(self.proxies), self.majority, RULES)
+        return value is not None and value[1:] == (primary.term, primary.name, ("A", "B"))
 
     def start_move(self) -> None:
         for member in self.members:
@@ -187,6 +197,8 @@ class World(Faults):
             mate = self.nodes[OTHER[primary.name]]
             if [e[0] for e in mate.history] != [e[0] for e in primary.history]:
                 self.object("copies differ")
+            if not self.agreed(primary):
+                self.object("register differs", primary.term, primary.name, [proxy.said() for proxy in self.proxies])
         state = primary.state
         homes = [s for s in (state, self.other.state) if s and s.held and not s.given]
         if len(homes) != 1:

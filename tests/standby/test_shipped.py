@@ -1,0 +1,47 @@
+"""The shipped register in the model's world: clean, and objected to without any of its rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.standby.breakages import RULES, broken
+from tests.standby.model.exploring import all_but, explore
+from tests.standby.model.scenes import SCENES
+from tests.standby.shipped import ShippedWorld
+
+CAUGHT = {
+    "eligible": 86,
+    "majority": 2,
+    "promise": 161,
+    "durable": 10,
+    "possible": 287,
+    "unsure": 1647,
+    "settle": 2,
+    "new_term": 2,
+    "readmit": 51,
+}
+"""A rule to the first seed that objects where it is left out."""
+
+
+def test_with_all_rules_nothing_is_objected_to() -> None:
+    found = explore(0, 100, all_but(), ShippedWorld)
+    assert not found.kinds, f"python -m tests.standby.model shipped seed N, for {found.seeds}"
+    assert found.counts["terms"] > 100
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_rule_that_the_shipped_code_does_not_keep_is_caught(name: str) -> None:
+    with broken(name):
+        assert explore(CAUGHT[name], 1, all_but(), ShippedWorld).kinds
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_what_chance_breaks_too_seldom_is_caught_by_a_scene(name: str) -> None:
+    assert not any(SCENES[name](all_but(), seed, ShippedWorld) for seed in range(10))
+    with broken(name):
+        assert any(SCENES[name](all_but(), seed, ShippedWorld) for seed in range(10))
+
+
+def test_every_breakage_is_tried() -> None:
+    """That of "forget" by `test_readmission`: chance does not find it."""
+    assert RULES.keys() == {*CAUGHT, *SCENES, "forget"}
