@@ -40,10 +40,9 @@ class State:
 
     def apply(self, change: Change) -> None:
         assert isinstance(change, NoteKept)
-        if change.name != "begin":
-            assert isinstance(change.value, int)
-            self.log.append((change.name, change.value))
-            self.last[change.name] = change.value
+        assert isinstance(change.value, int)
+        self.log.append((change.name, change.value))
+        self.last[change.name] = change.value
 
 
 Snapshot = tuple[int, list[tuple[Entry, bool]]]
@@ -313,7 +312,7 @@ class Member:
             "s1", "0" * 16, self.name, term, in_sync, self.end, self.file, world.now, SILENCE, SWITCH
         )
         world.stats["terms"] += 1
-        self.inbox = [("", 0, ("begin",))]
+        self.inbox = [("", 0, ("get",))]
         self.seen = world.now
         self.tick()
 
@@ -513,8 +512,6 @@ class Member:
 
 def serve(state: State, request: Any) -> tuple[Any, Change | None]:
     """The answer, and the change to be made, if any."""
-    if request[0] == "begin":
-        return (), NoteKept("begin", 1)
     if request[0] == "get":
         return ("log", tuple(state.log), len(state.log)), None
     _, name, counter, previous = request

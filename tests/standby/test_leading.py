@@ -8,7 +8,7 @@ import pytest
 
 from pubsub.protocol.standby import ROOT, Ack, EntryId, Follow, join_ids, split_entries
 from pubsub.server.standby import leading as leadings
-from pubsub.server.standby.entries import Entry
+from pubsub.server.standby.entries import Entry, changes_of
 from pubsub.server.standby.leading import HELD_BYTES_MAX, HELD_LOOPS_MAX, Leading
 from pubsub.server.topic.changes import NoteKept
 from tests.standby.pair import File
@@ -90,6 +90,17 @@ def test_what_a_loop_says_is_held_in_order_until_the_standby_has_it() -> None:
     assert one.ack(loop=1) == []
     assert one.ack(loop=2) == ["a", "b"]
     assert one.ack(loop=3) == ["c"]
+
+
+def test_a_term_begins_with_an_entry_if_only_an_empty_one() -> None:
+    one = Primary("A", EntryId(4, 7))
+    first = one.loop(full=True)
+    second = one.loop()
+    assert first is not None
+    assert second is not None
+    assert (first.id, first.previous) == ((5, 1), (4, 7))
+    assert (second.id, second.previous, changes_of(second)) == ((5, 2), (4, 7), [])
+    assert one.loop() is None
 
 
 def test_an_acknowledgement_without_the_loop_releases_nothing() -> None:

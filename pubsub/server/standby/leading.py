@@ -168,11 +168,12 @@ class Leading:
             changes: what it commits; none where it only answers.
 
         Returns:
-            Its entry, to be appended to the history before `outgoing`; None where it changes nothing.
+            Its entry, to be appended to the history before `outgoing`; None where it changes nothing. A term has one
+            in any case, so that it is known at both members, whoever starts first.
         """
         self.loop += 1
         self._before = self.end
-        if not changes:
+        if not changes and self._saved.term == self.term:
             return None
         self._number += 1
         entry = make_entry(EntryId(self.term, self._number), self.end, changes)

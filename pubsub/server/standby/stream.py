@@ -61,6 +61,7 @@ class Stream:
         self._recent_bytes = 0
         self._pinned: EntryId | None = None
         self._synced = 0  # Bytes of the stream that are on the disk.
+        self._unsynced: list[Segment] = []  # Older files that are not, or whose names are not.
         self._segments: list[Segment] = []
         self.staged: list[Entry] = []
         with failures(directory):
@@ -83,7 +84,7 @@ class Stream:
                 self._remove(segment)
             self._segments, self.staged = [], []
             self._begin(store_end)
-        self._synced = self.position
+        self._unsynced = list(self._segments[:-1])
         self.sync()
         self._sync_directory()
         for entry in self.staged:
@@ -141,9 +142,10 @@ class Stream:
         start = self.position if self._segments else 0
         path = self._directory / f"{self._number:012d}{_SUFFIX}"
         self._segments.append(Segment.create(path, self._number, base, start))
-        self._sync_directory()
 
     def _remove(self, segment: Segment) -> None:
+        if segment in self._unsynced:
+            self._unsynced.remove(segment)
         segment.close()
         segment.path.unlink(missing_ok=True)
 
@@ -196,8 +198,8 @@ class Stream:
     def _make_room(self) -> None:
         newest = self._segments[-1]
         if newest.size >= self._file_bytes:
-            newest.sync()  # A later sync is of the newest file alone.
             self._begin(newest.end)
+            self._unsynced.append(newest)
 
     def sync(self) -> EntryId:
         """Have all that was appended on the disk, and give the last entry.
@@ -205,7 +207,12 @@ class Stream:
         Raises:
             StorageError: the disk failed: what it has is not known, and nothing may be acknowledged any more.
         """
-        self._segments[-1].sync()
+        for segment in (*self._unsynced, self._segments[-1]):
+            segment.sync()
+        if self._unsynced:
+            with failures(self._directory):
+                self._sync_directory()
+            self._unsynced.clear()
         self._synced = self.position
         return self.end
 
@@ -238,6 +245,7 @@ class Stream:
         with failures(self._directory):
             self._begin(base)
             self.sync()
+            self._sync_directory()
             for segment in old:
                 self._remove(segment)
             self._segments = self._segments[-1:]
