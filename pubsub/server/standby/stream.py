@@ -180,9 +180,12 @@ class Stream:
             own: this member made them, as primary, and its own commit is not through.
 
         Raises:
-            StoreFull, StorageError: they cannot be written.
+            StoreFull, StorageError: they cannot be written, or do not follow.
         """
         begun = self.end
+        if entries and entries[0].previous != begun:
+            reason = f"entry {format_entry(entries[0].id)} does not follow {format_entry(begun)}"
+            raise StorageError(str(self._directory), reason)
         try:
             with failures(self._directory):
                 for entry in entries:
