@@ -247,6 +247,24 @@ def test_a_proxy_without_its_row_is_no_vote_for_anything() -> None:
     assert isinstance(cast.attempt(proposer, "drop"), Chosen)
 
 
+@pytest.mark.parametrize("late", [Look, Prepare])
+def test_what_a_proxy_told_before_the_ballot_is_no_promise(late: type) -> None:
+    """The third proxy's answer to the look comes when the ballot is prepared already: it promises nothing."""
+    cast = Cast()
+    proposer = cast.member(B)
+    cast.begin(proposer, "take")
+    told = dict(cast.answers(proposer))
+    for name in ("p0", "p1"):
+        assert proposer.receive(name, told[name], cast.now) is None
+    promised = dict(cast.answers(proposer))
+    if late is Prepare:
+        proposer.receive("p2", promised["p2"], cast.now)
+    proposer.receive("p2", told["p2"], cast.now)
+    assert not proposer.outgoing
+    proposer.receive("p0", promised["p0"], cast.now)
+    assert any(isinstance(message, Accept) for _, message in proposer.outgoing) == (late is Prepare)
+
+
 # Waiting
 
 

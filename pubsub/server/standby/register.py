@@ -148,9 +148,9 @@ class Attempt:
     nameless: bool = False
 
     def said(self) -> list[Said]:
-        """What those proxies have accepted that said so."""
-        told = (VoteOutcome.TOLD, VoteOutcome.PROMISED)
-        votes = [vote for vote in self.answers.values() if vote.outcome in told]
+        """What those proxies have accepted that told it, and with a ballot promised it: to tell promises nothing."""
+        counts = VoteOutcome.PROMISED if self.ballot else VoteOutcome.TOLD
+        votes = [vote for vote in self.answers.values() if vote.outcome is counts]
         return [None if vote.view is None else (vote.ballot, vote.view) for vote in votes]
 
 
@@ -304,8 +304,8 @@ class Proposer:
         self._send_all(Prepare(me.server, me.store, me.member, attempt.ballot, attempt.token, attempt.kind))
 
     def _promised(self, attempt: Attempt, proxy: str, vote: Vote, now: float) -> Outcome | None:
-        if vote.outcome is not VoteOutcome.PROMISED and proxy in attempt.answers:
-            return None  # The answer to a repeat: the ballot itself is refused then.
+        if vote.outcome is VoteOutcome.TOLD or (vote.outcome is not VoteOutcome.PROMISED and proxy in attempt.answers):
+            return None  # A late answer to the look; or one to a repeat, to which the ballot itself is refused.
         attempt.answers[proxy] = vote
         said = attempt.said()
         if len(said) >= self.majority:
