@@ -21,12 +21,13 @@ from tests.standby.shipped import STORE, view_of
 
 FIRST = view_of((0, 1, "A", ("A", "B")))
 prepare, accept, keep = Registers._prepare, Registers._accept, Registers._keep
-init, wanted = Proposer.__init__, Proposer._wanted
+init, wanted, promised = Proposer.__init__, Proposer._wanted, Proposer._promised
 
 
 def anybody_takes(self: Proposer, attempt: Any, current: Any, ballot: int) -> Any:
     me = self.identity.member
-    return wanted(self, attempt, current._replace(in_sync=(me,)) if attempt.kind == "take" else current, ballot)
+    anyhow = attempt.kind == "take" and me in current.members
+    return wanted(self, attempt, current._replace(in_sync=(me,)) if anyhow else current, ballot)
 
 
 def one_is_enough(self: Proposer, *args: Any) -> None:
@@ -94,11 +95,18 @@ def admitted_at_once(self: Readmission, proxy: str, identity: str, now: float) -
     self._send.append((proxy, admit))
 
 
+def told_is_promised(self: Proposer, attempt: Any, proxy: str, vote: Vote, now: float) -> Any:
+    if vote.outcome is VoteOutcome.TOLD:
+        vote = replace(vote, outcome=VoteOutcome.PROMISED)
+    return promised(self, attempt, proxy, vote, now)
+
+
 RULES: dict[str, tuple[tuple[Any, str, Any], ...]] = {
     "eligible": ((Proposer, "_wanted", anybody_takes),),
     "majority": ((Proposer, "__init__", one_is_enough),),
     "promise": ((Registers, "_prepare", promises_anything), (Registers, "_accept", accepts_anything)),
     "durable": ((Registers, "_keep", keeps_in_memory),),
+    "told": ((Proposer, "_promised", told_is_promised),),
     "attempt": ((Proposer, "__init__", one_token),),
     "possible": ((proposing, "possibly_chosen", highest),),
     "possible_late": ((proposing, "possibly_chosen", backed_by_that_very_ballot),),

@@ -31,10 +31,10 @@ CAUGHT: dict[str, int] = {
     "announce": 17,
     "send_moves": 37,
     "done_moves": 0,
-    "copy_whole": 1,
-    "readmit": 246,
     "join_all": 10449,
     "nonce": 14906,
+    "copy_whole": 1,
+    "readmit": 246,
 }
 """A rule to the first seed that objects where it is left out."""
 

@@ -12,6 +12,7 @@ from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
 from pubsub.server.standby.readmission import Founding, Readmission
 from pubsub.server.standby.register import Chosen, Proposer
+from tests.standby.breakages import broken
 from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, A, B, Cast
 
 TERM = 200
@@ -102,6 +103,30 @@ def test_what_the_other_member_counts_on_the_lost_promise_ends() -> None:
     for name, vote in promised:
         stage.b.receive(name, vote, stage.now)
     assert not any(isinstance(message, Accept) for _, message in stage.b.outgoing)
+
+
+def passed_over() -> bool:
+    """Whether B becomes primary by a promise of p0's last life, though A was chosen to be alone since."""
+    stage = Stage()
+    stage.lose("p0", "d" * 16)
+    stage.proxies["p0"].rows[STORE] = RegisterRow(STORE, TERM, TERM, stage.a.view or BOTH)
+    stage.begin(stage.b, "hand", wall_ms=700)
+    late = dict(stage.b.outgoing)["p1"]
+    votes = stage.answers(stage.b, "p0")  # What goes to p1 is late, what goes to p2 lost.
+    stage.lose("p0")
+    stage.look()
+    assert stage.row() is not None
+    assert isinstance(stage.attempt(stage.a, "drop", "p0", "p2", term=TERM, wall_ms=600), Chosen)
+    votes.append(("p1", stage.proxies["p1"].handle(late, stage.now)))
+    for name, vote in votes:
+        stage.b.receive(name, vote, stage.now)
+    return isinstance(stage.carry(stage.b), Chosen)
+
+
+def test_what_was_chosen_since_is_not_passed_over_by_a_promise_that_was_lost() -> None:
+    assert not passed_over()
+    with broken("forget"):
+        assert passed_over()
 
 
 def test_the_primary_s_own_attempt_ends_too_and_only_once() -> None:

@@ -45,7 +45,7 @@ class Ballots(Node):
         """Nothing is remembered of ballots from an earlier life."""
         self.attempt, self.seen, self.used, self.quiet = None, 0, 0, 0
         self.unsettled = not first  # What an earlier life proposed may be chosen.
-        self.forgot = {}
+        self.forgot, self.forgotten = {}, set()
 
     def may_begin(self, kind: str) -> bool:
         return not self.attempt and self.world.now >= self.quiet
@@ -184,8 +184,11 @@ class Ballots(Node):
         pass
 
     def forget(self, proxy: str, identity: int) -> None:
-        if self.attempt and self.attempt["promises"].get(proxy, (0, identity))[1] != identity:
-            self.end_attempt()
+        """End what may count on what a proxy promised or accepted in its earlier life; what begins later cannot."""
+        if (proxy, identity) not in self.forgotten:
+            self.forgotten.add((proxy, identity))
+            if self.attempt:
+                self.end_attempt()
 
     def on_forget(self, source: str, proxy: str, identity: int) -> None:
         self.forget(proxy, identity)

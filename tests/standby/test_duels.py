@@ -1,0 +1,39 @@
+"""Ballots alone, many of them: whatever is chosen, no chosen view is passed over; and each rule left out is caught."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.standby.breakages import broken
+from tests.standby.duels import Duel
+
+CAUGHT = {
+    "eligible": 5,
+    "majority": 0,
+    "promise": 7,
+    "told": 109,
+    "durable": 14,
+    "attempt": 776,
+    "possible_late": 577,
+    "amnesia": 83,
+    "readmit": 8,
+}
+"""A rule to the first seed that objects where it is left out."""
+
+
+def test_no_chosen_view_is_passed_over() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(500):
+        duel = Duel(seed).run()
+        counts.update(duel.counts)
+        assert not duel.objections, seed
+    kinds = ("take", "resume", "hand", "drop", "add", "lost", "readmitted")
+    assert min(counts[kind] for kind in kinds) > 100, counts
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_rule_that_is_left_out_is_caught(name: str) -> None:
+    with broken(name):
+        assert Duel(CAUGHT[name]).run().objections
