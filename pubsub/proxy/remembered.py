@@ -88,7 +88,9 @@ class RouteChanges:
     """Never deleted: a proxy that forgot what it promised has no vote."""
 
     def __bool__(self) -> bool:
-        return any((self.stores, self.holders, self.abandoned, self.gone, self.registers))
+        return (
+            bool(self.stores) or bool(self.holders) or bool(self.abandoned) or bool(self.gone) or bool(self.registers)
+        )
 
     def clear(self) -> None:
         """All of it was written."""

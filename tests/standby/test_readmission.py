@@ -149,6 +149,13 @@ def test_too_few_others_give_no_vote_back() -> None:
     assert stage.row() is not None
 
 
+def test_a_proxy_that_is_named_twice_tells_once() -> None:
+    stage = Stage()
+    stage.proxies["p2"] = stage.proxies["p1"]
+    stage.look()
+    assert stage.row() is None
+
+
 def test_of_two_proxies_the_other_one_is_enough_and_a_single_one_stays_without() -> None:
     pair = Stage(proxies=2)
     pair.look()

@@ -80,6 +80,22 @@ def test_a_majority_is_enough_and_less_is_not() -> None:
     assert cast.views() == [ALONE, BOTH, ALONE]
 
 
+@pytest.mark.parametrize("phase", ["look", "prepare", "accept"])
+def test_a_proxy_that_is_named_twice_is_one_vote(phase: str) -> None:
+    """Two addresses of one proxy, or a copy of its directory: a majority of addresses is none of proxies then."""
+    cast = Cast()
+    cast.proxies["p1"] = cast.proxies["p0"]
+    proposer = cast.member(A)
+    cast.begin(proposer, "drop" if phase != "look" else "resume")
+    if phase == "accept":
+        for name, vote in cast.answers(proposer, "p0", "p2"):
+            proposer.receive(name, vote, cast.now)
+    for vote in dict(cast.answers(proposer, "p0")).values():
+        for name in ("p0", "p1"):
+            assert proposer.receive(name, vote, cast.now) is None
+    assert not proposer.outgoing
+
+
 def test_of_two_proxies_both_are_needed() -> None:
     cast = Cast(proxies=2)
     proposer = cast.member(A)
@@ -401,5 +417,5 @@ def test_a_vote_without_a_view_counts_as_one_that_accepted_nothing() -> None:
     cast.begin(proposer, "drop")
     token = proposer.attempt.token if proposer.attempt is not None else 0
     for name in cast.names:
-        proposer.receive(name, Vote(name, STORE, VoteOutcome.PROMISED, token, "0" * 16), cast.now)
+        proposer.receive(name, Vote(name, STORE, VoteOutcome.PROMISED, token, name[1] * 16), cast.now)
     assert proposer.attempt is None

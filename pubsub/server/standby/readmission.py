@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pubsub.protocol.register import Admit, Forget, Look, View, Vote, VoteOutcome
-from pubsub.server.standby.register import Proposer
+from pubsub.server.standby.register import Proposer, said_elsewhere
 
 if TYPE_CHECKING:
     from random import Random
@@ -92,7 +92,7 @@ class Readmission:
                 self._lost.pop(proxy, None)
         elif vote.outcome is VoteOutcome.TOLD:
             for lost_proxy, lost in self._lost.items():
-                if vote.token == lost.token and proxy != lost_proxy:
+                if vote.token == lost.token and proxy != lost_proxy and not said_elsewhere(lost.told, proxy, vote):
                     lost.told[proxy] = vote
                     self._admit(lost_proxy, lost)
 

@@ -21,7 +21,7 @@ may be in sync: the primary waits for all of them, until one of its proposals is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -118,6 +118,11 @@ def may_name(member: str, said: Iterable[Said], count: int, majority: int) -> bo
         if view.primary == member and backers + silent >= majority:
             return True
     return False
+
+
+def said_elsewhere(votes: Mapping[str, Vote], proxy: str, vote: Vote) -> bool:
+    """Whether another address answered from the same routes file: it is one proxy, and has one vote."""
+    return any(other != proxy and one.identity == vote.identity for other, one in votes.items())
 
 
 @dataclass(slots=True)
@@ -236,7 +241,7 @@ class Proposer:
         if proxy not in self.proxies:
             return None
         self._highest = max(self._highest, vote.promised, vote.ballot)
-        if attempt is None or vote.token != attempt.token:
+        if attempt is None or vote.token != attempt.token or said_elsewhere(attempt.answers, proxy, vote):
             return None
         if vote.outcome is VoteOutcome.REFUSED and vote.promised > attempt.ballot > 0:
             return self._end(attempt, now)
