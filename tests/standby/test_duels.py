@@ -12,13 +12,13 @@ from tests.standby.duels import Duel
 CAUGHT = {
     "eligible": 5,
     "majority": 0,
-    "promise": 7,
+    "promise": 0,
     "told": 109,
     "durable": 14,
-    "attempt": 776,
+    "attempt": 141,
     "possible_late": 577,
-    "amnesia": 83,
-    "readmit": 8,
+    "amnesia": 243,
+    "readmit": 18,
 }
 """A rule to the first seed that objects where it is left out."""
 

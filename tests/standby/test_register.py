@@ -382,9 +382,27 @@ def test_a_member_that_starts_looks_whether_an_earlier_life_s_proposal_was_chose
 def test_a_member_that_is_not_named_and_cannot_be_knows_what_the_register_says(asked: tuple[str, ...]) -> None:
     cast = Cast()
     proposer = cast.member(B)
-    cast.attempt(proposer, "resume", *asked)
+    for settled in (False, True):
+        assert isinstance(cast.attempt(proposer, "resume", *asked) or proposer.poll(proposer.deadline()), Ended)
+        assert proposer.unsettled is not settled
+    assert cast.views() == [BOTH] * 3
+
+
+def test_what_is_still_under_way_comes_too_late_for_a_member_that_knows_what_the_register_says() -> None:
+    """Its view may reach the proxies after it has looked: so it asks for a ballot once, above that of the view."""
+    cast = Cast()
+    proposer = cast.member(B)
+    cast.begin(proposer, "take")
+    cast.round(proposer)
+    cast.round(proposer)
+    late = list(proposer.outgoing)
+    proposer.outgoing.clear()
     proposer.poll(proposer.deadline())
-    assert not proposer.unsettled
+    while proposer.unsettled:
+        assert isinstance(cast.attempt(proposer, "resume"), Ended)
+    for name, message in late:
+        assert isinstance(message, Accept)
+        assert cast.proxies[name].handle(message, cast.now).outcome is VoteOutcome.REFUSED
 
 
 def test_a_member_that_may_be_named_by_a_silent_proxy_goes_on_looking() -> None:
@@ -393,9 +411,10 @@ def test_a_member_that_may_be_named_by_a_silent_proxy_goes_on_looking() -> None:
     begun(cast, cast.member(B), "hand", "p0", "p1")
     cast.proxies["p2"].rows[STORE] = RegisterRow(STORE, 5000, 5000, BOTH._replace(term=5000))
     again = cast.member(B)
-    cast.attempt(again, "resume", "p1", "p2")
-    again.poll(again.deadline())
-    assert again.unsettled
+    for _ in range(3):
+        cast.attempt(again, "resume", "p1", "p2")
+        again.poll(again.deadline())
+        assert again.unsettled
 
 
 def test_a_member_that_is_told_to_forget_a_proxy_s_life_ends_what_may_count_on_it_once() -> None:

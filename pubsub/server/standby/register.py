@@ -16,7 +16,9 @@ and accepted; what a majority has accepted is chosen. An attempt that comes to n
 long one for whom the register does not name, since two who try again at once would hinder each other for ever.
 
 Once a view was sent to be accepted it may be chosen, whatever becomes of the attempt. `required` names everybody who
-may be in sync: the primary waits for all of them, until one of its proposals is known to be chosen.
+may be in sync: the primary waits for all of them, until one of its proposals is known to be chosen. Any other member
+has to see that it is not named: it looks, and later asks for one ballot although it is not, since its view may still be
+under way to the proxies and comes too late then.
 """
 
 from __future__ import annotations
@@ -139,6 +141,7 @@ class Attempt:
         answers: the last one of each proxy, in the phase that is under way.
         view: what is to be accepted; None before that.
         nameless: whether the register was seen not to name this member.
+        settles: whether a resume asks for a ballot though it is not named, to see that it cannot be any more.
     """
 
     kind: str
@@ -151,6 +154,7 @@ class Attempt:
     answers: dict[str, Vote] = field(default_factory=dict)
     view: View | None = None
     nameless: bool = False
+    settles: bool = False
 
     def said(self) -> list[Said]:
         """What those proxies have accepted that told it, and with a ballot promised it: to tell promises nothing."""
@@ -186,6 +190,7 @@ class Proposer:
         have been chosen. A primary proposes once more then, the same or another view; any other member looks whether it
         is named ("resume")."""
         self._proposed: dict[tuple[str, ...], None] = {}
+        self._looked = False
         self._highest = 0
         self._quiet_until = self._resume_from = float("-inf")
         self._forgotten: dict[str, None] = {}
@@ -220,7 +225,8 @@ class Proposer:
             other: for "add": who.
         """
         until = now + ATTEMPT_BEATS * self._heartbeat
-        self.attempt = Attempt(kind, self._random.getrandbits(63), until, wall_ms, term, other)
+        token = self._random.getrandbits(63)
+        self.attempt = Attempt(kind, token, until, wall_ms, term, other, settles=self._looked)
         if kind in _LOOKS_FIRST:
             self._send_all(Look(self.identity.server, self.identity.store, self.attempt.token))
         else:
@@ -288,17 +294,12 @@ class Proposer:
             current = possibly_chosen(said, len(self.proxies), self.majority)
             hearing = sum(self._hears(one) for one in attempt.answers.values()) if attempt.kind == "take" else 0
             attempt.nameless = current is None or self._wanted(attempt, current, 1) is None
-            self._settle(attempt, said)
-            if not attempt.nameless and len(said) - hearing >= self.majority:
+            settling = attempt.kind == "resume" and attempt.settles
+            if (settling or not attempt.nameless) and len(said) - hearing >= self.majority:
                 attempt.answers = {}
                 self._prepare(attempt)
                 return None
         return self._end(attempt, now) if len(attempt.answers) == len(self.proxies) else None
-
-    def _settle(self, attempt: Attempt, said: Sequence[Said]) -> None:
-        """A member that is not named, and cannot be by what it proposed before, knows what the register says."""
-        if attempt.kind == "resume" and not may_name(self.identity.member, said, len(self.proxies), self.majority):
-            self.unsettled = False
 
     def _hears(self, vote: Vote) -> bool:
         return 0 <= vote.silence_ms < self._patience * 1000
@@ -312,7 +313,7 @@ class Proposer:
         if vote.outcome is VoteOutcome.TOLD or (vote.outcome is not VoteOutcome.PROMISED and proxy in attempt.answers):
             return None  # A late answer to the look; or one to a repeat, to which the ballot itself is refused.
         attempt.answers[proxy] = vote
-        said = attempt.said()
+        said, me = attempt.said(), self.identity.member
         if len(said) >= self.majority:
             current = possibly_chosen(said, len(self.proxies), self.majority)
             view = None if current is None else self._wanted(attempt, current, attempt.ballot)
@@ -322,7 +323,8 @@ class Proposer:
             if current is not None and attempt.kind in {"drop", "add", "remove"} and self._deposes(attempt, current):
                 self._end(attempt, now)
                 return Deposed(current)
-            self._settle(attempt, said)
+            if attempt.kind == "resume" and not may_name(me, said, len(self.proxies), self.majority):
+                self.unsettled = False  # And what is still under way comes too late: it is of a lower ballot.
             # The others may answer by and by: a view of a few that hides the chosen one is told apart then.
             attempt.nameless = True
         return self._end(attempt, now) if len(attempt.answers) == len(self.proxies) else None
@@ -374,6 +376,7 @@ class Proposer:
         least = NAMELESS_WAIT_BEATS if attempt.nameless else WAIT_BEATS
         until = now + (least + self._random.random() * SPREAD_BEATS) * self._heartbeat
         self._resume_from = until
+        self._looked = self._looked or (attempt.kind == "resume" and attempt.nameless)
         if attempt.ballot or attempt.kind != "resume":
             self._quiet_until = until  # A member that only looked whether it is named may take over at once.
         return Ended(attempt.kind, possibly_chosen(attempt.said(), len(self.proxies), self.majority))
