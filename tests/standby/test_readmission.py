@@ -149,6 +149,15 @@ def test_too_few_others_give_no_vote_back() -> None:
     assert stage.row() is not None
 
 
+def test_of_five_proxies_two_may_have_lost_their_data_at_once() -> None:
+    stage = Stage(proxies=5)
+    stage.lose("p1", "d" * 16)
+    stage.look("p4")
+    assert (stage.row("p0"), stage.row("p1")) == (None, None)  # Only two others told: one too few.
+    stage.look()
+    assert stage.row("p0") == stage.row("p1") == stage.row("p2")
+
+
 def test_a_proxy_that_is_named_twice_tells_once() -> None:
     stage = Stage()
     stage.proxies["p2"] = stage.proxies["p1"]
