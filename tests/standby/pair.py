@@ -267,12 +267,11 @@ class Member:
         kind, (term, primary, in_sync) = attempt["kind"], value
         new = None
         if self.following is not None:
-            handed = self.following.handed
             if kind == "take" and self.name in in_sync:
                 new = (term + 1, self.name, frozenset(self.name))
             elif kind == "resume" and primary == self.name:
                 new = (term + 1, self.name, in_sync)
-            elif kind == "hand" and self.name in in_sync and handed is not None and handed == self.following.end:
+            elif kind == "hand" and self.name in in_sync and self.following.handed:
                 new = (term + 1, self.name, frozenset("AB"))
         elif self.leading is not None and kind == "set":
             if (term, primary) != (self.leading.term, self.name):
@@ -444,7 +443,7 @@ class Member:
                             world.object("applied and taken back", self.name, one.id)
         following.entries(message, entries, world.now)
         self.flush()
-        if following.handed is not None and not self.attempt and following.handed == following.durable:
+        if following.handed and not self.attempt:
             self.begin("hand")
 
     def flush(self) -> None:

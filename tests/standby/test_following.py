@@ -265,11 +265,17 @@ def test_becoming_primary_it_applies_all() -> None:
 def test_the_primary_hands_over_to_who_has_all() -> None:
     one = Standby()
     one.hear(ONE, hand=1, end=TWO.id)
-    assert one.core.handed is None
+    one.sync()
+    assert not one.core.handed
     one.hear(TWO, hand=1)
-    assert one.core.handed == TWO.id
-    one.hear(hand=0)
-    assert one.core.handed is None
+    assert not one.core.handed
+    one.sync()
+    assert one.core.handed
+    one.hear(THREE)
+    one.sync()
+    assert not one.core.handed
+    one.hear(end=TWO.id, hand=1)  # The primary has less: it has taken something back.
+    assert not one.core.handed
 
 
 def copying() -> Standby:

@@ -343,6 +343,10 @@ def test_a_second_standby_waits_until_the_first_is_given_up() -> None:
     one = joined()
     one.follow(ROOT, member="C")
     assert one.ack(member="C") == []
+    one.now += 3.0
+    one.follow(ROOT, member="C", gap=1)
+    assert (one.sent(), one.core.required) == ([], {"B"})  # B is silent, and may have to be waited for.
+    one.ack()
     one.core.chosen("A")
     one.follow(ROOT, member="C")
     one.loop(changes=PUT)

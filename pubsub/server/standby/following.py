@@ -81,7 +81,6 @@ class Following:
         applied: the entry that the store ends with.
         known: the highest term heard of.
         heard: when a primary of that term was heard last, monotonic seconds.
-        handed: the end that the primary hands over at, None where it does not.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class Following:
         self.heard = self._appended_at = now
         self._asked_at = self._follow_at = now - beat_seconds
         self._gap = self._progress = self._full = False
-        self.handed: EntryId | None = None
+        self._handed: EntryId | None = None
         self._copying: _Copying | None = None
         self._token = 0
         self._renew()
@@ -142,6 +141,11 @@ class Following:
         """The highest term it knows: a lower one is not followed."""
         return max(self.known, self.end.term)
 
+    @property
+    def handed(self) -> bool:
+        """Whether the primary hands over now, and this member has exactly what the primary has, on its disk."""
+        return self._handed is not None and self._handed == self.end == self.durable
+
     # From the primary
 
     def entries(self, message: Entries, entries: Sequence[Entry], now: float) -> None:
@@ -154,7 +158,7 @@ class Following:
         if message.term < self.floor:
             return
         self.known = max(self.known, message.term)
-        self.heard, self.handed = now, None
+        self.heard, self._handed = now, message.end if message.hand else None
         if self._copying is not None:
             return
         for entry in entries:
@@ -166,8 +170,6 @@ class Following:
         self._questions.append(Question(message.term, message.loop, message.end))
         if message.committed in self._places:
             self._committed = max(self._committed, self._places[message.committed] + 1)
-        if message.hand and message.end == self.end:
-            self.handed = message.end
 
     def _append(self, entry: Entry, now: float) -> bool:
         """Attach an entry to the one that it names; whether the next one may be tried."""

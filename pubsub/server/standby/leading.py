@@ -122,7 +122,7 @@ class Leading:
         end: the last entry.
         loop: how many loops there were in this term.
         in_sync: what was chosen last.
-        required: the members whose acknowledgement is waited for, without this one.
+        required: the members whose acknowledgement is waited for, without this one; all that are in sync are.
         deposed: a higher term is known: nothing is answered any more.
         stalled: a planned change is under way: no request is taken.
     """
@@ -331,7 +331,7 @@ class Leading:
         """The standby, where it is this one: a second one is told apart, and waits until the first is given up."""
         standby = self._standby
         if standby is not None and standby.id != member:
-            if standby.id in self.required | self.in_sync or now - standby.heard < self._silence:
+            if standby.id in self.required or now - standby.heard < self._silence:
                 return None
             standby = None
         if standby is None:
@@ -344,10 +344,7 @@ class Leading:
         Returns:
             Whether this term is over: then what is held is never sent.
         """
-        if term > self.term:
-            self.deposed = True
-            self._held.clear()
-            self._held_bytes = 0
+        self.deposed = self.deposed or term > self.term
         return self.deposed
 
     # Who is in sync
@@ -418,7 +415,7 @@ class Leading:
     def to_copy(self) -> tuple[str, int] | None:
         """Which member is to be copied, and its token; None while none is, or it is not dropped yet."""
         standby = self._standby
-        if standby is None or self.deposed or not standby.needs_copy or standby.id in self.required | self.in_sync:
+        if standby is None or self.deposed or not standby.needs_copy or standby.id in self.required:
             return None
         return standby.id, standby.token
 
