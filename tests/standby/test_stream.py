@@ -89,6 +89,7 @@ def test_a_file_that_was_cut_at_any_byte_gives_what_stands_before(tmp_path: Path
             sound = max(0, length - 36) // size
             assert stream.staged == entries[store_end:sound]
             assert stream.end == max(end, entries[sound - 1].id if sound else ROOT)
+            assert [one.stat().st_size for one in files(directory)] == [stream.position]
             stream.append([entry(9, stream.end)], own=False)
             assert stream.read(end, ALL, 9)[-1].id == (1, 9)
         with opened(directory, end) as stream:
@@ -128,6 +129,82 @@ def test_a_flipped_bit_anywhere_is_never_handed_on_and_what_was_confirmed_is_nev
                 assert staged == missing, place
             else:
                 assert staged == []
+
+
+def damaged(directory: Path, place: int) -> None:
+    """Flip a bit of the only file."""
+    (path,) = files(directory)
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def test_damage_of_what_the_store_has_stops_nobody(tmp_path: Path) -> None:
+    entries = [tiny(n) for n in range(1, 5)]
+    for own in (False, True):
+        directory = tmp_path / f"{own}"
+        with opened(directory) as stream:
+            stream.append(entries[:1], own=False)
+            stream.sync()
+            for one in entries[1:]:
+                stream.append([one], own=own)
+                if not own:
+                    stream.sync()
+        damaged(directory, 110)
+        store_end = entries[2 if own else 3].id  # A primary's last entry was not committed yet.
+        with opened(directory, store_end) as stream:
+            assert (stream.end, stream.staged) == (store_end, [])
+
+
+def test_an_entry_that_follows_another_than_the_one_before_it_is_not_read(tmp_path: Path) -> None:
+    """What stands behind an entry may be of the time before something was taken back."""
+    one, two, three = (tiny(n) for n in range(1, 4))
+    instead = make_entry(EntryId(1, 7), one.id, [c.LogUsedUp(7)])
+    assert instead.size == two.size
+    data = []
+    for name, entries in (("before", [one, two, three]), ("after", [one, instead])):
+        with opened(tmp_path / name) as stream:
+            stream.append(entries, own=False)
+        data.append(files(tmp_path / name)[0].read_bytes())
+    before, after = data
+    files(tmp_path / "after")[0].write_bytes(after + before[len(after) :])
+    with opened(tmp_path / "after") as stream:
+        assert stream.staged == [one, instead]
+        assert files(tmp_path / "after")[0].stat().st_size == len(after)
+
+
+def test_of_a_primary_the_end_may_lack_after_a_power_cut(tmp_path: Path) -> None:
+    entries = chain(3)
+    with opened(tmp_path) as stream:
+        stream.append(entries, own=True)
+        (path,) = files(tmp_path)
+        os.truncate(path, stream.position - 1)
+    with opened(tmp_path, entries[-1].id) as stream:
+        assert stream.end == entries[-1].id
+        assert not stream.holds(entries[1].id)
+
+
+def test_everything_that_was_appended_is_synced_whichever_file_it_went_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    real = os.fdatasync
+
+    def sync(file: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{file}")).name)
+        real(file)
+
+    with opened(tmp_path, bytes_max=20_000) as stream:
+        monkeypatch.setattr(os, "fdatasync", sync)
+        stream.append(chain(20, 300), own=True)
+        assert synced == set()  # A primary waits for no disk but the store's.
+        stream.sync()
+        assert synced == {path.name for path in files(tmp_path)}
+        assert len(synced) > 3
+        synced.clear()
+        stream.append([entry(21, stream.end)], own=False)
+        stream.sync()
+        assert len(synced) == 1
 
 
 def test_what_a_primary_wrote_and_did_not_commit_never_comes_back(tmp_path: Path) -> None:
@@ -188,7 +265,7 @@ def test_it_stays_within_its_limit_but_for_what_is_pinned(tmp_path: Path, monkey
             assert stream.size <= 42_000
         assert not stream.holds(entries[80].id)
         assert sum(path.stat().st_size for path in files(tmp_path)) <= 45_000
-        stream.pin(None)
+        stream.pin(entries[-1].id)  # What follows a late one is kept by far less.
         stream.append([entry(400, entries[-1].id)], own=True)
         assert stream.size <= 20_000
 

@@ -95,7 +95,7 @@ class Stream:
         self._segments = older
         newest = older[-1]
         newest.index()
-        while newer and newer[0].base == newest.end and newer[0].start == newest.position:
+        while newer and newer[0].base == newest.end:
             newest = newer.pop(0)
             newest.index()
             self._segments.append(newest)
@@ -295,8 +295,7 @@ class Stream:
             if segment.indexed:
                 continue
             segment.index()
-            after = self._segments[older + 1]
-            if segment.end != after.base or segment.position != after.start:
+            if segment.end != self._segments[older + 1].base:
                 self._forget_up_to(older)
                 return False
         return True
