@@ -28,6 +28,7 @@ STRAYS = ("put back", "flip")
 """Faults after which a store is not what its own entries made of it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_a_store_to_which_the_entries_of_another_are_applied_equals_it(
     part: int, monkeypatch: pytest.MonkeyPatch

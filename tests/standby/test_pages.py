@@ -126,6 +126,7 @@ def own_store(directory: Path, random: Random, like: Primary | None = None) -> N
         snapshot.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_copy_of_a_store_under_load_is_the_snapshot(
     tmp_path: Path, seed: int, small: None, monkeypatch: pytest.MonkeyPatch
@@ -164,6 +165,7 @@ def test_a_copy_of_a_store_under_load_is_the_snapshot(
     primary.close()
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_interrupted_at_any_step_goes_on_and_nothing_is_between_old_and_new(
     tmp_path: Path, primary: Primary
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_copy_that_is_interrupted_at_any_step_goes_on_and_nothing_is_between_o
 CALLS = ("ftruncate", "fsync", "rename", "unlink", "replace")
 
 
+@pytest.mark.slow
 def test_a_store_is_the_old_or_the_new_one_wherever_the_last_step_ends(
     tmp_path: Path, primary: Primary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
