@@ -4,10 +4,10 @@ Every error carries its facts as attributes and builds its one-line text from th
 facts and a person reads what happened, to what, and what to do next. `exit_code` is what the commands end with.
 
     PubsubError
-      CallerError          this program asked for something that cannot be: InvalidName, TooLarge, Interrupted …
+      CallerError          this program asked for something that cannot be: InvalidName, InvalidKey, TooLarge …
       PeerError            what arrived breaks the protocol: DecodeError, Refused
       StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
-      ConfigurationError   a setting, an address or a directory cannot be used: SettingRefused
+      ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
       DataLoss, Superseded what a subscriber must be told once
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
@@ -47,6 +47,17 @@ class InvalidName(CallerError):
         shown = repr(self.value)
         shown = shown if len(shown) <= 60 else shown[:57] + "…'"
         return f"{self.kind} {shown} is not allowed: {self.rule}"
+
+
+class InvalidKey(CallerError):
+    """A text that is no key; `reason` says why. The text is not kept: it may be a secret one."""
+
+    def __init__(self, reason: str, what: str = "this key") -> None:
+        self.reason, self.what = reason, what
+        super().__init__(reason, what)
+
+    def __str__(self) -> str:
+        return f"{self.what} is not allowed: {self.reason}"
 
 
 class TooLarge(CallerError):
@@ -232,6 +243,18 @@ class SettingRefused(ConfigurationError):
         shown = shown if len(shown) <= 60 else shown[:57] + "…"
         place = f" (from {self.origin})" if self.origin else ""
         return f"{self.role} {self.setting} = {shown}{place} is not allowed; allowed: {self.allowed}"
+
+
+class AuthorizedRefused(ConfigurationError):
+    """The file of who is authorized cannot be used; `line` says where, 0: as a whole."""
+
+    def __init__(self, line: int, reason: str, path: str = "") -> None:
+        self.line, self.reason, self.path = line, reason, path
+        super().__init__(line, reason, path)
+
+    def __str__(self) -> str:
+        place = f", line {self.line}" if self.line else ""
+        return f"{self.path or 'authorized'}{place}: {self.reason}"
 
 
 class Unavailable(PubsubError):

@@ -8,6 +8,7 @@ import pytest
 from pubsub import errors
 from pubsub.errors import (
     AfterFork,
+    AuthorizedRefused,
     CallerError,
     ConfigurationError,
     DataLoss,
@@ -15,6 +16,7 @@ from pubsub.errors import (
     HandlerMisused,
     InDoubt,
     Interrupted,
+    InvalidKey,
     InvalidName,
     NoSuchClient,
     NotHeard,
@@ -38,11 +40,13 @@ from pubsub.errors import (
 )
 
 EXAMPLES = [
+    AuthorizedRefused(3, "there is no role 'cleint'", "/etc/pubsub/authorized"),
     CallerError("no"),
     ConfigurationError("address tcp://127.0.0.1:1 is in use"),
     DataLoss("orders", "a.1", "a.9", "the file is damaged"),
     DecodeError("no end of the header"),
     InDoubt("billing", "orders", 30.0, "", 2),
+    InvalidKey("it does not begin with pk_"),
     InvalidName("topic", "a b", "no spaces"),
     NoSuchClient("billin", "/data", ["billing"]),
     NotHeard("server s1 is not heard"),

@@ -107,7 +107,7 @@ def listening(proxy: Child) -> ProxyAddress:
     addresses = [word for word in proxy.ready.replace(",", " ").split() if "://" in word]
     if len(addresses) != 2:
         raise ConfigurationError("the cluster was stopped before it was ready")
-    return ProxyAddress(*addresses)
+    return ProxyAddress(addresses[0], addresses[1])
 
 
 def resident_bytes(process: int) -> int:
