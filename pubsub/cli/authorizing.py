@@ -101,10 +101,9 @@ def revoke_lines(path: Path, who: str, key: bytes | None, role: str | None) -> R
         went.extend(line for line in meant if role in {None, line.role.value})
         if not went:
             raise NotKnown(f"authorized file {path} has no line of {f'{role} ' if role else ''}{who}")
-        if len({line.role for line in went}) > 1:
-            raise ConfigurationError(
-                f"{who} is the ID of a {' and of a '.join(sorted({*(line.role for line in went)}))}: --role"
-            )
+        roles = sorted({line.role.value for line in went})
+        if len(roles) > 1:
+            raise ConfigurationError(f"{who} is the ID of a {' and of a '.join(roles)}: --role says whose")
         return _replaced(text, dict.fromkeys((line.number for line in went), ""))
 
     _, new = edit_authorized(path, change)

@@ -39,8 +39,9 @@ def make_key_file(path: Path, secret: bytes) -> None:
         ConfigurationError: there is one already, or it cannot be made; then nothing is left of it.
     """
     line = (format_secret(secret) + "\n").encode("ascii")
-    try:
+    with _errors(f"key file {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
         raise ConfigurationError(

@@ -79,10 +79,9 @@ def test_a_pattern_is_read_as_it_was_written(literals: list[str]) -> None:
 def test_any_text_is_a_pattern_or_is_refused(text: str) -> None:
     try:
         pattern = topics(text)
-    except ValueError as error:
-        assert "pattern of a topic" in str(error)
-    else:
-        assert topics(str(pattern)) == pattern
+    except ValueError:
+        return
+    assert topics(str(pattern)) == pattern
 
 
 @pytest.mark.parametrize(
