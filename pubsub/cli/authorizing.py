@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from pubsub.errors import CallerError, ConfigurationError, NotKnown
 from pubsub.security.authorized import Authorized, Line, Role, make_line, parse
 from pubsub.security.files import edit_authorized
-from pubsub.security.patterns import EVERYTHING
+from pubsub.security.patterns import EVERYTHING, Pattern
 
 HEADER: Final = "# role  id       key  rights (of clients only: put= get= names= status operate)\n"
 
@@ -42,12 +42,12 @@ class Revocation(NamedTuple):
     still: tuple[str, ...]
 
 
-def authorize_line(path: Path, role: str, name: str, key: bytes, words: list[str]) -> Authorization:
+def authorize_line(path: Path, role: Role, name: Pattern, key: bytes, words: list[str]) -> Authorization:
     """Puts a line into the file, or gives a key that is in it other rights.
 
     Args:
         path: the file; it is made where there is none.
-        role, name, key: the line's; checked already.
+        role, name, key: the line's.
         words: rights as the file has them; none: those that the ID has by another key, else put=* get=*.
 
     Raises:
@@ -78,7 +78,7 @@ def authorize_line(path: Path, role: str, name: str, key: bytes, words: list[str
     return Authorization(wanted[0], new.digest, new.digest != old.digest)
 
 
-def revoke_lines(path: Path, who: str, key: bytes | None, role: str | None) -> Revocation:
+def revoke_lines(path: Path, who: str, key: bytes | None, role: Role | None) -> Revocation:
     """Takes lines out of the file.
 
     Args:
@@ -98,7 +98,7 @@ def revoke_lines(path: Path, who: str, key: bytes | None, role: str | None) -> R
     def change(text: str) -> str:
         lines = parse(text.encode(), str(path)).lines
         meant = [line for line in lines if (line.key == key if key is not None else str(line.id) == who)]
-        went.extend(line for line in meant if role in {None, line.role.value})
+        went.extend(line for line in meant if role in {None, line.role})
         if not went:
             raise NotKnown(f"authorized file {path} has no line of {f'{role} ' if role else ''}{who}")
         roles = sorted({line.role.value for line in went})

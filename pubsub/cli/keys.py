@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from pubsub import console
 from pubsub.errors import AuthorizedRefused, CallerError, ConfigurationError, InvalidKey
 from pubsub.security.keys import PUBLIC, SECRET, fingerprint, format_public, parse_public
+
+if TYPE_CHECKING:
+    from pubsub.security.authorized import Line, Role
+    from pubsub.security.patterns import Pattern
 
 app = typer.Typer(name="keys", rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -47,7 +51,7 @@ def new(
     """
     from pubsub.cli.key_files import key_path, make
 
-    known = _role(role, name)
+    known = _parsed(role, name)[0].value
     public = make(key_path(known, name, out))
     _print_key(known, name, public, str(key_path(known, name, out)), as_json)
 
@@ -69,7 +73,7 @@ def rotate(
     """
     from pubsub.cli.key_files import finish_rotation, key_path, rotate_key
 
-    known = _role(role, name)
+    known = _parsed(role, name)[0].value
     path = key_path(known, name, key)
     if not finish:
         made, second = rotate_key(path)
@@ -102,7 +106,7 @@ def authorize(
     lists = {"put": put, "get": get, "names": names}
     words = [f"{right}={','.join(patterns)}" for right, patterns in lists.items() if patterns]
     words += [right for right, given in (("status", status), ("operate", operate)) if given]
-    done = authorize_line(_path(authorized), _role(role, name), name, _public(key), words)
+    done = authorize_line(_path(authorized), *_parsed(role, name), _public(key), words)
     console.report(as_json, _facts(done.line) | {"digest": done.digest, "changed": done.changed}, _plain(done.line))
 
 
@@ -116,10 +120,9 @@ def revoke(
     """Take keys out of the file of who is authorized."""
     from pubsub.cli.authorizing import revoke_lines
 
-    if role is not None:
-        _role(role, "x")
+    known = None if role is None else _parsed(role, "any")[0]
     key = _public(who) if who.startswith((PUBLIC, SECRET)) else None
-    done = revoke_lines(_path(authorized), who, key, role)
+    done = revoke_lines(_path(authorized), who, key, known)
     facts = {"revoked": [_facts(line) for line in done.went], "digest": done.digest, "still": list(done.still)}
     console.report(as_json, facts, "\n".join(f"revoked: {_plain(line)}" for line in done.went))
     for user in done.still:
@@ -175,12 +178,12 @@ def _path(given: str | None) -> Path:
     return Path(text).expanduser()
 
 
-def _role(role: str, name: str) -> str:
-    """The role, when it is one and the ID is one of its; raises CallerError."""
-    from pubsub.security.authorized import check_name
+def _parsed(role: str, name: str) -> tuple[Role, Pattern]:
+    """The role and the ID, when they are such; raises CallerError."""
+    from pubsub.security.authorized import parse_name
 
     try:
-        return check_name(role, name).value
+        return parse_name(role, name)
     except ValueError as error:
         raise CallerError(str(error)) from None
 
@@ -192,7 +195,7 @@ def _public(text: str) -> bytes:
         raise InvalidKey(error.reason, "the key") from None
 
 
-def _facts(line: Any) -> dict[str, object]:
+def _facts(line: Line) -> dict[str, object]:
     lists = {right: [str(one) for one in getattr(line, right)] for right in ("put", "get", "names")}
     return {
         "role": line.role.value,
@@ -205,5 +208,5 @@ def _facts(line: Any) -> dict[str, object]:
     }
 
 
-def _plain(line: Any) -> str:
+def _plain(line: Line) -> str:
     return " ".join(str(line).split())

@@ -49,12 +49,12 @@ class Role(StrEnum):
     CLIENT = "client"
 
 
-_TOPIC_CHARACTER: Final = re.compile(r"[!-~]")
-_ID_CHARACTER: Final = re.compile(r"[A-Za-z0-9._-]")
+_TOPIC_CHARACTERS: Final = re.compile(r"[!-~]*")
+_ID_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._-]*")
 _LISTS: Final[Mapping[str, tuple[re.Pattern[str], int, str]]] = {
-    "put": (_TOPIC_CHARACTER, TOPIC_LENGTH_MAX, "topic"),
-    "get": (_TOPIC_CHARACTER, TOPIC_LENGTH_MAX, "topic"),
-    "names": (_ID_CHARACTER, NAME_LENGTH_MAX, "name"),
+    "put": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "topic"),
+    "get": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "topic"),
+    "names": (_ID_CHARACTERS, NAME_LENGTH_MAX, "name"),
 }
 """Rights that take patterns: characters and length of what they are about, and what that is."""
 
@@ -165,50 +165,49 @@ def parse_line(text: str, number: int = 0) -> Line | None:
     Raises:
         AuthorizedRefused: it says something that cannot be.
     """
-    words: list[str] = []
-    for word in re.split(r"[ \t]+", text.strip(" \t")):
-        if word.startswith("#"):
-            break
-        words.append(word)
-    if not any(words):
+    words = [word for word in text.replace("\t", " ").split(" ") if word]
+    comment = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
+    if not (words := words[:comment]):
         return None
     try:
         if len(words) < 3:
             raise ValueError("a line is: role, ID, key, and of a client its rights")
-        check_name(words[0], words[1])
-        return make_line(words[0], words[1], parse_public(words[2]), words[3:], number)
+        role, name = parse_name(words[0], words[1])
+        return make_line(role, name, parse_public(words[2]), words[3:], number)
     except (ValueError, InvalidKey) as error:
         reason = f"the key is not allowed: {error.reason}" if isinstance(error, InvalidKey) else str(error)
         raise AuthorizedRefused(number, reason) from None
 
 
-def make_line(role: str, name: str, key: bytes, rights: list[str], number: int = 0) -> Line:
-    """The line of these words.
-
-    Args:
-        role, name: as the file has them.
-        key: 32 bytes.
-        rights: as the file has them.
-        number: of the line.
+def make_line(role: Role, name: Pattern, key: bytes, rights: list[str], number: int = 0) -> Line:
+    """The line of a key of 32 bytes, with rights as the file has them.
 
     Raises:
-        ValueError: one of them cannot be; the text says why.
+        ValueError: a right is none, or the role has none; the text says why.
     """
-    known = check_name(role, name)
-    if rights and known is not Role.CLIENT:
-        raise ValueError(f"a {known} has no rights, only clients have; {shown(rights[0])} stands behind its key")
-    return Line(known, _name(known, name), key, **_rights(rights), number=number)
+    if rights and role is not Role.CLIENT:
+        raise ValueError(f"a {role} has no rights, only clients have; {shown(rights[0])} stands behind its key")
+    return Line(role, name, key, **_rights(rights), number=number)
 
 
-def check_name(role: str, name: str) -> Role:
-    """The role, where it is one, and the name one of its IDs.
+def parse_name(role: str, name: str) -> tuple[Role, Pattern]:
+    """The role and the ID of these words: of a client the ID is a pattern, else one name.
 
     Raises:
-        ValueError: it is not; the text says why.
+        ValueError: they are none; the text says why.
     """
-    known = _role(role)
-    _name(known, name)
-    return known
+    try:
+        known = Role(role)
+    except ValueError:
+        raise ValueError(f"there is no role {shown(role)}; roles: {', '.join(Role)}") from None
+    if known is not Role.CLIENT:
+        if not is_id(name):
+            allowed = f"1-{NAME_LENGTH_MAX} of A-Z a-z 0-9 . _ -"
+            raise ValueError(f"a {known}'s ID is one name of {allowed}, not {shown(name)}")
+        return known, Pattern((name,))
+    if _SECRET.match(name):
+        raise ValueError("a secret key (sk_) stands where the ID belongs")
+    return known, parse_pattern(name, _ID_CHARACTERS, NAME_LENGTH_MAX, "client ID")
 
 
 def _rights(words: list[str]) -> dict[str, Any]:
@@ -267,21 +266,6 @@ def _lines(content: bytes) -> tuple[Line, ...]:
         keys[line.key] = users[line.user] = number
         lines.append(line)
     return tuple(lines)
-
-
-def _role(word: str) -> Role:
-    try:
-        return Role(word)
-    except ValueError:
-        raise ValueError(f"there is no role {shown(word)}; roles: {', '.join(Role)}") from None
-
-
-def _name(role: Role, word: str) -> Pattern:
-    if role is not Role.CLIENT and not is_id(word):
-        raise ValueError(f"a {role}'s ID is one name of 1-{NAME_LENGTH_MAX} of A-Z a-z 0-9 . _ -, not {shown(word)}")
-    if _SECRET.match(word):
-        raise ValueError("a secret key (sk_) stands where the ID belongs")
-    return parse_pattern(word, _ID_CHARACTER, NAME_LENGTH_MAX, "client ID")
 
 
 def _patterns(name: str, text: str) -> tuple[Pattern, ...]:

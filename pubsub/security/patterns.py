@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_WRITTEN: Final = re.compile(r"(?:[!-~]|%[0-9A-Fa-f]{2})+")
+_WRITTEN: Final = re.compile(r"(?:[!-$&-+\--~]|%[0-9A-Fa-f]{2})+")
 _ENCODED: Final = re.compile(r"%(..)")
 _RESERVED: Final = re.compile(r"[%*,#]")
 
@@ -52,7 +52,7 @@ def parse_pattern(text: str, literal: re.Pattern[str], length_max: int, what: st
 
     Args:
         text: what stands between two commas.
-        literal: what every character besides the stars must be, as a pattern for one character.
+        literal: of what the characters besides the stars must be, as a regular expression for any number of them.
         length_max: characters of the longest text that could be meant.
         what: what the pattern is for, for the error's text: "topic", "name".
 
@@ -61,12 +61,17 @@ def parse_pattern(text: str, literal: re.Pattern[str], length_max: int, what: st
     """
     if not text:
         raise ValueError(f"a pattern of a {what} is empty")
-    if "," in text or "#" in text or _WRITTEN.fullmatch(text) is None or re.search(r"%(?![0-9A-Fa-f]{2})", text):
+    if "#" in text or _WRITTEN.fullmatch(text) is None:
         raise ValueError(f"in a pattern of a {what} write * , % and # as %2A %2C %25 %23, and no space")
-    parts = [_ENCODED.sub(lambda found: chr(int(found[1], 16)), part) for part in text.split("*")]
-    if sum(map(len, parts)) > length_max:
+    parts = text.split("*")
+    if "%" in text:
+        parts = [_ENCODED.sub(lambda found: chr(int(found[1], 16)), part) for part in parts]
+    meant = "".join(parts)
+    if len(meant) > length_max:
         raise ValueError(f"a pattern of a {what} has more than {length_max} characters")
-    if any(literal.fullmatch(character) is None for part in parts for character in part):
+    if literal.fullmatch(meant) is None:
         raise ValueError(f"a pattern of a {what} has a character that no {what} has")
+    if len(parts) < 3:
+        return Pattern(tuple(parts))
     middle = [part for part in parts[1:-1] if part]
-    return Pattern((parts[0], *middle, parts[-1]) if len(parts) > 1 else (parts[0],))
+    return Pattern((parts[0], *middle, parts[-1]))

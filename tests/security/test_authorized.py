@@ -189,7 +189,7 @@ def patterns(letters: str, right: str) -> st.SearchStrategy[tuple[Pattern, ...]]
 
 
 def client_id(text: str) -> Pattern:
-    return parse_pattern(text, authorized._ID_CHARACTER, 64, "client ID")
+    return parse_pattern(text, authorized._ID_CHARACTERS, 64, "client ID")
 
 
 def any_line(raw: bytes) -> st.SearchStrategy[Line]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pubsub.security.patterns import Pattern, parse_pattern
 
-TOPIC = re.compile(r"[!-~]")
-NAME = re.compile(r"[A-Za-z0-9._-]")
+TOPIC = re.compile(r"[!-~]*")
+NAME = re.compile(r"[A-Za-z0-9._-]*")
 
 
 def topics(text: str) -> Pattern:
