@@ -143,6 +143,11 @@ class Access:
         line = self.authorized.by_key.get(key)
         return None if line is None else User(line.user, line)
 
+    def server(self, user: str) -> str:
+        """The ID of the server that a user is: what its messages must name as their sender; "" where it is none."""
+        line = self.authorized.by_user.get(user)
+        return str(line.id) if line is not None and line.role is Role.SERVER else ""
+
     def may_be_answered(self, user: str, generation: int) -> bool:
         """Whether an answer may go to a user who asked when the rules had this generation."""
         return self._since.get(user, generation + 1) <= generation

@@ -90,6 +90,38 @@ def read_authorized(path: Path) -> Authorized:
     return parse(_read_authorized(path), f"authorized file {path}")
 
 
+class AuthorizedFile:
+    """The file of who is authorized, looked at again and again while a process runs.
+
+    Args:
+        path: where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, ...] | None = ()
+
+    def load(self) -> Authorized:
+        """What the file says now.
+
+        Raises:
+            ConfigurationError, AuthorizedRefused: as `read_authorized`. Then what it said before is what counts.
+        """
+        self._seen = self._look()  # First: what is written while it is read is seen the next time.
+        return read_authorized(self.path)
+
+    def changed(self) -> bool:
+        """Whether the file is another one, gone, or there again since the last `load`, also one that failed."""
+        return self._look() != self._seen
+
+    def _look(self) -> tuple[int, ...] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def edit_authorized(path: Path, change: Callable[[str], str]) -> tuple[Authorized, Authorized]:
     """Has `change` make a new text of the file from its text, and puts that in its place, durably and at once.
 

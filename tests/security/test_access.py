@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pubsub.security import access as module
@@ -162,6 +162,7 @@ topics = st.text("ab/", min_size=1, max_size=4)
 asked = st.tuples(st.integers(0, 3), st.sampled_from(list(Operation)), names, topics, st.one_of(st.just(""), names))
 
 
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(rule, min_size=1, max_size=4), st.lists(asked, max_size=12))
 def test_every_decision_is_that_of_a_plain_reading_of_the_rules(rules: Any, questions: Any) -> None:
     access = Access(parse("".join(written(*each) for each in enumerate(rules)).encode()))
@@ -227,3 +228,18 @@ def test_a_second_key_of_a_client_does_not_touch_the_first() -> None:
 
 def test_what_was_asked_of_an_earlier_process_is_not_answered() -> None:
     assert not Access(parse(RULES.encode()), generation=100).may_be_answered(ALICE, 99)
+
+
+@pytest.mark.parametrize(
+    ("who", "server"),
+    [
+        (user("server", "s1"), "s1"),
+        (user("server", "s1", "other"), ""),
+        (user("proxy", "p1"), ""),
+        (ALICE, ""),
+        ("", ""),
+        ("s1", ""),
+    ],
+)
+def test_which_server_a_user_is(who: str, server: str) -> None:
+    assert opened().server(who) == server

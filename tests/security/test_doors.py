@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubsub.errors import DecodeError
@@ -108,6 +108,7 @@ likely = st.tuples(
 ).map(lambda drawn: b" ".join([*drawn[:4], *drawn[4], b"!v=1"]) + b"\r\n\r\n")
 
 
+@settings(max_examples=500, deadline=None)
 @given(st.one_of(hostile, likely, st.binary(max_size=200)))
 def test_what_can_be_decoded_asks_for_what_was_decoded(contents: bytes) -> None:
     asked = question(contents)
@@ -118,6 +119,7 @@ def test_what_can_be_decoded_asks_for_what_was_decoded(contents: bytes) -> None:
     assert asked == question_of(message)
 
 
+@settings(max_examples=500, deadline=None)
 @given(st.sampled_from(MESSAGES), st.lists(words.filter(lambda word: b" " not in word), max_size=4), st.integers(0, 12))
 def test_a_message_with_foreign_words_in_it_asks_for_what_is_decoded(
     drawn: object, foreign: list[bytes], place: int
@@ -134,6 +136,7 @@ def test_a_message_with_foreign_words_in_it_asks_for_what_is_decoded(
     assert asked == question_of(decoded)
 
 
+@settings(max_examples=500, deadline=None)
 @given(st.one_of(hostile, likely))
 def test_a_message_is_routed_by_the_topic_that_was_decided_about(contents: bytes) -> None:
     asked, route = question(contents), request_route(contents)

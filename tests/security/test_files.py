@@ -13,7 +13,7 @@ import pytest
 
 from pubsub.errors import AuthorizedRefused, ConfigurationError, NotKnown
 from pubsub.security import files
-from pubsub.security.files import edit_authorized, make_key_file, read_authorized, read_key_file
+from pubsub.security.files import AuthorizedFile, edit_authorized, make_key_file, read_authorized, read_key_file
 from pubsub.security.keys import format_secret
 from pubsub.security.pairs import new_pair
 from tests.security.keyring import key, pk
@@ -314,3 +314,45 @@ def test_a_change_that_does_not_end_keeps_another_from_waiting_forever(
     finally:
         os.close(held)
     edit_authorized(rules, adding("# more"))
+
+
+# The file is looked at again and again -------------------------------------------------------------------------------
+
+
+def test_a_change_of_any_kind_is_seen_once(rules: Path, tmp_path: Path) -> None:
+    file = AuthorizedFile(rules)
+    assert file.changed()
+    assert len(file.load().lines) == 1
+    assert not file.changed()
+
+    def replace_it() -> None:
+        edit_authorized(rules, adding(f"client bob {pk('bob')}"))
+
+    def write_into_it() -> None:
+        times = rules.stat()
+        rules.write_text(rules.read_text().replace("put=a", "put=b"))
+        os.utime(rules, ns=(times.st_atime_ns, times.st_mtime_ns))  # As a copying program would have it.
+
+    for change in (replace_it, write_into_it):
+        change()
+        assert file.changed()
+        assert len(file.load().lines) == 2
+        assert not file.changed()
+
+
+def test_a_file_that_cannot_be_read_is_said_once_until_it_changes(rules: Path) -> None:
+    file = AuthorizedFile(rules)
+    file.load()
+    rules.write_text("nonsense\n")
+    assert file.changed()
+    with pytest.raises(AuthorizedRefused):
+        file.load()
+    assert not file.changed()
+    rules.unlink()
+    assert file.changed()
+    with pytest.raises(ConfigurationError):
+        file.load()
+    assert not file.changed()
+    rules.write_text(RULES)
+    assert file.changed()
+    assert len(file.load().lines) == 1
