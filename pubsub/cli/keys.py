@@ -14,7 +14,8 @@ import typer
 
 from pubsub import console
 from pubsub.errors import AuthorizedRefused, CallerError, ConfigurationError, InvalidKey
-from pubsub.security.keys import PUBLIC, SECRET, fingerprint, format_public, parse_public
+from pubsub.security.fingerprints import fingerprint
+from pubsub.security.keys import PUBLIC, SECRET, format_public, parse_public
 
 if TYPE_CHECKING:
     from pubsub.security.authorized import Line, Role

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from pubsub.protocol.names import is_id, is_topic
 from pubsub.security.authorized import Authorized, Difference, Line, Role
-from pubsub.security.keys import fingerprint
+from pubsub.security.fingerprints import fingerprint
 from pubsub.security.zap import FAILED, OK, REFUSED, Request, read, reply
 
 DECISIONS_MAX: Final = 65_536

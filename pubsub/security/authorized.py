@@ -25,7 +25,8 @@ from typing import Any, Final, NamedTuple
 from pubsub.base.limits import NAME_LENGTH_MAX, TOPIC_LENGTH_MAX
 from pubsub.errors import AuthorizedRefused, InvalidKey
 from pubsub.protocol.names import is_id
-from pubsub.security.keys import SECRET, fingerprint, format_public, parse_public
+from pubsub.security.fingerprints import fingerprint
+from pubsub.security.keys import SECRET, format_public, parse_public
 from pubsub.security.patterns import Pattern, parse_pattern
 
 AUTHORIZED_LINES_MAX: Final = 10_000

@@ -9,8 +9,7 @@ mistaken for a public key may be a secret one.
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from hashlib import blake2b
+from binascii import a2b_base64, b2a_base64
 from typing import Final
 
 from pubsub.errors import InvalidKey
@@ -18,8 +17,8 @@ from pubsub.errors import InvalidKey
 KEY_BYTES: Final = 32
 PUBLIC: Final = "pk_"
 SECRET: Final = "sk_"  # noqa: S105  what secrets begin with is none
-FINGERPRINT_BYTES: Final = 4
-
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 _DIGITS: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _FIELD: Final = 2**255 - 19
 _SMALL_ORDER: Final = frozenset(
@@ -70,15 +69,10 @@ def parse_secret(text: str) -> bytes:
     return _decode(text, SECRET)
 
 
-def fingerprint(key: bytes) -> str:
-    """Eight hex digits by which logs and users name a public key; it is no proof of anything."""
-    return blake2b(key, digest_size=FINGERPRINT_BYTES, person=b"pubsub key").hexdigest()
-
-
 def _encode(key: bytes) -> str:
     if len(key) != KEY_BYTES:
         raise InvalidKey(f"it has {len(key)} bytes; a key has {KEY_BYTES}")
-    return urlsafe_b64encode(key)[:-1].decode("ascii")
+    return b2a_base64(key, newline=False)[:-1].translate(_TO_URL).decode("ascii")
 
 
 def _decode(text: str, prefix: str) -> bytes:
@@ -87,7 +81,7 @@ def _decode(text: str, prefix: str) -> bytes:
         raise InvalidKey(f"it does not begin with {prefix}")
     if _DIGITS.fullmatch(digits) is None:
         raise InvalidKey(f"it is not {prefix} and 43 characters of A-Z a-z 0-9 - _")
-    key = urlsafe_b64decode(digits + "=")
+    key = a2b_base64(digits.encode("ascii").translate(_FROM_URL) + b"=")
     if _encode(key) != digits:
         raise InvalidKey("its last character is none that a key ends with")
     return key

@@ -11,7 +11,8 @@ import pytest
 
 from pubsub.cli import main
 from pubsub.security.files import read_authorized, read_key_file
-from pubsub.security.keys import fingerprint, format_public, format_secret
+from pubsub.security.fingerprints import fingerprint
+from pubsub.security.keys import format_public, format_secret
 from pubsub.security.pairs import pair_of
 from tests.security.keyring import key, pk
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pubsub.security import access as module
 from pubsub.security.access import Access, Operation, Why
 from pubsub.security.authorized import parse
-from pubsub.security.keys import fingerprint
+from pubsub.security.fingerprints import fingerprint
 from tests.security.keyring import key, pk
 
 RULES = f"""\

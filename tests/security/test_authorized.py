@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pubsub.errors import AuthorizedRefused
 from pubsub.security import authorized
 from pubsub.security.authorized import Authorized, Line, Role, parse, parse_line
-from pubsub.security.keys import fingerprint, format_secret
+from pubsub.security.fingerprints import fingerprint
+from pubsub.security.keys import format_secret
 from pubsub.security.patterns import Pattern, parse_pattern
 from tests.security.keyring import key, pk
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubsub.errors import InvalidKey
-from pubsub.security.keys import fingerprint, format_public, format_secret, parse_public, parse_secret
+from pubsub.security.fingerprints import fingerprint
+from pubsub.security.keys import format_public, format_secret, parse_public, parse_secret
 from pubsub.security.pairs import new_pair, pair_of
 from tests.security.keyring import key, pk, public_keys
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pubsub.security import access as module
 from pubsub.security.access import Access
 from pubsub.security.authorized import parse
-from pubsub.security.keys import fingerprint
+from pubsub.security.fingerprints import fingerprint
 from tests.security.keyring import key, pk
 
 RULES = f"""\

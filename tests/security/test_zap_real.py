@@ -11,7 +11,8 @@ from zmq.utils import z85
 
 from pubsub.security.access import Access
 from pubsub.security.authorized import parse
-from pubsub.security.keys import fingerprint, format_public
+from pubsub.security.fingerprints import fingerprint
+from pubsub.security.keys import format_public
 from pubsub.security.pairs import Pair, new_pair
 
 SECONDS = 10.0
