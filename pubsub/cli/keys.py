@@ -161,7 +161,8 @@ def check(
         console.complain(str(error))
         raise typer.Exit(EXIT_REFUSED) from None
     facts = {"file": str(file), "keys": len(found.lines), "digest": found.digest}
-    console.report(as_json, facts, f"{file}: {len(found.lines):,} keys, digest {found.digest}")
+    count = "1 key" if len(found.lines) == 1 else f"{len(found.lines):,} keys"
+    console.report(as_json, facts, f"{file}: {count}, digest {found.digest}")
 
 
 def _print_key(role: str, name: str, key: bytes, file: str, as_json: bool) -> None:

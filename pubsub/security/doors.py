@@ -41,30 +41,40 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
 """Message on the wire -> what it asks for; every other one is OTHER."""
 
 
+_PUT, _GET, _OTHER = Operation.PUT, Operation.GET, Operation.OTHER  # To look them up costs as much as the rest.
+
+
 def question(contents: Buffer) -> Question | None:
     """What the message asks for whose header begins `contents`; None where that cannot be read: it is to be refused."""
     raw = bytes(contents[: HEADER_LENGTH_MAX + 1])
     end = raw.find(END)
-    words = raw[: max(end, 0)].split(b" ", 3)
-    operation = _BY_NAME.get(words[0], Operation.OTHER)
-    # Each of these has three words and the version; nothing that is shorter can be decoded.
-    if end < 0 or (operation is not Operation.OTHER and len(words) < 4):
+    if end < 0:
         return None
+    words = raw[:end].split(b" ", 3)
+    operation = _BY_NAME.get(words[0], _OTHER)
     try:
-        sender = words[1].decode("ascii") if len(words) > 1 else ""
-        if operation is Operation.PUT:
-            return Question(operation, sender, words[2].decode("ascii"))
-        if operation is not Operation.GET:
-            return Question(operation, sender)
-        name = ""
-        if b"name=" in words[3]:
-            names = [word[5:] for word in words[3].split(b" ") if word.startswith(b"name=")]
-            if len(names) > 1 or b"" in names:
-                return None
-            name = names[0].decode("ascii") if names else ""
-        return Question(operation, sender, words[2].decode("ascii"), name)
+        if operation is _OTHER:
+            return Question(operation, words[1].decode("ascii") if len(words) > 1 else "")
+        if len(words) < 4:  # Every request has three words and the version: what is shorter cannot be decoded.
+            return None
+        if operation is _PUT:
+            return Question(operation, words[1].decode("ascii"), words[2].decode("ascii"))
+        if operation is not _GET:
+            return Question(operation, words[1].decode("ascii"))
+        name = _name(words[3])
+        return None if name is None else Question(operation, words[1].decode("ascii"), words[2].decode("ascii"), name)
     except UnicodeDecodeError:
         return None
+
+
+def _name(rest: bytes) -> str | None:
+    """The named subscription that the rest of a header names, "" for none; None where it names one wrongly."""
+    if b"name=" not in rest:
+        return ""
+    names = [word[5:] for word in rest.split(b" ") if word.startswith(b"name=")]
+    if len(names) > 1 or b"" in names:
+        return None
+    return names[0].decode("ascii") if names else ""
 
 
 def question_of(message: m.Message) -> Question:
