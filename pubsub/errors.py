@@ -8,6 +8,7 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
       PeerError            what arrived breaks the protocol: DecodeError, Refused
       StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
       ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
+      NotLetIn, NotAllowed the keys: no proxy lets this one in, or it has no right to what was asked
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
       DataLoss, Superseded what a subscriber must be told once
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
@@ -15,10 +16,12 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from shlex import quote
 
 _NAMES_MAX = 10
+_SECRET_KEY = re.compile(r"\bsk_[A-Za-z0-9_-]{16,}")
 
 THIS_PROCESS = "this process"
 """The owner of what this very process has open already."""
@@ -235,6 +238,8 @@ class SettingRefused(ConfigurationError):
     """A setting has a value that it may not have; `origin`: where it was given, "" where a program gave it."""
 
     def __init__(self, role: str, setting: str, value: object, allowed: str, origin: str = "") -> None:
+        if _SECRET_KEY.search(repr(value)):
+            value = "(a secret key)"
         self.role, self.setting, self.value, self.allowed, self.origin = role, setting, value, allowed, origin
         super().__init__(role, setting, value, allowed, origin)
 
@@ -255,6 +260,41 @@ class AuthorizedRefused(ConfigurationError):
     def __str__(self) -> str:
         place = f", line {self.line}" if self.line else ""
         return f"{self.path or 'authorized'}{place}: {self.reason}"
+
+
+class NotLetIn(PubsubError):
+    """No proxy speaks with this process: its key is not authorized, or theirs is not the one that was named.
+
+    What was put is kept, and goes out once a proxy lets it in. `reason` says for each proxy what it said.
+    """
+
+    exit_code = 21
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class NotAllowed(PubsubError):
+    """The key of this process has no right to what was asked; an unfinished put is kept.
+
+    Attributes:
+        operation, topic: what was asked, and of which topic, "" for none.
+        reason: what the proxy said: `client alice may not put to orders`.
+        remedy: what to do about it; "" where nothing is kept.
+    """
+
+    exit_code = 22
+
+    def __init__(self, operation: str, topic: str, reason: str, remedy: str = "") -> None:
+        self.operation, self.topic, self.reason, self.remedy = operation, topic, reason, remedy
+        super().__init__(operation, topic, reason, remedy)
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
 class Unavailable(PubsubError):

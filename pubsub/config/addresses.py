@@ -21,6 +21,7 @@ IPC_PATH_MAX: Final = 107
 ADDRESS_RULE: Final = "tcp://HOST:PORT, ipc://PATH or inproc://NAME"
 
 _TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5}|\*)")
+_LOOPBACK: Final = re.compile(r"localhost|lo|127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|\[::1\]", re.IGNORECASE)
 _EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104  named to refuse it
 
 
@@ -53,6 +54,12 @@ def listens_everywhere(address: str) -> bool:
     """Whether `address` names no host that others could connect to."""
     match = _TCP.fullmatch(address)
     return match is not None and match[1] in _EVERYWHERE
+
+
+def reaches_out(address: str) -> bool:
+    """Whether others than this host may connect to a socket that listens there."""
+    match = _TCP.fullmatch(address)
+    return match is not None and _LOOPBACK.fullmatch(match[1]) is None
 
 
 def _check_tcp(address: str, bind: bool) -> str:
@@ -140,10 +147,20 @@ def _parse_proxy(words: list[str]) -> ProxyAddress:
     if not 0 < len(addresses) <= 2:
         raise ValueError("one address, or two: clients' side, servers' side; then the proxy's key, pk_…, if it has one")
     proxy = ProxyAddress(check_address(addresses[0]), check_address(addresses[-1]))
+    return replace(proxy, keys=parse_keys(words[-1])) if keys else proxy
+
+
+def parse_keys(text: str) -> tuple[bytes, ...]:
+    """The public keys of one proxy, 32 bytes each; the text has commas between them.
+
+    Raises:
+        ValueError: they are none, or too many; the text says what is allowed, and repeats no secret key.
+    """
+    keys = text.split(",")
     if len(keys) > PROXY_KEYS_MAX or len(set(keys)) < len(keys):
         raise ValueError(f"1-{PROXY_KEYS_MAX} keys of a proxy, each once")
     try:
-        return replace(proxy, keys=tuple(map(parse_public, keys)))
+        return tuple(map(parse_public, keys))
     except InvalidKey as error:
         raise ValueError(f"a public key of the proxy, pk_…; of this one: {error.reason}") from None
 

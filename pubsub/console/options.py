@@ -25,7 +25,7 @@ S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 Lifeline = Annotated[str | None, typer.Option("--lifeline", hidden=True)]
 """Given by `pubsub up` to its children: see `console.end_with_parent`."""
 
-_FIRST: Final = ("id", "bind", "advertise", "servers", "proxies", "proxies_file", "directory")
+_FIRST: Final = ("id", "bind", "advertise", "servers", "proxies", "proxies_file", "directory", "key_file", "authorized")
 
 
 def takes_settings(role: type[S]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -89,8 +89,9 @@ def _options(role: type[S]) -> list[inspect.Parameter]:
 def _option(role: str, field: Field[Any]) -> inspect.Parameter:
     setting = field.name
     flag, help_text = flag_name(role, setting), RULES[setting].help + _shown_default(field)
-    if setting == "proxies":
-        annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=help_text, metavar="ADDR")]
+    if setting in {"proxies", "proxy_keys"}:
+        metavar = "ADDR" if setting == "proxies" else "KEY"
+        annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=help_text, metavar=metavar)]
         return inspect.Parameter(setting, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     if field.type == "bool":
         both = f"{flag}/--no-{flag[2:]}"
@@ -109,7 +110,7 @@ def _unit(setting: str) -> str:
         return "ID"
     if setting == "directory":
         return "DIR"
-    if setting == "record":
+    if setting in {"record", "key_file", "authorized", "audit_file"}:
         return "FILE"
     if setting in {"bind", "advertise", "servers"}:
         return "ADDR"

@@ -20,6 +20,7 @@ from zmq import backend
 
 from pubsub.base.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
 from pubsub.errors import ConfigurationError
+from pubsub.messenger.curve import CurveClient, CurveServer, lock_dealer, lock_router
 
 HIGH_WATER_MARK: Final = 10_000
 """Messages that a socket queues in each direction per peer. Windows of clients and servers stay below it."""
@@ -82,7 +83,11 @@ def other_context(endpoint: str) -> str:
 
 
 def open_router(
-    context: zmq.Context[Any], endpoint: str, *, received_max: int = HIGH_WATER_MARK
+    context: zmq.Context[Any],
+    endpoint: str,
+    *,
+    received_max: int = HIGH_WATER_MARK,
+    curve: CurveServer | None = None,
 ) -> tuple[zmq.Socket[bytes], str]:
     """A ROUTER bound to `endpoint`.
 
@@ -90,6 +95,7 @@ def open_router(
         context: to make it in.
         endpoint: to bind to.
         received_max: messages of one peer that wait to be taken; no more is read from it meanwhile.
+        curve: newcomers prove who they are; None: anybody enters.
 
     Returns:
         The socket and the endpoint it is bound to, with the port filled in where `endpoint` ends in `:0` or `:*`.
@@ -108,6 +114,7 @@ def open_router(
     sock.setsockopt(zmq.TCP_MAXRT, int(SILENT_SECONDS * 1000))
     sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
     sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    lock_router(sock, endpoint, curve)
     try:
         sock.bind(endpoint[:-1] + "*" if endpoint.startswith("tcp://") and endpoint.endswith(":0") else endpoint)
     except zmq.ZMQError as error:
@@ -120,7 +127,14 @@ def open_router(
     return sock, bound.decode().rstrip("\0") if isinstance(bound, bytes) else endpoint
 
 
-def open_dealer(context: zmq.Context[Any], endpoint: str, *, heartbeat_seconds: float = 0.0) -> zmq.Socket[bytes]:
+def open_dealer(
+    context: zmq.Context[Any],
+    endpoint: str,
+    *,
+    heartbeat_seconds: float = 0.0,
+    curve: CurveClient | None = None,
+    turn: int = 0,
+) -> zmq.Socket[bytes]:
     """A DEALER that connects to `endpoint`, under a fresh random routing ID, and reconnects with back-off.
 
     Args:
@@ -128,11 +142,14 @@ def open_dealer(context: zmq.Context[Any], endpoint: str, *, heartbeat_seconds: 
         endpoint: to connect to.
         heartbeat_seconds: between ZeroMQ's own pings; a connection that is silent for three of them is made anew. 0:
             none, where the messages themselves carry heartbeats.
+        curve: it proves who it is, and expects the other side to; None: neither.
+        turn: which of the keys that it may expect.
 
     Raises:
         ConfigurationError: `endpoint` is not an address, or is an `inproc://` one of another context.
     """
     sock = _dealer(context, endpoint, heartbeat_seconds)
+    lock_dealer(sock, endpoint, curve, turn)
     _connect(sock, endpoint)
     return sock
 

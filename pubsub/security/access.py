@@ -133,9 +133,9 @@ class Access:
         if difference.came or difference.went:
             self.generation += 1
             self._decisions.clear()
-            since = dict.fromkeys(authorized.by_user, self.generation)
-            unchanged = since.keys() - {line.user for line in difference.came}
-            self._since = since | {user: self._since[user] for user in unchanged}
+            came = {line.user for line in difference.came}
+            before = self._since
+            self._since = {user: self.generation if user in came else before[user] for user in authorized.by_user}
         return difference
 
     def user(self, key: bytes) -> User | None:

@@ -80,6 +80,21 @@ def read_key_file(path: Path) -> bytes:
     raise ConfigurationError(f"key file {path} does not hold a secret key, sk_…, in one line: {reason}")
 
 
+def find_key(named: Path | None, usual: Path) -> bytes | None:
+    """The secret key of a process, 32 bytes; None where it has none.
+
+    Args:
+        named: the key file that its settings name; then it must be there.
+        usual: where its key file is otherwise, if there is one.
+
+    Raises:
+        ConfigurationError: as `read_key_file`.
+    """
+    if named is None and not os.path.lexists(usual):
+        return None
+    return read_key_file(usual if named is None else named)
+
+
 def read_authorized(path: Path) -> Authorized:
     """What the file of who is authorized says.
 

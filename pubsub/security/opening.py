@@ -1,0 +1,88 @@
+"""What a process needs of keys before it opens a socket: its own pair, and that nothing is half set up.
+
+A process has a key, or it has none. With one, everything that it opens is locked, so it must also be told who may come
+in, and what keys the others have; without one, it must not be told any of that, or somebody believes in locks that are
+not there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pubsub.errors import ConfigurationError
+from pubsub.security.files import find_key
+from pubsub.security.keys import parse_public
+from pubsub.security.pairs import Pair, pair_of
+
+
+def own_pair(role: str, name: str, named: Path | None, usual: Path) -> Pair | None:
+    """The pair of a process, None where it has none.
+
+    Args:
+        role, name: whose it is: "client", "alice".
+        named: the key file that its settings name.
+        usual: where its key file is otherwise, if there is one.
+
+    Raises:
+        ConfigurationError: the key file cannot be used.
+    """
+    try:
+        secret = find_key(named, usual)
+    except ConfigurationError as error:
+        if named is not None and not named.exists():
+            raise ConfigurationError(f"{error}; to make one: pubsub keys new {role} {name} --out {named}") from None
+        raise
+    return None if secret is None else pair_of(secret)
+
+
+def check_doors(role: str, name: str, pair: Pair | None, authorized: Path | None, outside: str, insecure: bool) -> None:
+    """See that a process which listens has both a key and the file of who is authorized, or neither.
+
+    Args:
+        role, name: which process.
+        pair: its own.
+        authorized: the file.
+        outside: an address on which it listens for others than this host; "": there is none.
+        insecure: it may listen there without keys.
+
+    Raises:
+        ConfigurationError: it has one without the other, or would listen outside without keys.
+    """
+    if pair is not None and authorized is None:
+        raise ConfigurationError(
+            f"{role} {name} has a key, and nothing says whose keys may enter: name the file by --authorized FILE"
+            " or PUBSUB_AUTHORIZED (pubsub keys authorize makes it)"
+        )
+    if pair is None and authorized is not None:
+        raise ConfigurationError(
+            f"{role} {name} has no key, though {authorized} says whose may enter: pubsub keys new {role} {name}"
+        )
+    if pair is None and outside and not insecure:
+        raise ConfigurationError(
+            f"{role} {name} would listen on {outside} without keys, for anyone who reaches it: "
+            f"pubsub keys new {role} {name}, or --insecure"
+        )
+
+
+def expected_keys(
+    role: str, name: str, pair: Pair | None, proxies: tuple[str, ...], keys: tuple[str, ...]
+) -> tuple[tuple[bytes, ...], ...]:
+    """For each proxy its public keys, () for all where there are none.
+
+    Args:
+        role, name: the process that connects.
+        pair: its own.
+        proxies: their addresses.
+        keys: the text of their keys, in the same order; () where they have none.
+
+    Raises:
+        ConfigurationError: one side has keys, and the other has none.
+    """
+    if pair is None and keys:
+        raise ConfigurationError(f"{proxies[0]} has a key, and {role} {name} has none: pubsub keys new {role} {name}")
+    if pair is not None and not keys and not all(proxy.startswith("inproc://") for proxy in proxies):
+        raise ConfigurationError(
+            f"{role} {name} has a key, and the proxies are named without theirs: name them by a proxies file with their"
+            f" keys (--proxies-file FILE), or {proxies[0]} by --proxy and its key by --proxy-key pk_…"
+        )
+    return tuple(tuple(map(parse_public, text.split(","))) for text in keys)
