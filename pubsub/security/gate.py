@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import ConfigurationError
 from pubsub.security.access import Access, Verdict
 from pubsub.security.audit import Audit
-from pubsub.security.authorized import Line
-from pubsub.security.files import AuthorizedFile
+from pubsub.security.authorized import Authorized, Line
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the file."""
@@ -31,11 +29,21 @@ DENIALS_MAX: Final = 1_024
 _log: Final = logging.getLogger("pubsub.security")
 
 
+class Source(Protocol):
+    """Where it stands who is authorized: a file (`files.AuthorizedFile`), or memory (`opening.InMemory`)."""
+
+    def load(self) -> Authorized:
+        """What it says now; raises ConfigurationError where it cannot be used."""
+
+    def changed(self) -> bool:
+        """Whether it may say something else than at the last `load`."""
+
+
 class Gate:
     """Who is let in to one process, and may do what there.
 
     Args:
-        path: the file of who is authorized.
+        source: where it stands who is authorized.
         audit: where it is noted.
         now: the monotonic clock, in seconds.
         wall: seconds since 1970.
@@ -49,9 +57,9 @@ class Gate:
         ConfigurationError, AuthorizedRefused: the file cannot be used.
     """
 
-    def __init__(self, path: Path, audit: Audit, now: float, wall: float) -> None:
-        self._file, self._audit = AuthorizedFile(path), audit
-        self.access = Access(self._file.load(), generation=int(wall * MICROSECONDS))
+    def __init__(self, source: Source, audit: Audit, now: float, wall: float) -> None:
+        self._source, self._audit = source, audit
+        self.access = Access(source.load(), generation=int(wall * MICROSECONDS))
         self.counters: Counter[str] = Counter(dict.fromkeys(("denied", "reloads", "reload_failed"), 0))
         self.problem = ""
         self.deadline = now + LOOK_SECONDS
@@ -81,7 +89,7 @@ class Gate:
         if now - self._denials_since >= REMIND_SECONDS:
             self._denials.clear()
             self._denials_since = now
-        changed = (asked or self._file.changed()) and self._reload(wall)
+        changed = (asked or self._source.changed()) and self._reload(wall)
         if self.problem and now - self._reminded >= REMIND_SECONDS:
             self._reminded = now
             _log.warning("%s; what it said before counts on", self.problem)
@@ -89,7 +97,7 @@ class Gate:
 
     def _reload(self, wall: float) -> bool:
         try:
-            authorized = self._file.load()
+            authorized = self._source.load()
         except ConfigurationError as error:
             self.problem, self._reminded = str(error), float("-inf")
             self.counters["reload_failed"] += 1

@@ -7,12 +7,82 @@ not there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from pubsub.errors import ConfigurationError
-from pubsub.security.files import find_key
+from pubsub.security.audit import Audit
+from pubsub.security.authorized import Authorized
+from pubsub.security.files import AuthorizedFile, find_key
+from pubsub.security.gate import Gate, Source
 from pubsub.security.keys import parse_public
 from pubsub.security.pairs import Pair, pair_of
+
+
+class InMemory:
+    """Who is authorized, where no file says it: in a cluster within one process, which makes its pairs itself.
+
+    Args:
+        authorized: who is, at first; any thread may set another one later, and have the processes `hang_up`.
+    """
+
+    def __init__(self, authorized: Authorized) -> None:
+        self.authorized = authorized
+        self._loaded: Authorized | None = None
+
+    def load(self) -> Authorized:
+        """Who is authorized now."""
+        self._loaded = self.authorized
+        return self._loaded
+
+    def changed(self) -> bool:
+        """Whether that is another since the last `load`."""
+        return self._loaded is not self.authorized
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessKeys:
+    """What a process has that locks its doors; one without keys has None in its place.
+
+    Attributes:
+        pair: its own.
+        source: where it stands who may come in, and do what: an `AuthorizedFile`, or `InMemory`. Of one process only,
+            since it remembers what was loaded last.
+    """
+
+    pair: Pair
+    source: Source
+
+    def gate(self, audit: Audit, now: float, wall: float) -> Gate:
+        """The gate of this process.
+
+        Args:
+            audit: where it is noted who comes and what is denied.
+            now: the monotonic clock, in seconds.
+            wall: seconds since 1970.
+
+        Raises:
+            ConfigurationError, AuthorizedRefused: the file of who is authorized cannot be used.
+        """
+        return Gate(self.source, audit, now, wall)
+
+
+def find_keys(
+    role: str, name: str, named: Path | None, usual: Path, authorized: Path | None, outside: str, insecure: bool
+) -> ProcessKeys | None:
+    """The keys of a process that listens, as its settings name them; None where it has none, and needs none.
+
+    Args:
+        role, name: which process: "proxy", "p1".
+        named, usual: as of `own_pair`.
+        authorized, outside, insecure: as of `check_doors`.
+
+    Raises:
+        ConfigurationError: as `own_pair` and `check_doors`.
+    """
+    pair = own_pair(role, name, named, usual)
+    check_doors(role, name, pair, authorized, outside, insecure)
+    return None if pair is None or authorized is None else ProcessKeys(pair, AuthorizedFile(authorized))
 
 
 def own_pair(role: str, name: str, named: Path | None, usual: Path) -> Pair | None:
