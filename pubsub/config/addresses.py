@@ -125,19 +125,18 @@ def read_proxies(path: Path) -> tuple[ProxyAddress, ...]:
 
 
 def write_proxies(path: Path, proxies: Iterable[ProxyAddress]) -> None:
-    """Writes a proxies file that `read_proxies` reads.
+    """Writes a proxies file that `read_proxies` reads, at once: who reads it meanwhile sees the old one or the new one.
 
     Raises:
-        ConfigurationError: it cannot be written.
+        ConfigurationError: it cannot be written; then it is as it was.
     """
+    from pubsub.security.files import replace_file  # noqa: PLC0415  what only reads a proxies file needs none of it
+
     lines = ["# one proxy a line; where there are two addresses, the first is for clients and the second for servers"]
     for proxy in proxies:
         words = [proxy.clients] if proxy.clients == proxy.servers else [proxy.clients, proxy.servers]
         lines.append(" ".join([*words, *([",".join(map(format_public, proxy.keys))] if proxy.keys else [])]))
-    try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"proxies file {path}: {error.strerror}") from None
+    replace_file(path, ("\n".join(lines) + "\n").encode(), f"proxies file {path}")
 
 
 def _parse_proxy(words: list[str]) -> ProxyAddress:

@@ -164,6 +164,21 @@ def edit_authorized(path: Path, change: Callable[[str], str]) -> tuple[Authorize
         return old, new
 
 
+def replace_file(path: Path, content: bytes, name: str) -> None:
+    """Puts content under a name at once, durably: whoever reads it sees what was there before, or all of it.
+
+    Args:
+        path: the file; of a link, the file that it leads to is replaced. It keeps its owner and mode.
+        content: all of its bytes.
+        name: of the file, for the error's text.
+
+    Raises:
+        ConfigurationError: it cannot be written; then it is as it was.
+    """
+    with _errors(name):
+        _replace(Path(os.path.realpath(path)), content)
+
+
 def sync_directory(path: Path) -> None:
     """Brings to the disk which files a directory has."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

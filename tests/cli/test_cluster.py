@@ -19,6 +19,8 @@ from pubsub.cli import main
 from pubsub.cli.cluster import Child, _listening
 from pubsub.config import ProxyAddress, read_proxies
 from pubsub.errors import ConfigurationError
+from pubsub.security.files import read_key_file
+from pubsub.security.pairs import pair_of
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -125,6 +127,32 @@ def test_it_comes_up_again_at_the_same_addresses(tmp_path: Path) -> None:
         before = [one.get("clients") for one in cluster.facts["processes"]]
     with up(tmp_path, "--servers", "1") as cluster:
         assert [one.get("clients") for one in cluster.facts["processes"]] == before
+
+
+def test_with_keys_it_comes_up_again_with_the_same_ones(tmp_path: Path) -> None:
+    def files() -> dict[str, bytes]:
+        names = ("proxies", "authorized", "client.key", "p1/key", "s1/key")
+        return {name: (tmp_path / name).read_bytes() for name in names}
+
+    with up(tmp_path, "--proxies", "1", "--servers", "1", "--keys") as cluster:
+        assert cluster.facts["client_key_file"] == str(tmp_path / "client.key")
+        assert cluster.facts["authorized"] == str(tmp_path / "authorized")
+        (proxy,) = read_proxies(tmp_path / "proxies")
+        assert proxy.keys == (pair_of(read_key_file(tmp_path / "p1/key")).public,)
+        before = files()
+    with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
+        assert cluster.facts["client_key_file"] == str(tmp_path / "client.key")
+        assert files() == before
+
+
+def test_keys_come_to_a_cluster_that_had_none(tmp_path: Path) -> None:
+    with up(tmp_path, "--proxies", "1", "--servers", "1"):
+        (before,) = read_proxies(tmp_path / "proxies")
+        assert not before.keys
+    with up(tmp_path, "--proxies", "1", "--servers", "1", "--keys"):
+        (after,) = read_proxies(tmp_path / "proxies")
+        assert (after.clients, after.servers) == (before.clients, before.servers)
+        assert after.keys == (pair_of(read_key_file(tmp_path / "p1/key")).public,)
 
 
 def test_a_process_that_dies_is_reported_and_the_exit_code_says_so(tmp_path: Path) -> None:

@@ -154,3 +154,18 @@ def test_a_key_in_a_proxies_file_that_cannot_be_is_one_line(tmp_path: Path, text
     assert complaint in str(raised.value)
     assert SECRET[3:20] not in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_proxies_file_is_replaced_at_once(tmp_path: Path) -> None:
+    """Who reads it while it is written sees the whole old one, also through a link; its mode stays."""
+    path, link = tmp_path / "proxies", tmp_path / "link"
+    write_proxies(path, [ProxyAddress("tcp://h:1", "tcp://h:1")])
+    path.chmod(0o640)
+    link.symlink_to(path)
+    with path.open() as old:
+        write_proxies(link, [ProxyAddress("tcp://h:2", "tcp://h:2")])
+        assert "tcp://h:1\n" in old.read()
+    assert link.is_symlink()
+    assert [proxy.clients for proxy in read_proxies(path)] == ["tcp://h:2"]
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link", "proxies"]
