@@ -61,6 +61,22 @@ def test_repetitions_and_sizes_are_interleaved_and_come_with_their_floors(
         assert one["share"] == pytest.approx(sum(shares) / 2)
 
 
+@pytest.mark.slow
+def test_with_keys_each_figure_stands_beside_the_one_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", "of another cluster")
+    monkeypatch.setenv("PUBSUB_AUTHORIZED", "of another cluster")
+    measures = ("sync-put", "end-to-end", "fan-out", "delivery")
+    only = ("--only", ",".join(measures), "--sizes", "64", "--secs", "0.02", "--reps", "2")
+    facts = bench(capsys, tmp_path, "--keys", *only)
+    assert facts["keys"] is True
+    assert {one["measure"] for one in facts["results"]} == set(measures)
+    for one in facts["results"]:
+        assert len(one["values"]) == len(one["rival"]["values"]) == 2
+    assert not list(tmp_path.iterdir()), "no key stays behind"
+
+
 def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--dir", str(tmp_path), "--secs", "0.02", "--reps", "1", "--only", "put-1000"]) == 0
     out = capsys.readouterr().out
@@ -76,6 +92,7 @@ def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--sizes", "100,x"], "--sizes 100,x"),
         (["--sizes", "0"], "--sizes 0"),
         (["--against", "sqlite"], "only redis"),
+        (["--keys", "--spark"], "--keys is measured beside the same without keys"),
         (["--secs", "0"], "secs"),
     ],
 )
