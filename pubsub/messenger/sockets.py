@@ -312,6 +312,8 @@ class Connections:
         sock: the socket.
         counters: where it is counted.
         names: of the three counters.
+        failed: of the counter of handshakes that failed for another reason than that somebody is not let in; "": they
+            are not counted.
 
     Attributes:
         sock: to be polled for reading; `take` then counts.
@@ -323,11 +325,14 @@ class Connections:
         sock: zmq.Socket[bytes],
         counters: MutableMapping[str, int],
         names: tuple[str, str, str],
+        failed: str = "",
     ) -> None:
         self._watched, self._counters = sock, counters
         self._names = dict(zip(_CONNECTION_EVENTS, names, strict=True))
+        if failed:
+            self._names |= dict.fromkeys(_FAILED_EVENTS, failed)
         endpoint = f"inproc://connections-{secrets.token_hex(8)}"
-        sock.monitor(endpoint, sum(_CONNECTION_EVENTS))
+        sock.monitor(endpoint, sum(self._names))
         self.sock: zmq.Socket[bytes] = context.socket(zmq.PAIR)
         self.sock.linger = 0
         self.sock.rcvhwm = 0  # ZeroMQ's own thread waits where there is no room.
@@ -354,6 +359,8 @@ EVENTS_MAX: Final = 1_000
 """Events of connections that are counted before messages have their turn."""
 
 _CONNECTION_EVENTS: Final = (int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_HANDSHAKE_SUCCEEDED), int(zmq.EVENT_DISCONNECTED))
+
+_FAILED_EVENTS: Final = (int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL), int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL))
 
 
 class Redial:

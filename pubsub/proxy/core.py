@@ -13,7 +13,8 @@ rule between the two is the shell's to keep: what stands in `table.changes` is o
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pubsub.base.clock import Stamps
 from pubsub.config.settings import ProxySettings
@@ -37,6 +38,9 @@ READS: Final = frozenset({"GET", "READ"})
 REPORT_SECONDS: Final = 0.25
 """A report is made at most so often; whoever asks in between gets the last one."""
 
+SENTENCE_BYTES_MAX: Final = 300
+"""Of the sentence that tells a client why it has no right to something."""
+
 NOBODY: Final = "no_server_is_heard"
 DRAINING: Final = "every_server_is_draining"
 
@@ -56,6 +60,7 @@ class ProxyCore:
         notices: lines for the log.
         counters: how often what happened.
         servers: the conversation with the servers.
+        keys: gives what a report says of keys; None: the proxy has none.
     """
 
     def __init__(self, settings: ProxySettings, now: float, wall: float, remembered: Remembered | None = None) -> None:
@@ -68,6 +73,7 @@ class ProxyCore:
         self.counters = self.replies.counters
         self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, now)
         self._operations = Operations(self.table, self.servers, self.replies, self.notices)
+        self.keys: Callable[[], Mapping[str, Any]] | None = None
         self._started = now
         self._report: tuple[float, bytes] = (float("-inf"), b"")
 
@@ -232,6 +238,7 @@ class ProxyCore:
             counters=dict(self.counters),
             notices=[(now - said, text) for said, text in self.notices.recent],
             left_out=self.notices.left_out,
+            keys=self.keys() if self.keys is not None else None,
         )
 
     def _not_heard(self, server: Server) -> str:
@@ -239,6 +246,33 @@ class ProxyCore:
         if self.table.named(server.id) in {None, server}:
             return f"server_{server.id}_is_not_heard"
         return f"server_{server.id}_with_store_{server.store}_is_not_heard"
+
+    def turn_away(self, client: bytes, head: bytes, outcome: Outcome, reason: str, text: str = "") -> None:
+        """Answer a request that is not to be served.
+
+        Args:
+            client: the link of who asked.
+            head: prefix and header of the request.
+            outcome: DENIED or REFUSED.
+            reason: why, in a word.
+            text: why, as a sentence for a person; no more than SENTENCE_BYTES_MAX of it are told.
+        """
+        try:
+            prefix = unpack(head)
+        except DecodeError:
+            self.counters["malformed"] += 1
+            return
+        if outcome is Outcome.REFUSED:
+            self.counters["refused"] += 1
+        body = text.encode("utf-8")[:SENTENCE_BYTES_MAX].decode("utf-8", "ignore").encode("utf-8")
+        self.replies.answer(client, prefix, outcome, reason, body=body)
+
+    def expel(self, link: bytes, now: float) -> None:
+        """The server of this link is none any more: nothing is sent to it, and its topics wait for another."""
+        server = self.table.links.get(link)
+        if server is not None:
+            self.table.detach(server)
+            self.servers.presence.died(server, now)
 
     def server_message(self, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from the servers' side: origin, head and body."""

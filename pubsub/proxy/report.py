@@ -6,6 +6,7 @@
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
     abandoned   topic, log, server, store: logs that were given up, ABANDONED_MAX at most
     doubts      topic, servers: they may hold it without having said so; they are not heard
+    authorized_digest, authorized_lines (of a proxy with keys: what its file means, the same at all; and its length)
     topics_total, counters, warnings (what is wrong now), notices (what was said lately: seconds_ago, text)
 
 `silence_seconds` is null and `proxies` empty for a server that was not heard since the proxy started. A topic that was
@@ -15,7 +16,7 @@ assigned and not announced yet has no holders, and names the server as `assigned
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
@@ -42,6 +43,7 @@ class Facts:
     counters: dict[str, int]
     notices: list[tuple[float, str]]
     left_out: int
+    keys: Mapping[str, Any] | None = None
 
 
 def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "") -> bytes:
@@ -62,11 +64,13 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
             if topic in {"", name}
         ],
         "topics_total": len(table),
-        "counters": facts.counters,
+        "counters": facts.counters | (facts.keys["counters"] if facts.keys is not None else {}),
         "warnings": list(islice(_warnings(table, facts, now), WARNINGS_MAX)),
         "notices": [{"seconds_ago": round(ago, 1), "text": text} for ago, text in facts.notices],
         "notices_left_out": facts.left_out,
     }
+    if facts.keys is not None:
+        report |= {name: facts.keys[name] for name in ("authorized_digest", "authorized_lines")}
     return json.dumps(report, separators=(",", ":")).encode("ascii")
 
 
@@ -116,6 +120,8 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
     """What is wrong at this moment, each a sentence for a person."""
     if facts.suspended:
         yield f"nothing is routed: {facts.suspended.replace('_', ' ')}"
+    if facts.keys is not None:
+        yield from facts.keys["problems"]
     named = {server.id: ",".join(server.proxies or ()) for server in table.alive(now)}
     if len(set(named.values())) > 1:
         each = "; ".join(f"{server} names {proxies}" for server, proxies in sorted(named.items()))

@@ -149,8 +149,12 @@ class Access:
         return str(line.id) if line is not None and line.role is Role.SERVER else ""
 
     def may_be_answered(self, user: str, generation: int) -> bool:
-        """Whether an answer may go to a user who asked when the rules had this generation."""
-        return self._since.get(user, generation + 1) <= generation
+        """Whether an answer may go to a user who asked when the rules had this generation.
+
+        One that the rules have not reached was not asked of this process: somebody made it up, or the clock by which
+        the first generation was set has gone back.
+        """
+        return self._since.get(user, generation + 1) <= generation <= self.generation
 
     def decide(self, user: str, operation: str, sender: str, topic: str, name: str) -> Verdict:
         """Whether a user may do this.

@@ -26,6 +26,15 @@ REMIND_SECONDS: Final = 60.0
 DENIALS_MAX: Final = 1_024
 """Kinds of denials that are told apart in a minute; of more only the counter tells."""
 
+COUNTERS: Final = (
+    "denied",
+    "reloads",
+    "reload_failed",
+    "answers_dropped_rights_changed",
+    "servers_under_a_wrong_name",
+)
+"""What is counted from the start, so that a report says 0 where nothing happened."""
+
 _log: Final = logging.getLogger("pubsub.security")
 
 
@@ -50,7 +59,7 @@ class Gate:
 
     Attributes:
         access: what is decided, by what the file says now.
-        counters: denied, reloads, reload_failed, answers_dropped_rights_changed.
+        counters: how often what happened: COUNTERS.
         problem: why the file cannot be used at present, "" while it can.
 
     Raises:
@@ -60,17 +69,18 @@ class Gate:
     def __init__(self, source: Source, audit: Audit, now: float, wall: float) -> None:
         self._source, self._audit = source, audit
         self.access = Access(source.load(), generation=int(wall * MICROSECONDS))
-        self.counters: Counter[str] = Counter(dict.fromkeys(("denied", "reloads", "reload_failed"), 0))
+        self.counters: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self.problem = ""
         self.deadline = now + LOOK_SECONDS
-        self._hung_up = False
+        self._hang_ups = self._hang_ups_taken = 0
         self._reminded = float("-inf")
         self._denials: set[tuple[str, str, str]] = set()
         self._denials_since = now
 
     def hang_up(self) -> None:
         """SIGHUP came: `look` reads the file again, and opens the audit anew. A signal handler may call it."""
-        self._hung_up, self.deadline = True, float("-inf")
+        self._hang_ups += 1
+        self.deadline = float("-inf")
 
     def look(self, now: float, wall: float) -> bool:
         """Look whether the file is another one, where it is time to; whether the rules have changed.
@@ -82,7 +92,8 @@ class Gate:
         if now < self.deadline:
             return False
         self.deadline = now + LOOK_SECONDS
-        asked, self._hung_up = self._hung_up, False
+        hang_ups = self._hang_ups  # Read once, after the deadline was set: a signal may come between any two lines.
+        asked, self._hang_ups_taken = hang_ups != self._hang_ups_taken, hang_ups
         if asked:
             self._audit.reopen()
         self._audit.tick(wall)
