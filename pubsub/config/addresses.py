@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pubsub.base.limits import PROXIES_MAX
+from pubsub.base.loopback import reaches_out as reaches_out  # noqa: PLC0414  one of the rules of addresses
 from pubsub.errors import ConfigurationError, InvalidKey
 from pubsub.security.keys import PUBLIC, SECRET, format_public, parse_public
 
@@ -21,7 +22,6 @@ IPC_PATH_MAX: Final = 107
 ADDRESS_RULE: Final = "tcp://HOST:PORT, ipc://PATH or inproc://NAME"
 
 _TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5}|\*)")
-_LOOPBACK: Final = re.compile(r"localhost|lo|127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|\[::1\]", re.IGNORECASE)
 _EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104  named to refuse it
 
 
@@ -54,12 +54,6 @@ def listens_everywhere(address: str) -> bool:
     """Whether `address` names no host that others could connect to."""
     match = _TCP.fullmatch(address)
     return match is not None and match[1] in _EVERYWHERE
-
-
-def reaches_out(address: str) -> bool:
-    """Whether others than this host may connect to a socket that listens there."""
-    match = _TCP.fullmatch(address)
-    return match is not None and _LOOPBACK.fullmatch(match[1]) is None
 
 
 def _check_tcp(address: str, bind: bool) -> str:

@@ -17,10 +17,12 @@ from zmq.backend import zmq_poll
 
 from pubsub.base.clock import Clock
 from pubsub.messenger.core import MessengerCore
+from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.driving import Driving
 from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.peer import Link
-from pubsub.messenger.sockets import Redial, receive_frames, send_frames
+from pubsub.messenger.redial import Redial
+from pubsub.messenger.sockets import receive_frames, send_frames
 from pubsub.messenger.wakeup import Wakeup
 
 _LOG: Final = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Loop:
         clock: where the time comes from.
         limits: of the Messenger.
         context: to be ended with the sockets; None: it is not ours.
+        doorkeeper: answers ZeroMQ's questions about newcomers; None: nobody asks.
 
     Attributes:
         turn: whose turn it is to drive.
@@ -67,7 +70,12 @@ class Loop:
     """
 
     def __init__(
-        self, core: MessengerCore, clock: Clock, limits: MessengerLimits, context: zmq.Context[Any] | None
+        self,
+        core: MessengerCore,
+        clock: Clock,
+        limits: MessengerLimits,
+        context: zmq.Context[Any] | None,
+        doorkeeper: Doorkeeper | None = None,
     ) -> None:
         self._core, self._clock, self._limits, self._context = core, clock, limits, context
         self.turn = Driving(clock, limits.grace_seconds, self.wake)
@@ -85,6 +93,9 @@ class Loop:
         self._redials: dict[zmq.Socket[bytes], Redial] = {}
         self._redial_at = FOREVER
         self._pollset: list[tuple[Any, int]] = [(self._wakeup.fileno(), _POLLIN)]
+        self._doorkeeper = doorkeeper
+        if doorkeeper is not None:
+            self._pollset.append((doorkeeper.sock, _POLLIN))
         self._ticker_rests_until = 0.0
         self._sleeping = False
 
@@ -215,6 +226,8 @@ class Loop:
                     elif source in self._redials:
                         self._redials[source].take(clock.monotonic())
                         self._redial_at = 0.0  # `_redial` finds out when it is.
+                    elif self._doorkeeper is not None and source is self._doorkeeper.sock:
+                        self._doorkeeper.take()
                     else:
                         self._wakeup.clear()
                 now = clock.monotonic()
@@ -348,6 +361,8 @@ class Loop:
             sock.close(0)
         self._links.clear()
         self._sockets.clear()
+        if self._doorkeeper is not None:
+            self._doorkeeper.close()
         self.cleaned = True
         self._wakeup.close()
         if self._context is not None:
