@@ -28,10 +28,12 @@ class Client(ClientBase):
     Args:
         name: the client ID, 1-64 of A-Z a-z 0-9 . _ -
         proxies: the proxies' addresses, tried in this order.
-        proxies_file: a file that lists them, one a line, as the commands take it.
+        proxies_file: a file that lists them, one a line with their public keys, as the commands take it.
         directory: where its state lives; None: under the user's data directory, by client ID.
         power_safe: fsync every commit, so that a power cut of this host takes nothing back either.
         timeout: of a call that names none, in seconds.
+        key_file: holds its secret key; None: `NAME.key` beside its state, where there is one. A client with a key
+            speaks only to proxies whose keys it knows, from the proxies file or the settings.
         settings: everything that can be set; what is named beside it wins. None: what is not named is taken as the
             commands take it, from the environment (`PUBSUB_CLIENT_PROXIES`, `PUBSUB_PROXIES_FILE` …), else from the
             configuration file, else the default.
@@ -42,6 +44,7 @@ class Client(ClientBase):
         clock: where the time comes from.
         random: where numbers start; None: the operating system's randomness.
         boot: identifies this start of the operating system; None: it is asked.
+        keys: its own and its proxies', in memory, in place of files.
 
     Raises:
         CallerError: an argument is of a wrong type.

@@ -24,7 +24,7 @@ from pubsub.client.arguments import check_seconds
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.opening import boot_id, check_context, check_proxies, load_core, open_sink
+from pubsub.client.opening import boot_id, check_context, check_proxies, find_keys, load_core, open_sink
 from pubsub.client.steps import Steps
 from pubsub.client.storage.disk_errors import storage_errors
 from pubsub.client.storage.places import state_path
@@ -37,6 +37,7 @@ from pubsub.protocol import Position, Put, check_id
 
 if TYPE_CHECKING:
     from pubsub.client.storage.recorder import Recorder, RecordSink
+    from pubsub.security.opening import ClientKeys
 
 _NEVER: Final = float("inf")
 _log: Final = logging.getLogger("pubsub.client")
@@ -55,8 +56,10 @@ class Session(Steps):
         messenger: one to use instead of its own.
         vfs: SQLite's file system, for one that is not the machine's.
         record: where to write down what it does; None: where the settings say, if they do.
+        keys: its own and its proxies'; None: where the settings say, if they do.
 
     Attributes:
+        keys: its own and its proxies'; None: it has none.
         recorder: writes down what it does; None: nobody does.
         trying: by topic, attempts of handlers that are counted on the disk, or about to be, and have not failed.
         released: everything is closed.
@@ -77,11 +80,13 @@ class Session(Steps):
         messenger: Messenger | None = None,
         vfs: str | None = None,
         record: RecordSink | Path | str | None = None,
+        keys: ClientKeys | None = None,
     ) -> None:
         super().__init__(check_id("client ID", name))
         check_proxies(settings.proxies)
         if messenger is None:
             check_context(context, settings.proxies)
+        self.keys = find_keys(name, settings) if keys is None else keys
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.released = False
@@ -115,7 +120,7 @@ class Session(Steps):
     def _connect(self, messenger: Messenger) -> None:
         self._messenger = messenger
         try:
-            self._wire = Wire(self.name, messenger, self.settings.proxies, self.counters)
+            self._wire = Wire(self.name, messenger, self.settings.proxies, self.counters, self.keys)
         except BaseException:
             self._messenger.close()
             raise

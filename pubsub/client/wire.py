@@ -6,11 +6,15 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.errors import DecodeError, TooLarge
-from pubsub.messenger import Messenger
+from pubsub.messenger import CurveClient, Messenger
+from pubsub.messenger.peer import Peer
 from pubsub.protocol import Message, Status, decode, encode
+
+if TYPE_CHECKING:
+    from pubsub.security.opening import ClientKeys
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -23,6 +27,7 @@ class Wire:
         messenger: connects.
         proxies: their addresses.
         counters: where what cannot be decoded is counted.
+        keys: the client's and the proxies'; None: there are none.
 
     Attributes:
         inbox: answers that came, with the tokens of what they answer.
@@ -31,11 +36,23 @@ class Wire:
         ConfigurationError: that is not an address.
     """
 
-    def __init__(self, name: str, messenger: Messenger, proxies: Sequence[str], counters: dict[str, int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        messenger: Messenger,
+        proxies: Sequence[str],
+        counters: dict[str, int],
+        keys: ClientKeys | None = None,
+    ) -> None:
         self._name, self._messenger, self._counters = name, messenger, counters
         self.inbox: deque[tuple[int, Status]] = deque()
         self._registered: dict[int, int] = {}
-        self._peers = [messenger.connect(proxy) for proxy in proxies]
+        self._peers = [self._connect(proxy, index, keys) for index, proxy in enumerate(proxies)]
+
+    def _connect(self, proxy: str, index: int, keys: ClientKeys | None) -> Peer:
+        if keys is None:
+            return self._messenger.connect(proxy)
+        return self._messenger.connect(proxy, curve=CurveClient(keys.pair, keys.expected[index]))
 
     def send(self, token: int, proxy: int, message: Message) -> None:
         """Send a message to a proxy, whose answer comes in under `token`."""

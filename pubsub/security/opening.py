@@ -67,6 +67,38 @@ class ProcessKeys:
         return Gate(self.source, audit, now, wall)
 
 
+@dataclass(frozen=True, slots=True)
+class ClientKeys:
+    """What a process has that connects; one without keys has None in its place.
+
+    Attributes:
+        pair: its own.
+        expected: for each address that it connects to, in their order, the public keys that may answer there, to be
+            tried in turn; of 32 bytes each.
+    """
+
+    pair: Pair
+    expected: tuple[tuple[bytes, ...], ...]
+
+
+def find_client_keys(
+    role: str, name: str, named: Path | None, usual: Path, proxies: tuple[str, ...], keys: tuple[str, ...]
+) -> ClientKeys | None:
+    """The keys of a process that connects, as its settings name them; None where it has none, and needs none.
+
+    Args:
+        role, name: which process: "client", "alice".
+        named, usual: as of `own_pair`.
+        proxies, keys: as of `expected_keys`.
+
+    Raises:
+        ConfigurationError: as `own_pair` and `expected_keys`.
+    """
+    pair = own_pair(role, name, named, usual)
+    expected = expected_keys(role, name, pair, proxies, keys)
+    return None if pair is None or not expected else ClientKeys(pair, expected)
+
+
 def find_keys(
     role: str, name: str, named: Path | None, usual: Path, authorized: Path | None, outside: str, insecure: bool
 ) -> ProcessKeys | None:
