@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +30,7 @@ from pubsub.client.storage.places import state_path
 from pubsub.client.storage.store import Store
 from pubsub.client.wire import Wire
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError, StorageError
+from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.messenger import Messenger
 from pubsub.protocol import Position, Put, check_id
 
@@ -357,18 +356,12 @@ class Session(Steps):
 
     # The end
 
-    def close(self, acknowledge_seconds: float) -> None:
-        """Fsync, acknowledge what was taken, and release everything; what is unfinished is kept.
-
-        Args:
-            acknowledge_seconds: how long the last acknowledgements may take.
+    def release(self) -> None:
+        """Close the sockets, then the store; a call in another thread ends. More than once is fine.
 
         Raises:
             StorageError: the last commit failed; everything is released all the same.
         """
-        with suppress(Interrupted):
-            if not self.over:
-                self._take_leave(acknowledge_seconds)
         with self.lock:
             self.closed = True
             self.look()
@@ -380,18 +373,6 @@ class Session(Steps):
                 self.recorder.close()
             self.store.close()
             self.released = True
-
-    def _take_leave(self, acknowledge_seconds: float) -> None:
-        flying: list[Subscription] = []
-        with self.entered():
-            try:
-                self.forget_told(list(self.core.subscriptions.values()), fsync=True)
-                flying = self.core.acknowledge(self.now)
-                self.send()
-            except StorageError as error:
-                _log.warning("client %s: %s", self.name, error)
-        if flying:
-            self.wait(lambda: not any(sub.deadline is not None for sub in flying), self.now + acknowledge_seconds)
 
     def cut_off(self) -> bool:
         """Whether a step was cut off, found out already or not."""

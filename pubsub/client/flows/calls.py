@@ -18,6 +18,7 @@ import secrets
 from typing import Final
 
 from pubsub.client.arguments import check_truth
+from pubsub.client.closing import close
 from pubsub.client.core.changes import Renewed
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.puts import Puts
@@ -68,7 +69,7 @@ class Calls:
         """End the session; acknowledgements may take `seconds`."""
         self.close_here()
         if not self.session.released and self.session.inherited is None:
-            self.session.close(seconds)
+            close(self.session, seconds)
 
     def close_here(self) -> None:
         """What was taken and not handed out is for the next start, and what publishers hold goes to the outbox."""
