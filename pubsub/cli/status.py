@@ -7,17 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from pubsub import console
+from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
-from pubsub.console.options import naming_default, read
+from pubsub.console.options import REACHING, naming_default, takes_settings
 
 app = typer.Typer(name="status", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def status(
-    proxies: Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")] = None,
-    proxies_file: Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies.")] = None,
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
+    loaded: Loaded[ClientSettings],
     wait: Annotated[float, typer.Option(min=0.05, max=600, metavar="SECONDS", help="Patience with each.")] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with each role's own report.")] = False,
 ) -> None:
@@ -27,9 +27,8 @@ def status(
     """
     from pubsub.cli.reports import gather
 
-    loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
     with naming_default(loaded):
-        found = gather(loaded.settings.proxies, wait)
+        found = gather(loaded.settings, wait)
     if as_json:
         console.print_json(found)
     else:

@@ -9,6 +9,9 @@ import typer
 
 from pubsub import console
 from pubsub.cli.operating import Holder, Operator, View, cluster, confirm
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.console.options import REACHING, takes_settings
 from pubsub.errors import NotKnown, NotNow, Unavailable
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id, check_topic
@@ -16,9 +19,6 @@ from pubsub.protocol.names import check_id, check_topic
 app = typer.Typer(name="topic", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
-Proxies = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
-ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies.")]
-Config = Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")]
 Patience = Annotated[
     float, typer.Option("--patience", min=0.05, max=600, metavar="SECONDS", help="For one answer of a proxy or server.")
 ]
@@ -35,12 +35,11 @@ def topic() -> None:
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def move(
+    loaded: Loaded[ClientSettings],
     name: Topic,
     to: Annotated[str, typer.Option("--to", metavar="SERVER", help="ID of the server that is to hold it.")],
-    proxies: Proxies = None,
-    proxies_file: ProxiesFile = None,
-    config: Config = None,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
@@ -52,7 +51,7 @@ def move(
     """
     check_topic(name)
     check_id("server ID", to)
-    with cluster(proxies, proxies_file, config, patience, wait) as found:
+    with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         giver = view.owner(name)
         view.address_of(to)
@@ -96,14 +95,13 @@ def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> N
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def unsubscribe(
+    loaded: Loaded[ClientSettings],
     name: Topic,
     subscriber: Annotated[
         str, typer.Option("--subscriber", metavar="ID", help="Whose subscription; as pubsub status shows it.")
     ],
-    proxies: Proxies = None,
-    proxies_file: ProxiesFile = None,
-    config: Config = None,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
@@ -114,7 +112,7 @@ def unsubscribe(
     Everything that waits for it is given up. If the client does come back it is told so, once it asks: `Superseded`.
     """
     check_topic(name)
-    with cluster(proxies, proxies_file, config, patience, wait) as found:
+    with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         owner = view.owner(name)
         facts = found.server_report(owner, view)["topics"].get(name, {"subscribers": {}})["subscribers"]
@@ -147,12 +145,11 @@ def unsubscribe(
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def abandon(
+    loaded: Loaded[ClientSettings],
     name: Topic,
     server: Annotated[str, typer.Option("--server", metavar="ID", help="The server whose holding is given up.")],
-    proxies: Proxies = None,
-    proxies_file: ProxiesFile = None,
-    config: Config = None,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
@@ -166,7 +163,7 @@ def abandon(
     """
     check_topic(name)
     check_id("server ID", server)
-    with cluster(proxies, proxies_file, config, patience, wait) as found:
+    with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         held = found.server_report(server, view)["topics"] if view.hearing(server) else {}
         _may_give_up(view, name, server, held, patience)

@@ -25,18 +25,41 @@ S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 Lifeline = Annotated[str | None, typer.Option("--lifeline", hidden=True)]
 """Given by `pubsub up` to its children: see `console.end_with_parent`."""
 
-_FIRST: Final = ("id", "bind", "advertise", "servers", "proxies", "proxies_file", "directory", "key_file", "authorized")
+_FIRST: Final = (
+    "id",
+    "bind",
+    "advertise",
+    "servers",
+    "proxies",
+    "proxies_file",
+    "proxy_keys",
+    "directory",
+    "key_file",
+    "authorized",
+)
 
 
-def takes_settings(role: type[S]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+REACHING: Final = frozenset({"proxies", "proxies_file", "proxy_keys", "key_file"})
+"""Settings of a client that say where the proxies are, and by which key they know who asks."""
+
+
+def takes_settings(
+    role: type[S], only: frozenset[str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorates a command: it gets the role's `Loaded` settings first, and an option for each of them.
 
     The command's own parameters follow and come first in its help. `--config` names the TOML file.
+
+    Args:
+        role: whose settings.
+        only: those that have an option; the others are as environment, file and defaults say. None: all have one.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         own: list[inspect.Parameter] = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        options: list[inspect.Parameter] = _options(role)
+        options: list[inspect.Parameter] = [
+            one for one in _options(role) if only is None or one.name in only or one.name == "config"
+        ]
         names = [option.name for option in options]
 
         def command(**values: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pubsub import console
 from pubsub.cli.reports import gather, picture
 from pubsub.cli.status import _proxies, _servers, _subscribers, _topics
+from pubsub.config.settings import ClientSettings
 from pubsub.errors import Unavailable
 from pubsub.messenger import Messenger, Request
 from pubsub.protocol import Outcome, Report, Status, decode, encode
@@ -108,7 +109,7 @@ def answering() -> Iterator[str]:
 
 
 def test_proxies_are_asked_and_through_them_the_servers(answering: str) -> None:
-    found = gather([answering, "tcp://127.0.0.1:9"], 1.0)
+    found = gather(ClientSettings(proxies=(answering, "tcp://127.0.0.1:9")), 1.0)
     assert [proxy["answered"] for proxy in found["proxies"]] == [True, False]
     assert {server["id"]: server["answered"] for server in found["servers"]} == {"s1": True, "s3": False}
     assert "server s3: not heard" in found["warnings"]
@@ -117,5 +118,5 @@ def test_proxies_are_asked_and_through_them_the_servers(answering: str) -> None:
 def test_without_any_proxy_there_is_no_picture() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"tcp://127\.0\.0\.1:9: Connection refused"):
-        gather(["tcp://127.0.0.1:9"], 0.2)
+        gather(ClientSettings(proxies=("tcp://127.0.0.1:9",)), 0.2)
     assert time.monotonic() - started < 10
