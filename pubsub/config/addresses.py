@@ -21,7 +21,7 @@ IPC_PATH_MAX: Final = 107
 
 ADDRESS_RULE: Final = "tcp://HOST:PORT, ipc://PATH or inproc://NAME"
 
-_TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5}|\*)")
+_TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+):([0-9]{1,5}|\*)")
 _EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104  named to refuse it
 
 

@@ -79,13 +79,14 @@ class GroupCommit:
         except apsw.Error as error:
             raise translate(error, self.store.path) from None
 
-    def handle(self, link: int | str, frames: Frames, now: float) -> None:
+    def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> None:
         """Take a message.
 
         Args:
             link: where it came from, as in `Origin`.
             frames: origin, head and body; the origin is empty where the other end has none.
             now: monotonic seconds.
+            speaker: whose key it came with, as in `Origin`.
         """
         core = self.core
         if not 2 <= len(frames) <= 3:
@@ -97,7 +98,7 @@ class GroupCommit:
         except DecodeError:
             core.state.counters["malformed"] += 1
             return
-        origin = Origin(link, bytes(frames[0]), prefix.source)
+        origin = Origin(link, bytes(frames[0]), prefix.source, speaker)
         try:
             message = decode(head[prefix.length :], frames[2] if len(frames) == 3 else None)
         except DecodeError as error:

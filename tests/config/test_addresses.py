@@ -34,6 +34,12 @@ def test_an_address_to_connect_to(text: str, address: str) -> None:
     assert check_address(text) == address
 
 
+@pytest.mark.parametrize("text", ["tcp://s2@10.0.0.2:5701", "s2@10.0.0.2:5701"])
+def test_an_address_is_not_named_with_the_id_that_a_server_puts_into_it(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        check_address(text)
+
+
 @pytest.mark.parametrize("text", ["tcp://*:5601", "tcp://*:*", "tcp://127.0.0.1:0", "tcp://eth0:5601"])
 def test_an_address_to_listen_on_may_leave_host_and_port_open(text: str) -> None:
     assert check_address(text, bind=True) == text

@@ -10,7 +10,9 @@ A table, state by what arrives:
 Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which
 the receiver answers with `done` where it has merged the log already. A topic that is frozen stays so until some server
 says it has merged it, or the one it was meant for says it never will. Where that one is silent and another address is
-named, that one is asked: the receiver may have come back there, or somebody may hold what it had merged.
+named, that one is asked: the receiver may have come back there, or somebody may hold what it had merged. An address
+from before the servers had keys leads nowhere, and one with keys leads nowhere once they are gone: the same place with
+the server's ID, or without it, is the same receiver.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.messages import Outcome, Status, Transfer
+from pubsub.protocol.names import may_be_one_server, parse_endpoint
 
 if TYPE_CHECKING:
     from random import Random
@@ -56,7 +59,7 @@ class Gift:
 
     Attributes:
         address: of the server it is for.
-        server: its ID, once it was heard.
+        server: its ID, once it was heard; from the beginning where its address names it.
         transfer: the ID of this attempt.
         acknowledged: chunks that the receiver has; all before it.
         unacknowledged: those on the way.
@@ -131,7 +134,8 @@ class Giving:
         """
         if topic in self.gifts or (len(self.gifts) >= GIFTS_MAX and not frozen):
             return False
-        self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, frozen=frozen)
+        server = parse_endpoint(address)[0]
+        self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, server, frozen=frozen)
         self._send_offer(gift, now)
         return True
 
@@ -159,7 +163,7 @@ class Giving:
         if message.step == "done":
             del self.gifts[gift.topic]
             self._given(gift.topic, message, gift.elsewhere)
-        elif message.step == "accepted" and message.sender == gift.server:
+        elif message.step == "accepted" and _is_receiver(gift, message.sender):
             gift.address, gift.question, gift.transfer = gift.elsewhere, "", self._new_id()
             gift.tries, gift.wait = 0, RETRY_SECONDS
             self._freeze(gift.topic, gift.address)
@@ -225,19 +229,18 @@ class Giving:
             The open log of a frozen topic, where the receiver says that this very log was given up; else "".
         """
         gift = self.gifts.get(topic)
+        if gift is not None and gift.question == transfer and _is_receiver(gift, status.sender):
+            if status.outcome is Outcome.MOVED and status.server == self._sender:
+                self._crossed(gift, status)
+            return gift.log if status.outcome is Outcome.GONE else ""
         if gift is None or gift.transfer != transfer:
             return ""
         if status.outcome is Outcome.MOVED and status.reason:
             gift.transfer = self._new_id()
             if status.server == self._sender:
-                # Each of the two waits for the other. Who has not frozen the topic withdraws the offer, or else the
-                # one with the lower ID takes the topic back; and then accepts.
-                if self._sender < status.sender or not gift.frozen:
-                    del self.gifts[topic]
-                    if gift.frozen:
-                        self._thaw(topic)
+                self._crossed(gift, status)
                 return ""
-            gift.address, gift.server = status.reason, status.server
+            gift.address, gift.server = status.reason, status.server or parse_endpoint(status.reason)[0]
             self._send_offer(gift, now)
         elif status.outcome is Outcome.GONE and gift.frozen:
             return gift.log
@@ -245,6 +248,17 @@ class Giving:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)
         return ""
+
+    def _crossed(self, gift: Gift, status: Status) -> None:
+        """Each of the two waits for the other: the topic is frozen there for this server.
+
+        Who has not frozen the topic withdraws the offer, or else the one with the lower ID takes the topic back; and
+        then accepts.
+        """
+        if self._sender < status.sender or not gift.frozen:
+            del self.gifts[gift.topic]
+            if gift.frozen:
+                self._thaw(gift.topic)
 
     def pump(self, now: float) -> None:
         """Read and send what there is room for.
@@ -303,3 +317,8 @@ class Giving:
     def deadline(self) -> float:
         """When `tick` has something to do."""
         return min((gift.retry_at for gift in self.gifts.values()), default=float("inf"))
+
+
+def _is_receiver(gift: Gift, server: str) -> bool:
+    """Whether a server that was asked elsewhere is the one that the topic is for."""
+    return server == gift.server or may_be_one_server(gift.elsewhere, gift.address)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
-from pubsub.protocol.names import is_endpoint
+from pubsub.protocol.names import is_endpoint, may_be_one_server, parse_endpoint
 from pubsub.server.moves.chunks import ArrivedBatches, ArrivedRows, chunks
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
@@ -94,10 +94,13 @@ class Moves:
         self.receiving.drop(name)
 
     def gives_to(self, topic: Topic, server: str, address: str) -> bool:
-        """Whether a frozen topic is meant for this server."""
+        """Whether a frozen topic is meant for this server: an address that names its ID says so, else the place."""
         gift = self.giving.gifts.get(topic.name)
         meant = {topic.frozen} if gift is None else {topic.frozen, gift.address}
-        return address in meant or (gift is not None and gift.server == server)
+        names = {parse_endpoint(one)[0] for one in meant} | ({gift.server} if gift is not None else set())
+        if server and server in names:
+            return True
+        return any(may_be_one_server(address, one) and not parse_endpoint(one)[0] for one in meant)
 
     # Messages
 
@@ -109,7 +112,7 @@ class Moves:
         """
         state = self._state
         topic = state.topics.get(message.topic)
-        if topic is None or message.address == self._proxies.address:
+        if topic is None or may_be_one_server(message.address, self._proxies.address):
             return
         if state.is_held_back(message.topic):
             return
@@ -312,7 +315,7 @@ class Moves:
         Returns:
             A frozen topic and its open log, where the receiver says that this very log was given up; else "" and "".
         """
-        if status.reason == self._proxies.address:  # It knows us by our address only, since its last start.
+        if may_be_one_server(status.reason, self._proxies.address):  # It knows us by our address only, since its last start.
             status.server = self._state.settings.id
         for topic, (transfer, token) in self._tokens.items():
             if token == origin.callback:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pubsub.protocol.messages import Operate, Outcome
-from pubsub.protocol.names import is_endpoint
+from pubsub.protocol.names import is_endpoint, may_be_one_server
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.recovery.abandoned import Abandoned
@@ -86,10 +86,10 @@ class Operations:
         if state.is_held_back(asked.topic):
             state.replies.answer(origin, Outcome.REFUSED, reason="quarantined")
         elif topic.frozen:
-            same = topic.frozen == asked.address
+            same = may_be_one_server(topic.frozen, asked.address)
             giving.ask(topic.name, asked.address)
             state.replies.answer(origin, Outcome.SUCCESS if same else Outcome.MOVED, reason=topic.frozen)
-        elif asked.address == self._proxies.address:
+        elif may_be_one_server(asked.address, self._proxies.address):
             state.replies.answer(origin, Outcome.SUCCESS, reason="it_is_here")
         elif topic.contested_by:
             state.replies.answer(
