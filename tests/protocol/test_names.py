@@ -188,7 +188,8 @@ def test_an_address_within_a_process_names_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s2@tcp://h:1", "tcp://s2@", "tcp://..@h:1", "tcp://a/b@h:1", "tcp://a@b@h:1", "ipc://s2@", "http://h:1"]
+    "text",
+    ["", "s2@tcp://h:1", "tcp://s2@", "tcp://..@h:1", "tcp://a/b@h:1", "tcp://a@b@h:1", "ipc://s2@", "http://h:1"],
 )
 def test_what_no_server_can_be_reached_at(text: str) -> None:
     assert not is_endpoint(text)

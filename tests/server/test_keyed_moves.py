@@ -121,9 +121,7 @@ def move(pair: Keyed) -> None:
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["keys come", "keys go"])
-def test_two_servers_that_froze_a_topic_for_each_other_find_out_when_keys_came_or_went(
-    pair: Keyed, keys: bool
-) -> None:
+def test_two_servers_that_froze_a_topic_for_each_other_find_out_when_keys_came_or_went(pair: Keyed, keys: bool) -> None:
     split(pair)
     pair.start_again(keys=not keys)
     for giver, receiver in (("s1", "s2"), ("s2", "s1")):

@@ -315,7 +315,9 @@ class Moves:
         Returns:
             A frozen topic and its open log, where the receiver says that this very log was given up; else "" and "".
         """
-        if may_be_one_server(status.reason, self._proxies.address):  # It knows us by our address only, since its last start.
+        if may_be_one_server(
+            status.reason, self._proxies.address
+        ):  # It knows us by our address only, since its last start.
             status.server = self._state.settings.id
         for topic, (transfer, token) in self._tokens.items():
             if token == origin.callback:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pubsub.errors import StoreDamaged
@@ -32,6 +33,8 @@ class Reports:
     def __init__(self, state: State, proxies: Proxies, stores: Stores) -> None:
         self._state, self._proxies, self._stores = state, proxies, stores
         self._made_at, self._body = 0.0, b""
+        self.keys: Callable[[], Mapping[str, Any]] | None = None
+        """Gives what is told of keys; None: the server has none."""
 
     def report(self, now: float) -> bytes:
         """Everything about a server, as JSON: as it is now, or was a moment ago.
@@ -44,7 +47,8 @@ class Reports:
             name, each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too),
             `damaged` (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and
             `subscribers` (each with `waiting`, `polling`, `acknowledged`).
-            `left_out` counts topics and subscribers beyond the limits.
+            `left_out` counts topics and subscribers beyond the limits. A server with keys tells `authorized_digest`,
+            `authorized_lines` and `problems` (of its files) too.
         """
         age = now - self._made_at
         if not self._body or age * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self._state.topics)):
@@ -55,6 +59,7 @@ class Reports:
         state = self._state
         topics: dict[str, Any] = {}
         room = SUBSCRIBERS_MAX
+        keys = dict(self.keys()) if self.keys is not None else {}
         for name in sorted(state.topics)[:TOPICS_MAX]:
             topics[name] = _topic(state, state.topics[name], room)
             room -= len(topics[name]["subscribers"])
@@ -72,7 +77,7 @@ class Reports:
             "aside": [
                 {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp} for one in state.aside
             ],
-            "counters": dict(state.counters),
+            "counters": {**keys.pop("counters", {}), **state.counters},
             "disk": state.disk(),
             "proxies": self._proxy_facts(now),
             "stores": {store: known.server for store, known in self._stores.known.items()},
@@ -81,6 +86,7 @@ class Reports:
                 "topics": len(state.topics) - len(topics),
                 "subscribers": sum(topic.pop("left_out") for topic in topics.values()),
             },
+            **keys,
         }
 
     def _proxy_facts(self, now: float) -> list[dict[str, Any]]:
