@@ -15,15 +15,13 @@ from typing import Final
 from pubsub.cli.authorizing import authorize_line
 from pubsub.config.addresses import ProxyAddress
 from pubsub.errors import ConfigurationError
-from pubsub.security.authorized import parse_name
+from pubsub.security.authorized import EVERY_RIGHT, parse_name
 from pubsub.security.files import make_key_file, read_authorized, read_key_file
 from pubsub.security.keys import format_public
 from pubsub.security.pairs import new_pair, pair_of
 
 ANYBODY: Final = "*"
 """The ID of the one client that is made: with its key every client ID may be used."""
-
-EVERY_RIGHT: Final = ("put=*", "get=*", "names=*", "status", "operate")
 
 
 class ClusterKeys:

@@ -65,6 +65,9 @@ _SECRET: Final = re.compile(rf"{SECRET}[A-Za-z0-9_-]{{16,}}")
 
 RIGHTS: Final = (*_LISTS, *_FLAGS)
 
+EVERY_RIGHT: Final = (*(f"{name}=*" for name in _LISTS), *_FLAGS)
+"""Rights, as the file has them, by which a client may do everything."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:

@@ -1,0 +1,95 @@
+"""An embedded cluster that other processes reach: nobody is let in without a key."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pubsub import embedded
+from pubsub.errors import CallerError, ConfigurationError, InvalidKey
+from pubsub.security.keys import format_public
+from pubsub.security.pairs import new_pair
+
+ROOT = Path(__file__).parents[1]
+LOOPBACK = "tcp://127.0.0.1:0"
+
+OTHER_PROCESS = """
+import sys
+from pubsub import Client
+from pubsub.config.settings import ClientSettings
+
+proxy, key, key_file, directory = sys.argv[1:]
+settings = ClientSettings(proxies=(proxy,), proxy_keys=(key,), key_file=key_file, directory=directory)
+with Client("other", settings=settings) as client:
+    client.put("orders", b"from another process", timeout=20)
+"""
+
+
+def test_clients_of_this_process_have_a_key_of_their_own_each() -> None:
+    with embedded(bind=LOOPBACK) as cluster:
+        assert cluster.proxies[0].startswith("tcp://127.0.0.1:")
+        assert len(cluster.proxy_keys) == 1
+        with cluster.client("a") as one, cluster.client("b") as other:
+            one.subscribe("orders")
+            other.put("orders", b"x")
+            message = one.get("orders", timeout=10.0)
+            assert message is not None
+            assert message.body == b"x"
+            keys = [client._session.keys for client in (one, other)]
+            assert keys[0] is not None
+            assert keys[1] is not None
+            assert keys[0].pair.public != keys[1].pair.public
+        with cluster.client("a") as again:  # And keep it.
+            assert again._session.keys == keys[0]
+            again.put("orders", b"y")
+
+
+def test_another_process_comes_in_with_a_key_file(tmp_path: Path) -> None:
+    with embedded(bind=LOOPBACK) as cluster, cluster.client("here") as client:
+        client.subscribe("orders")
+        file = cluster.key_file("other", "put=orders")
+        words = [cluster.proxies[0], cluster.proxy_keys[0], str(file), str(tmp_path / "other")]
+        done = subprocess.run(
+            [sys.executable, "-c", OTHER_PROCESS, *words], cwd=ROOT, capture_output=True, text=True, check=False,
+            timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        message = client.get("orders", timeout=10.0)
+        assert message is not None
+        assert message.body == b"from another process"
+        with pytest.raises(ConfigurationError, match="is there already"):
+            cluster.key_file("other")
+
+
+def test_it_may_listen_on_every_interface_since_it_has_keys() -> None:
+    with embedded(bind="tcp://0.0.0.0:0") as cluster, cluster.client("a") as client:
+        assert cluster.proxies[0].startswith("tcp://127.0.0.1:")
+        client.put("orders", b"x", timeout=20)
+
+
+def test_within_one_process_there_are_no_keys() -> None:
+    with embedded() as cluster:
+        assert cluster.proxy_keys == ()
+        assert cluster.proxies[0].startswith("inproc://")
+        with pytest.raises(CallerError, match=r"embedded\(bind=…\) lets others in"):
+            cluster.authorize("eve", format_public(new_pair().public))
+
+
+@pytest.mark.parametrize("bind", ["inproc://here", "", 5601])
+def test_an_address_that_nobody_else_reaches_is_refused(bind: object) -> None:
+    with pytest.raises(CallerError, match="bind is tcp://HOST:PORT or ipc://PATH"):
+        embedded(bind=bind)  # type: ignore[arg-type]
+
+
+def test_what_is_no_key_or_no_right_is_the_callers_mistake() -> None:
+    with embedded(bind=LOOPBACK) as cluster:
+        public = format_public(new_pair().public)
+        with pytest.raises(InvalidKey):
+            cluster.authorize("eve", "pk_")
+        with pytest.raises(CallerError, match="there is no right"):
+            cluster.authorize("eve", public, "everything")
+        with pytest.raises(CallerError, match="client ID"):
+            cluster.authorize("", public)
