@@ -23,6 +23,7 @@ from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.loop import Ticker
 from pubsub.messenger.messenger import Messenger
 from pubsub.messenger.peer import Peer, Request
+from pubsub.messenger.redial import Refusal
 
 __all__ = [
     "FIRST_CALLBACK",
@@ -33,6 +34,7 @@ __all__ = [
     "Messenger",
     "MessengerLimits",
     "Peer",
+    "Refusal",
     "Request",
     "Ticker",
 ]

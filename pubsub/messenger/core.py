@@ -68,7 +68,8 @@ class Counters:
         forgotten: callback registrations taken back by `forget`.
         callback_errors: exceptions that callbacks and server loops let out.
         peers_forgotten: peers that were silent for too long.
-        redialed: connections made anew that ZeroMQ had given up for good.
+        redialed: connections made anew that ZeroMQ had given up for good, or would try for ever.
+        turned_away: connections that the other side refused, for what keys there are on both sides or are not.
     """
 
     sent: int = 0
@@ -86,6 +87,7 @@ class Counters:
     callback_errors: int = 0
     peers_forgotten: int = 0
     redialed: int = 0
+    turned_away: int = 0
 
 
 class MessengerCore:

@@ -22,6 +22,7 @@ from pubsub.messenger.driving import Driving
 from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.peer import Link
 from pubsub.messenger.redial import Redial
+from pubsub.messenger.redials import Redials
 from pubsub.messenger.sockets import receive_frames, send_frames
 from pubsub.messenger.wakeup import Wakeup
 
@@ -90,8 +91,7 @@ class Loop:
         self._wakeup = Wakeup()
         self._sockets: dict[Link, zmq.Socket[bytes]] = {}
         self._links: dict[zmq.Socket[bytes], Link] = {}
-        self._redials: dict[zmq.Socket[bytes], Redial] = {}
-        self._redial_at = FOREVER
+        self._redials = Redials(core.counters, self._call, self.enqueue)
         self._pollset: list[tuple[Any, int]] = [(self._wakeup.fileno(), _POLLIN)]
         self._doorkeeper = doorkeeper
         if doorkeeper is not None:
@@ -126,7 +126,7 @@ class Loop:
             self._links[sock] = link
             self._pollset.append((sock, _POLLIN))
             if redial is not None:
-                self._redials[redial.sock] = redial
+                self._redials.add(redial)
                 self._pollset.append((redial.sock, _POLLIN))
 
         self.enqueue(adopt)
@@ -140,7 +140,8 @@ class Loop:
                 self._core.closed(link)
                 del self._links[sock]
                 self._pollset.remove((sock, _POLLIN))
-                self._stop_redialing(sock)
+                if (watch := self._redials.drop(sock)) is not None:
+                    self._pollset.remove((watch, _POLLIN))
                 sock.close(0)
 
         self.enqueue(drop)
@@ -224,15 +225,14 @@ class Loop:
                     if link is not None:
                         self._drain(link, source)
                     elif source in self._redials:
-                        self._redials[source].take(clock.monotonic())
-                        self._redial_at = 0.0  # `_redial` finds out when it is.
+                        self._redials.take(source, clock.monotonic())
                     elif self._doorkeeper is not None and source is self._doorkeeper.sock:
                         self._doorkeeper.take()
                     else:
                         self._wakeup.clear()
                 now = clock.monotonic()
-                if self._redial_at <= now:
-                    self._redial(now)
+                if self._redials.due <= now:
+                    self._redials.redial(now)
                 due = core.deadline()
                 if due is not None and due <= now:
                     core.tick(now)
@@ -265,7 +265,7 @@ class Loop:
             self._sleeping = False
 
     def _until(self, deadline: float) -> float:
-        deadline = min(deadline, self._redial_at)
+        deadline = min(deadline, self._redials.due)
         due = self._core.deadline()
         if due is not None and due < deadline:
             deadline = due
@@ -332,20 +332,14 @@ class Loop:
             else:
                 core.counters.unsent += 1
 
-    def _stop_redialing(self, sock: zmq.Socket[bytes]) -> None:
-        for watch, redial in tuple(self._redials.items()):
-            if redial.watches(sock):
-                del self._redials[watch]
-                self._pollset.remove((watch, _POLLIN))
-                redial.close()
+    def hurry(self, link: Link) -> None:
+        """Connect a link again at once where it is refused."""
 
-    def _redial(self, now: float) -> None:
-        """Connect anew what ZeroMQ gave up, where that is due, and note when it is due next."""
-        for redial in self._redials.values():
-            if redial.due <= now:
-                redial.redial()
-                self._core.counters.redialed += 1
-        self._redial_at = min([redial.due for redial in self._redials.values()], default=FOREVER)
+        def hurry(now: float) -> None:
+            if (sock := self._sockets.get(link)) is not None:
+                self._redials.hurry(sock, now)
+
+        self.enqueue(hurry)
 
     def clean(self) -> None:
         """Send what is queued as far as that goes without waiting, and close the sockets. This thread has the turn."""
@@ -354,9 +348,7 @@ class Loop:
         if not self.torn and self._begin():
             self._flush()
             self._midway = False
-        for redial in self._redials.values():
-            redial.close()
-        self._redials.clear()
+        self._redials.close()
         for sock in self._links:
             sock.close(0)
         self._links.clear()

@@ -26,7 +26,7 @@ from pubsub.messenger.framing import Callback
 from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.loop import FOREVER, Loop, Ticker
 from pubsub.messenger.peer import Buffer, Link, Peer, Request
-from pubsub.messenger.redial import Redial, open_redialed
+from pubsub.messenger.redial import Redial, Told, open_redialed
 from pubsub.messenger.seen import INSTANCE_BITS
 from pubsub.messenger.sockets import open_router
 
@@ -40,6 +40,24 @@ def _parts(contents: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
     if isinstance(contents, str) or not all(isinstance(part, bytes | memoryview) for part in contents):
         raise CallerError("the contents of a message are bytes or memoryview, one or several")
     return contents or (b"",)
+
+
+Zap = Callable[[Sequence[bytes]], list[bytes]]
+"""From the frames of a question about a newcomer it makes those of the reply."""
+
+
+def _careful(zap: Zap, counters: Counters) -> Zap:
+    """The same, where it may raise: that is logged and counted, and nobody is let in."""
+
+    def answer(question: Sequence[bytes]) -> list[bytes]:
+        try:
+            return zap(question)
+        except Exception:  # noqa: BLE001 - as with a callback.
+            counters.callback_errors += 1
+            _LOG.exception("zap %r raised", zap)
+            return []
+
+    return answer
 
 
 class Messenger:
@@ -69,7 +87,7 @@ class Messenger:
         clock: Clock | None = None,
         limits: MessengerLimits | None = None,
         chance: random.Random | None = None,
-        zap: Callable[[Sequence[bytes]], list[bytes]] | None = None,
+        zap: Zap | None = None,
     ) -> None:
         self._context: zmq.Context[Any] = zmq.Context() if context is None else context
         self.clock: Clock = clock or SystemClock()
@@ -78,8 +96,7 @@ class Messenger:
             secrets.randbits(INSTANCE_BITS), chance or random.Random(), self._answer, self.limits
         )
         self._owns_context = context is None
-        self._zap = zap
-        self._doorkeeper = None if zap is None else Doorkeeper(self._context, self._newcomer)
+        self._doorkeeper = None if zap is None else Doorkeeper(self._context, _careful(zap, self._core.counters))
         self._loop = Loop(
             self._core, self.clock, self.limits, self._context if context is None else None, self._doorkeeper
         )
@@ -135,6 +152,7 @@ class Messenger:
         *,
         idempotent: bool = False,
         curve: CurveClient | None = None,
+        told: Told | None = None,
     ) -> Peer:
         """Connect to an endpoint, now or as soon as somebody opens it, and again whenever the connection breaks.
 
@@ -143,6 +161,8 @@ class Messenger:
             server_loop: for messages of the other side that name no callback of ours.
             idempotent: as in `listen`.
             curve: prove who we are, and speak only with whom has one of the expected keys. None: neither.
+            told: called, as callbacks are, with the `Refusal` where the other side does not let us in, or is not the
+                one that is expected, each time that it is tried; with None when nothing stands against it any more.
 
         Returns:
             The other side, to send to. Each call makes a connection of its own.
@@ -152,21 +172,15 @@ class Messenger:
         """
         self._check_open()
         heartbeat = self.limits.heartbeat_seconds
-        sock, redial = open_redialed(self._context, endpoint, heartbeat_seconds=heartbeat, curve=curve)
+        sock, redial = open_redialed(self._context, endpoint, heartbeat_seconds=heartbeat, curve=curve, told=told)
         link = self._core.connected(endpoint, server_loop, idempotent=idempotent)
         self._adopt(link, sock, redial)
         assert link.peer is not None
         return link.peer
 
-    def _newcomer(self, question: Sequence[bytes]) -> list[bytes]:
-        """The reply to a question about a newcomer; none where the user's own code fails, and nobody is let in."""
-        assert self._zap is not None
-        try:
-            return self._zap(question)
-        except Exception:  # noqa: BLE001 - as with a callback that raises: logged, counted, and ends there.
-            self._core.counters.callback_errors += 1
-            _LOG.exception("zap %r raised", self._zap)
-            return []
+    def hurry(self, peer: Peer) -> None:
+        """Connect to a peer again at once where it refuses us, which is else tried every 1 to 30 s. From any thread."""
+        self._loop.hurry(peer.link)
 
     def disconnect(self, peer: Peer) -> None:
         """Close the connection to a peer; what is pending to it is abandoned."""
