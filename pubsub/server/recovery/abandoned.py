@@ -2,7 +2,7 @@
 
 The rules are those of docs/architecture.md, *Giving up*.
 
-`pubsub topic abandon` names the lost holder's logs dead. This server is told, by the command and again by each proxy:
+`pubsub topic abandon` names the lost holder's logs dead. This server is told by each proxy, then and again:
 
     abandoned, a log of our own        the topic is set aside: it is we who were given up
     abandoned, another's log           known as dead from now on: never accepted from a giver, in the way no more
@@ -80,7 +80,7 @@ class Abandoned:
             self._state.counters["proxies_told_of_abandoned"] += 1
 
     def abandoned(self, origin: Origin, asked: Operate, now: float) -> None:
-        """OPERATE abandoned: from a proxy, or from an operator's command."""
+        """OPERATE abandoned: from a proxy, to which an operator said so, or which says it again."""
         state = self._state
         if asked.log:
             self.announced(asked.topic, asked.log, now)

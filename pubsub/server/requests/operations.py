@@ -3,7 +3,8 @@
     move         topic, server, address      offer the topic to that server: what follows is a merge like any other
     drain        stop                        be given no new topic, until told otherwise, also after a restart
     unsubscribe  topic, subscriber           end a subscription whose client is not coming back
-    abandoned    topic, server, address, log another server's holding was given up (`recovery.abandoned`)
+    abandoned    topic, server, address, log another server's holding was given up (`recovery.abandoned`); only proxies
+                                             say so, which see that nobody hears that server
 
 Each is answered at once, and a repeat finds it done: whether a topic has arrived elsewhere is seen in the reports.
 """
@@ -33,11 +34,13 @@ class Action:
         run: does it, and answers.
         address: whether it needs an address.
         topic: whether it needs a topic that is held here.
+        proxies: whether only proxies may say it, of themselves.
     """
 
     run: Callable[[Origin, Operate, float], None]
     address: bool = False
     topic: bool = False
+    proxies: bool = False
 
 
 class Operations:
@@ -63,7 +66,7 @@ class Operations:
             "move": Action(self._move, address=True, topic=True),
             "drain": Action(self._drain),
             "unsubscribe": Action(self._unsubscribe, topic=True),
-            "abandoned": Action(abandoned.abandoned),
+            "abandoned": Action(abandoned.abandoned, proxies=True),
         }
         proxies.draining = bool(notes.get(DRAINING))
 
@@ -73,6 +76,8 @@ class Operations:
         action = self.actions.get(asked.action)
         if action is None:
             replies.refuse(origin, f"{asked.action} is no action of a server")
+        elif action.proxies and origin.origin:
+            replies.refuse(origin, f"{asked.action} is for proxies to say: pubsub topic abandon has them say it")
         elif action.address and not is_endpoint(asked.address):
             replies.refuse(origin, f"no address to {asked.action} it to")
         elif action.topic and asked.topic not in self._state.topics:
