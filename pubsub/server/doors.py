@@ -168,11 +168,11 @@ def keys_of(settings: ServerSettings, wall: float) -> ProcessKeys | None:
     outside = settings.bind if reaches_out(settings.bind) else ""
     usual = settings.directory / "key"
     keys = find_keys("server", settings.id, settings.key_file, usual, settings.authorized, outside, settings.insecure)
-    if keys is None:
-        expected_keys("server", settings.id, None, settings.proxies, settings.proxy_keys)
-        if outside:
-            _log.warning("server %s listens on %s without keys, for anyone who reaches it", settings.id, outside)
-            audit = Audit(settings.audit_file, f"server {settings.id}")
-            audit.must_write(wall, "insecure", address=outside)
-            audit.close()
+    pair = None if keys is None else keys.pair
+    expected_keys("server", settings.id, pair, settings.proxies, settings.proxy_keys)
+    if keys is None and outside:
+        _log.warning("server %s listens on %s without keys, for anyone who reaches it", settings.id, outside)
+        audit = Audit(settings.audit_file, f"server {settings.id}")
+        audit.must_write(wall, "insecure", address=outside)
+        audit.close()
     return keys
