@@ -6,6 +6,7 @@ no thread is needed: handshakes wait in ZeroMQ's own thread until the loop comes
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -62,5 +63,7 @@ class Doorkeeper:
                         raise
 
     def close(self) -> None:
-        """Answer no more. Before the context is ended, which would wait for ever."""
+        """Answer no more; another may in this context. Before that is ended, which would wait for ever."""
+        with contextlib.suppress(zmq.ZMQError):
+            self.sock.unbind(ENDPOINT)  # A socket is closed later, by a thread of ZeroMQ's.
         self.sock.close(0)
