@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -73,8 +74,9 @@ def test_handshakes_wait_for_a_loop_that_is_late(context: zmq.Context[Any]) -> N
     peers = [connect(context, address) for _ in range(3)]
     assert keeper.sock.poll(10_000)
     assert not router.poll(500)
-    arrived = 0
+    arrived, deadline = 0, time.monotonic() + 30
     while arrived < len(peers):
+        assert time.monotonic() < deadline
         keeper.sock.poll(100)
         keeper.take()
         while router.poll(100):

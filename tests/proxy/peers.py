@@ -101,7 +101,8 @@ class Running:
     def __init__(self, directory: Path, context: zmq.Context[Any], **changed: Any) -> None:
         changed = {"bind": TCP, "servers": TCP, "startup_wait_seconds": 0.0, "heartbeat_seconds": 5.0, **changed}
         self.context = context
-        self.process = ProxyProcess(settings(directory=directory, **changed), context=context)
+        keys = changed.pop("keys", None)
+        self.process = ProxyProcess(settings(directory=directory, **changed), context=context, keys=keys)
         self.error: BaseException | None = None
         self.prepare: Callable[[ProxyProcess], None] = lambda process: None
 
