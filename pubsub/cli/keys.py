@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pubsub import console
+from pubsub.console.options import KeyFile, ProxiesFile, ProxyAddresses, ProxyKeys
 from pubsub.errors import AuthorizedRefused, CallerError, ConfigurationError, InvalidKey
 from pubsub.security.fingerprints import fingerprint
 from pubsub.security.keys import PUBLIC, SECRET, format_public, parse_public
@@ -116,18 +117,36 @@ def revoke(
     who: Annotated[str, typer.Argument(metavar="ID|KEY", help="An ID, with all its keys, or one public key, pk_…")],
     role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="Only this role's.")] = None,
     authorized: File = None,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0, max=600, metavar="SECONDS", help="For the cluster to follow.")
+    ] = 3.0,
+    proxies: ProxyAddresses = None,
+    proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take keys out of the file of who is authorized."""
+    """Take keys out of the file of who is authorized, and say which processes of the cluster have followed.
+
+    That is known where proxies are named, and a key that may ask for status.
+    """
     from pubsub.cli.authorizing import revoke_lines
+    from pubsub.cli.following import follow
 
     known = None if role is None else _parsed(role, "any")[0]
     key = _public(who) if who.startswith((PUBLIC, SECRET)) else None
     done = revoke_lines(_path(authorized), who, key, known)
-    facts = {"revoked": [_facts(line) for line in done.went], "digest": done.digest, "still": list(done.still)}
-    console.report(as_json, facts, "\n".join(f"revoked: {_plain(line)}" for line in done.went))
+    if not as_json:
+        typer.echo("\n".join(f"revoked: {_plain(line)}" for line in done.went))
     for user in done.still:
         console.note(f"{who} may still be used by the key of {user}")
+    cluster = {"proxies": proxies, "proxies_file": proxies_file, "proxy_keys": proxy_keys, "key_file": key_file}
+    told = follow(cluster, done.digest, wait)
+    facts = {"revoked": [_facts(line) for line in done.went], "digest": done.digest, "still": list(done.still)}
+    if told.unknown and not as_json:
+        console.note(told.sentence())
+    else:
+        console.report(as_json, facts | told.facts(), told.sentence())
 
 
 @app.command("list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pubsub.cli.locks import watched
 from pubsub.cli.reaching import Answer, Proxies
 from pubsub.protocol.messages import Report
 
@@ -47,7 +48,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
 
     Returns:
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
-        owners, whole, records, bytes, subscribers, backlog, held_by) and `warnings`, as JSON can say them.
+        owners, whole, records, bytes, subscribers, backlog, held_by), `keys` (as `locks.watched` says; [] where there
+        are none) and `warnings`, as JSON can say them.
     """
     topics: dict[str, dict[str, Any]] = {}
     alive: dict[str, bool] = {}
@@ -77,6 +79,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         topic["backlog"], topic["held_by"] = max(backlog, default=(0, None))
         if not topic["backlog"]:
             topic["held_by"] = None
+    keys, wrong = watched(proxies, servers)
     return {
         "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
         "servers": [
@@ -84,7 +87,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
             for name in sorted(alive | dict.fromkeys(servers, True))
         ],
         "topics": [topics[name] for name in sorted(topics)],
-        "warnings": warnings,
+        "keys": keys,
+        "warnings": warnings + wrong,
     }
 
 

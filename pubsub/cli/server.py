@@ -13,7 +13,7 @@ from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.cli.topic import AsJson, Patience, Wait, Yes, move_topic
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
-from pubsub.console.options import REACHING, read, takes_settings
+from pubsub.console.options import REACHING, KeyFile, ProxiesFile, ProxyAddresses, ProxyKeys, read, takes_settings
 from pubsub.errors import NotKnown, NotNow, Unavailable
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id
@@ -170,10 +170,10 @@ CHECK_CODES: Final = {"intact": 0, "damaged": 16, "broken": 17, "stale": 18, "ne
 @app.command()
 def check(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The data directory of a server that does not run.")],
-    proxies: Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")] = None,
-    proxies_file: Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies.")] = None,
-    proxy_keys: Annotated[list[str] | None, typer.Option("--proxy-key", metavar="KEY", help="Its public key.")] = None,
-    key_file: Annotated[str | None, typer.Option("--key", metavar="FILE", help="File of our secret key.")] = None,
+    proxies: ProxyAddresses = None,
+    proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    key_file: KeyFile = None,
     patience: Patience = 2.0,
     as_json: AsJson = False,
 ) -> None:

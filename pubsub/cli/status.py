@@ -32,7 +32,8 @@ def status(
     if as_json:
         console.print_json(found)
     else:
-        console.print_table(_proxies(found), _servers(found), _topics(found), _subscribers(found))
+        keys = [_keys(found)] if found["keys"] else []
+        console.print_table(_proxies(found), _servers(found), *keys, _topics(found), _subscribers(found))
         for text in found["warnings"]:
             typer.echo(f"warning: {text}")
 
@@ -72,6 +73,14 @@ def _servers(found: dict[str, Any]) -> Any:
             _size(sum(report["disk"].values())) if report["disk"] else "",
             report["address"],
         )
+    return table
+
+
+def _keys(found: dict[str, Any]) -> Any:
+    table = console.table("process", "authorized", "lines", "entered", "refused", "denied", title="Keys")
+    for row in found["keys"]:
+        counts = [f"{row[name]:,}" for name in ("lines", "entered", "refused", "denied")]
+        table.add_row(f"{row['role']} {row['id']}", row["authorized"], *counts)
     return table
 
 

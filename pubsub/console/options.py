@@ -39,6 +39,12 @@ _FIRST: Final = (
 )
 
 
+ProxyAddresses = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
+ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies, with their keys.")]
+ProxyKeys = Annotated[list[str] | None, typer.Option("--proxy-key", metavar="KEY", help="Public key of a proxy, pk_…")]
+KeyFile = Annotated[str | None, typer.Option("--key", metavar="FILE", help="File of our secret key.")]
+"""Options of commands that do their work without a cluster, and ask one only where it is named."""
+
 REACHING: Final = frozenset({"proxies", "proxies_file", "proxy_keys", "key_file"})
 """Settings of a client that say where the proxies are, and by which key they know who asks."""
 

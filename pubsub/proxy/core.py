@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pubsub.base.clock import Stamps
+from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
@@ -230,6 +231,7 @@ class ProxyCore:
             self.replies.answer(client, prefix, Outcome.UNKNOWN, f"server_{asked.target}_is_not_known")
 
     def _facts(self, now: float) -> Facts:
+        addresses = (self.settings.bind, self.settings.servers or "")
         return Facts(
             proxy=self.settings.id,
             uptime_seconds=now - self._started,
@@ -239,6 +241,7 @@ class ProxyCore:
             notices=[(now - said, text) for said, text in self.notices.recent],
             left_out=self.notices.left_out,
             keys=self.keys() if self.keys is not None else None,
+            insecure=next(filter(reaches_out, addresses), "") if self.keys is None else "",
         )
 
     def _not_heard(self, server: Server) -> str:

@@ -1,6 +1,7 @@
 """What a proxy knows, as JSON: the answer to REPORT with the target "-".
 
     proxy, uptime_seconds, starting, startup_seconds_left, proxies_agree
+    insecure    where others than this host are let in without a key, "" where nobody is
     servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
                 draining, heard (whether it ever said to this proxy what it holds)
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
@@ -44,6 +45,7 @@ class Facts:
     notices: list[tuple[float, str]]
     left_out: int
     keys: Mapping[str, Any] | None = None
+    insecure: str = ""
 
 
 def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "") -> bytes:
@@ -52,6 +54,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
     report = {
         "proxy": facts.proxy,
         "uptime_seconds": round(facts.uptime_seconds, 3),
+        "insecure": facts.insecure,
         "starting": facts.startup_seconds_left > 0,
         "startup_seconds_left": round(facts.startup_seconds_left, 3),
         "proxies_agree": len(named) <= 1,

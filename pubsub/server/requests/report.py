@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pubsub.config.addresses import reaches_out
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.names import format_position
 from pubsub.server.ownership.proxies import Proxies
@@ -41,14 +42,14 @@ class Reports:
 
         Returns:
             An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
-            `draining`, `stale` (why nothing is served, or ""), `aside` (topics that were given up here: `topic`,
-            `log`, `reason`, `stamp`), `counters`, `disk` (bytes), `proxies` (each with `address`, `alive`,
-            `silence_seconds`, `problem`), `stores` (the other ones that are known, and their servers) and `topics`: by
-            name, each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too),
-            `damaged` (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and
-            `subscribers` (each with `waiting`, `polling`, `acknowledged`).
-            `left_out` counts topics and subscribers beyond the limits. A server with keys tells `authorized_digest`,
-            `authorized_lines` and `problems` (of its files) too.
+            `draining`, `insecure` (where others than this host are let in without a key, or ""), `stale` (why nothing
+            is served, or ""), `aside` (topics that were given up here: `topic`, `log`, `reason`, `stamp`), `counters`,
+            `disk` (bytes), `proxies` (each with `address`, `alive`, `silence_seconds`, `problem`), `stores` (the other
+            ones that are known, and their servers) and `topics`: by name, each with `log`, `records` and `bytes`
+            stored, `publishers`, `others` (servers that hold it too), `damaged` (whether some of it cannot be read),
+            `backlog` (records waiting for the slowest subscriber) and `subscribers` (each with `waiting`, `polling`,
+            `acknowledged`). `left_out` counts topics and subscribers beyond the limits. A server with keys tells
+            `authorized_digest`, `authorized_lines` and `problems` (of its files) too.
         """
         age = now - self._made_at
         if not self._body or age * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self._state.topics)):
@@ -59,7 +60,7 @@ class Reports:
         state = self._state
         topics: dict[str, Any] = {}
         room = SUBSCRIBERS_MAX
-        keys = dict(self.keys()) if self.keys is not None else {}
+        keys, bind = dict(self.keys()) if self.keys is not None else {}, state.settings.bind
         for name in sorted(state.topics)[:TOPICS_MAX]:
             topics[name] = _topic(state, state.topics[name], room)
             room -= len(topics[name]["subscribers"])
@@ -73,6 +74,7 @@ class Reports:
             "uptime_seconds": round(now - state.started, 3),
             "full": state.full,
             "draining": self._proxies.draining,
+            "insecure": bind if self.keys is None and reaches_out(bind) else "",
             "stale": state.stale,
             "aside": [
                 {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp} for one in state.aside
