@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from pubsub.base.reachability import obstacle
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, DecodeError, NotAllowed, NotLetIn, Unavailable
-from pubsub.messenger import CurveClient, Messenger
+from pubsub.messenger import CurveClient, Messenger, Refusal
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Message, Outcome, Report, Status
+from pubsub.security.keys import format_public
 
 Answer = dict[str, Any] | str
 """A report, or why there is none."""
@@ -42,11 +44,13 @@ class Proxies:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.addresses = settings.proxies
+        self._refused: dict[str, Refused] = {}
         curves = _curves(settings)
         self._messenger = Messenger()
         try:
             peers = [
-                self._messenger.connect(proxy, curve=curve) for proxy, curve in zip(self.addresses, curves, strict=True)
+                self._messenger.connect(proxy, curve=curve, told=partial(self._told, proxy, curve))
+                for proxy, curve in zip(self.addresses, curves, strict=True)
             ]
         except BaseException:
             self._messenger.close()
@@ -79,7 +83,12 @@ class Proxies:
             header, _ = encode(message)
             tokens.append(self._messenger.send(self._peers[address], header, taker(index)))
             addresses.append(address)
-        self._messenger.wait(lambda: len(answers) == len(tokens), time.monotonic() + seconds)
+
+        def done() -> bool:
+            """Whoever refuses us is not waited for."""
+            return all(index in answers or address in self._refused for index, address in enumerate(addresses))
+
+        self._messenger.wait(done, time.monotonic() + seconds)
         for token in tokens:
             self._messenger.forget(token)
         return [
@@ -119,7 +128,17 @@ class Proxies:
 
     def _silence(self, address: str, seconds: float) -> str:
         """Why a proxy has not answered."""
+        refused = self._refused.get(address)
+        if refused is not None:
+            return refused
         return obstacle(address, min(1.0, seconds)) or f"no answer within {seconds:g} s"
+
+    def _told(self, address: str, curve: CurveClient | None, refusal: Refusal | None) -> None:
+        """A proxy does not let us in; None: nothing stands against it any more."""
+        if refusal is None:
+            self._refused.pop(address, None)
+        else:
+            self._refused[address] = Refused(_sentence(address, curve, refusal))
 
 
 def _curves(settings: ClientSettings) -> list[CurveClient | None]:
@@ -138,6 +157,18 @@ def _curves(settings: ClientSettings) -> list[CurveClient | None]:
     if keys is None:
         return [None for _ in proxies]
     return [CurveClient(keys.pair, expected) for expected in keys.expected]
+
+
+def _sentence(address: str, curve: CurveClient | None, refusal: Refusal) -> str:
+    """Why a proxy does not let us in, and what to do about it."""
+    if curve is None:
+        return f"{address} wants a key: name a key file by --key FILE or PUBSUB_CLIENT_KEY_FILE, and its own key too"
+    own, its = format_public(curve.pair.public), " or ".join(map(format_public, curve.expected))
+    if refusal is Refusal.KEY_UNKNOWN:
+        return f"proxy {address} does not know the key {own}: pubsub keys authorize client ID {own} --status --operate"
+    if refusal is Refusal.KEY_MISSING:
+        return f"{address} has no key, and is named with {its}: it is not spoken to"
+    return f"{address} closed the handshake: its key is not {its}, with which it is named"
 
 
 def _answer(contents: Any, parts: Sequence[Any]) -> Status | str:

@@ -76,9 +76,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     for topic in topics.values():
         topic["whole"] = len(topic["owners"]) == 1 and not topic["others"]
         backlog = [(facts["waiting"], name) for name, facts in topic["subscribers"].items()]
-        topic["backlog"], topic["held_by"] = max(backlog, default=(0, None))
-        if not topic["backlog"]:
-            topic["held_by"] = None
+        topic["backlog"], held_by = max(backlog, default=(0, None))
+        topic["held_by"] = held_by if topic["backlog"] else None
     keys, wrong = watched(proxies, servers)
     return {
         "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
