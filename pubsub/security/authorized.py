@@ -211,7 +211,10 @@ def parse_name(role: str, name: str) -> tuple[Role, Pattern]:
         return known, Pattern((name,))
     if _SECRET.match(name):
         raise ValueError("a secret key (sk_) stands where the ID belongs")
-    return known, parse_pattern(name, _ID_CHARACTERS, NAME_LENGTH_MAX, "client ID")
+    pattern = parse_pattern(name, _ID_CHARACTERS, NAME_LENGTH_MAX, "client ID")
+    if len(pattern.parts) == 1 and not is_id(pattern.parts[0]):
+        raise ValueError(f"a client's ID is not {shown(pattern.parts[0])}, which would be a folder")
+    return known, pattern
 
 
 def _rights(words: list[str]) -> dict[str, Any]:

@@ -76,6 +76,8 @@ SECRET = format_secret(key("secret"))
         (f"client a/b {pk('a')}", "a pattern of a client ID has a character that no client ID has"),
         (f"client {'x' * 65} {pk('a')}", "a pattern of a client ID has more than 64 characters"),
         (f"client a,b {pk('a')}", "a pattern of a client ID"),
+        (f"client .. {pk('a')}", "a client's ID is not '..', which would be a folder"),
+        (f"client %2E {pk('a')}", "a client's ID is not '.', which would be a folder"),
         (f"client {SECRET} {pk('a')}", "a secret key (sk_) stands where the ID belongs"),
         (f"{SECRET} alice {pk('a')}", "there is no role (a secret key)"),
         (f"server s* {pk('a')}", "a server's ID is one name of 1-64"),
