@@ -93,6 +93,7 @@ class Attempt:
     def __init__(self, link: ProxyConnection, options: SinkOptions, publisher: str, batch: int, partition: int) -> None:
         self._link, self._options = link, options
         self._publisher, self._batch = publisher, batch
+        self._client = options.identity.client
         self.name = f"{partition}.{uuid.uuid4().hex}"
         self.rows: dict[str, int] = {}
         self._sent: dict[str, deque[Asked]] = {}
@@ -126,7 +127,7 @@ class Attempt:
             if topic in self._published:
                 continue
             stage = Stage(
-                self._options.sink, topic, self._batch, self._publisher, self.name, first, count, crc32(body), body=body
+                self._client, topic, self._batch, self._publisher, self.name, first, count, crc32(body), body=body
             )
             sent.append(self._link.start(stage))
             while len(sent) >= WINDOW:
@@ -152,7 +153,7 @@ class Attempt:
 def stage(options: SinkOptions, publisher: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
     """Stage all rows of a task; what is to be committed."""
     context = TaskContext.get()
-    with ProxyConnection(options.proxies, options.timeout) as link:
+    with ProxyConnection(options.proxies, options.timeout, identity=options.identity) as link:
         attempt = Attempt(link, options, publisher, batch, 0 if context is None else context.partitionId())
         for each in rows:
             attempt.write(each)
@@ -177,10 +178,10 @@ def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
         raise ConfigurationError("commit messages of different queries or batches came together")
     topics = {options.topic} if options.topic else {topic for one in staged for topic in one.rows}
     answers = {}
-    with ProxyConnection(options.proxies, options.timeout) as link:
+    with ProxyConnection(options.proxies, options.timeout, identity=options.identity) as link:
         for topic in sorted(topics):
             stages = {one.attempt: one.rows[topic] for one in staged if one.rows.get(topic)}
-            status = link.ask(Publish(options.sink, topic, batch, publisher, stages))
+            status = link.ask(Publish(options.identity.client, topic, batch, publisher, stages))
             if status.outcome is Outcome.RESTAGE:
                 raise Restage(topic, batch, status.reason.replace("_", " "))
             if status.outcome not in {Outcome.SUCCESS, Outcome.DUPLICATE}:
