@@ -109,9 +109,9 @@ class ProxyConnection:
         if not isinstance(request, Report):
             request.log = self._logs.get(request.topic, "")
         head, body = encode(request)
-        for index, peer in enumerate(self._peers):
-            if self._refusals[index] is not None:  # It may be let in by now.
-                self._refusals[index] = None
+        if all(self._refusals):  # It may be let in by now.
+            self._refusals[:] = [None] * len(self._refusals)
+            for peer in self._peers:
                 self._messenger.hurry(peer)
         pending = Asked(request, head, body, Retries(len(self._peers), TRIES, TRY_SECONDS, self._proxy))
         self._send(pending)
@@ -123,7 +123,7 @@ class ProxyConnection:
         pause = RETRY_SECONDS
         while True:
             patience = min(until, time.monotonic() + pending.retries.patience)
-            self._messenger.wait(lambda: pending.answer is not None or all(self._refusals), patience)
+            self._messenger.wait(lambda: pending.answer is not None or self._refused_by(pending), patience)
             status = pending.answer
             if status is None and all(self._refusals):
                 self._forget(pending)
@@ -142,8 +142,15 @@ class ProxyConnection:
                 if refused := self._refused():
                     reason += f"; {turned_away(refused, self.identity.client, self.pair)}"
                 raise Unavailable(word(pending.request), topic, self.timeout_seconds, reason)
-            pending.retries.fail()
+            if status is None and self._refused_by(pending):
+                pending.retries.restart((pending.retries.proxy + 1) % len(self._peers))
+            else:
+                pending.retries.fail()
             self._send(pending)
+
+    def _refused_by(self, pending: Asked) -> bool:
+        """Whether the proxy that is being asked refuses us."""
+        return self._refusals[pending.retries.proxy] is not None
 
     def _refused(self) -> dict[str, Refusal]:
         """The proxies that refuse us at present."""

@@ -18,6 +18,9 @@ Request = Subscribe | Unsubscribe | Get | Read | Stage | Publish | Report
 
 _WORDS: Final = {Subscribe: "subscribe", Unsubscribe: "unsubscribe", Get: "acknowledge", Read: "read"}
 
+SENTENCE_BYTES_MAX: Final = 300
+"""Of what a proxy says in a denial; what it says beyond is left out."""
+
 AGAIN: Final = "then start it again, and a stream goes on where it was"
 
 
@@ -67,7 +70,7 @@ def denied(request: Request, status: Status, pair: Pair | None) -> NotAllowed:
         pair: the key by which it was asked.
     """
     topic = getattr(request, "topic", "")
-    sentence = bytes(status.body).decode("utf-8", "replace")
+    sentence = bytes(status.body[:SENTENCE_BYTES_MAX]).decode("utf-8", "replace")
     said = "".join(letter if letter.isprintable() else " " for letter in sentence).strip()
     if status.reason == Why.SENDER:
         remedy = "name the one whose key it is by option clientId (--client of a pipeline)"

@@ -151,6 +151,19 @@ def test_a_key_that_nobody_authorized_is_not_let_in_and_told_how_it_would_be(bro
     )
 
 
+def test_a_proxy_that_does_not_know_the_key_is_passed_over_at_once(
+    broker: KeyedBroker, spark: Pair, tmp_path: Path
+) -> None:
+    broker.put("t", numbers(0, 10))
+    behind = KeyedBroker(tmp_path / "behind")  # A proxy whose file is behind, say.
+    both = {"proxies": f"{behind.address},{broker.address}", "proxyKeys": f"{behind.proxy_key} {broker.proxy_key}"}
+    try:
+        reader = stream(broker, timeout="1.4", **both)  # Three tries at the first proxy would take longer.
+        assert take(reader, reader.initialOffset())[0] == numbers(0, 10)
+    finally:
+        behind.close()
+
+
 def test_a_connection_that_was_refused_tries_again_with_the_next_request(broker: KeyedBroker, spark: Pair) -> None:
     broker.put("t", numbers(0, 10))
     reader = stream(broker)

@@ -85,6 +85,13 @@ def test_a_key_of_another_and_a_key_that_is_gone_have_their_own_remedies(proxy: 
         link.ask(Read("etl", "orders", None))
 
 
+def test_a_proxy_that_says_too_much_is_cut_short(proxy: Proxy, link: ProxyConnection) -> None:
+    proxy.answer = denies("right", b"x" * 1_000_000)
+    with pytest.raises(NotAllowed) as caught:
+        link.ask(Read("etl", "orders", None))
+    assert len(str(caught.value)) < 1_000
+
+
 @pytest.mark.parametrize("sentence", [b"", b"\xff\n\x1b[31mred\nTraceback", "ünïcode".encode()])
 def test_whatever_a_proxy_says_is_one_line(proxy: Proxy, link: ProxyConnection, sentence: bytes) -> None:
     proxy.answer = denies("right", sentence)
