@@ -151,7 +151,7 @@ class Embedded:
 
         Args:
             name: its client ID, or a pattern of them: "worker-*".
-            key: its public key, pk_…
+            key: its public key, `pk_…`.
             rights: as the file of who is authorized has them: "put=orders/*", "status"; none: "put=*", "get=*".
                 A key that was let in before has these from now on.
 

@@ -23,8 +23,15 @@ from shlex import quote
 _NAMES_MAX = 10
 _SECRET_KEY = re.compile(r"\bsk_[A-Za-z0-9_-]{16,}")
 
+_WHOLE_SECRET_KEY = re.compile(r"sk_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])")
+
 THIS_PROCESS = "this process"
 """The owner of what this very process has open already."""
+
+
+def without_secrets(text: str) -> str:
+    """The text with no secret key in it, which somebody may have given where something else belongs."""
+    return _WHOLE_SECRET_KEY.sub("(a secret key)", text)
 
 
 class PubsubError(Exception):

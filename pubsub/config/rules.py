@@ -15,7 +15,7 @@ from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX, PROXIES_MAX
 from pubsub.config.addresses import check_address, parse_keys
-from pubsub.errors import InvalidName
+from pubsub.errors import InvalidName, without_secrets
 from pubsub.protocol.names import check_id
 
 _SIZE: Final = re.compile(r"([0-9][0-9_]*) ?(KiB|MiB|GiB|TiB)?")
@@ -145,6 +145,8 @@ def _path(given: object) -> Path:
         return given.expanduser()
     if not isinstance(given, str) or not given.strip() or "\0" in given:
         raise ValueError("a path")
+    if without_secrets(given) != given:
+        raise ValueError("a path; a secret key is kept in a file, and the file is named")
     return Path(given).expanduser()
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pubsub.errors import PubsubError, StorageError
+from pubsub.errors import PubsubError, StorageError, without_secrets
 
 if TYPE_CHECKING:
     import typer
@@ -208,7 +208,7 @@ def note(text: str) -> None:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write("pubsub: " + " ".join(text.split()) + "\n")
+    sys.stderr.write("pubsub: " + without_secrets(" ".join(text.split())) + "\n")
 
 
 def announce(line: str) -> None:
