@@ -20,8 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from pubsub import Client
+from pubsub.cli.cluster_keys import ClusterKeys
+from pubsub.config.addresses import ProxyAddress
 from pubsub.config.settings import ClientSettings
+from pubsub.messenger.curve import CurveClient
 from pubsub.protocol import Report
+from pubsub.security.files import read_key_file
+from pubsub.security.keys import format_public, parse_public
+from pubsub.security.pairs import pair_of
 from tests.faults.wire import Wire
 
 ROOT = Path(__file__).parents[2]
@@ -169,10 +175,14 @@ class Cluster:
         addresses: of the proxies' client side, in order.
         inner: of their server side.
         record: where all clients write down what they do; None: nowhere.
+        keys: of all its processes, and of clients one that may do everything; None: nobody has any.
     """
 
-    def __init__(self, directory: Path, record: Path | None = None) -> None:
+    def __init__(self, directory: Path, record: Path | None = None, *, keys: bool = False) -> None:
         self.directory, self.record = directory, record
+        self.keys = ClusterKeys(directory) if keys else None
+        if self.keys is not None:
+            self.keys.make_client()
         self.processes: list[Process] = []
         self.proxies: list[Process] = []
         self.servers: list[Process] = []
@@ -219,7 +229,7 @@ class Cluster:
         name = f"p{len(self.proxies) + 1}"
         client_side, server_side = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
         settings = {"bind": client_side, "servers": server_side, "data": self.directory / name} | options
-        made = self.process(name, *_command("proxy", name, settings))
+        made = self.process(name, *_command("proxy", name, settings), *self._locked("proxy", name))
         self.proxies.append(made.start("--startup-wait-seconds", "0"))  # There is no owner to wait for yet.
         self.addresses.append(client_side)
         self.inner.append(server_side)
@@ -231,9 +241,31 @@ class Cluster:
         """Starts one more server; `entry`: the program that takes the command's words."""
         name = name or f"s{len(self.servers) + 1}"
         settings = {"proxy": proxies or self.inner, "data": self.directory / name} | options
-        made = self.process(name, *_command("server", name, settings, entry))
+        known = [word for key in self._proxy_keys() for word in ("--proxy-key", key)]
+        made = self.process(name, *_command("server", name, settings, entry), *known, *self._locked("server", name))
         self.servers.append(made.start())
         return made
+
+    def _locked(self, role: str, name: str) -> list[str]:
+        return [] if self.keys is None else self.keys.options(role, name)
+
+    def _proxy_keys(self) -> list[str]:
+        """The proxies' public keys, as text; [] where there are none."""
+        if self.keys is None:
+            return []
+        named = self.keys.named([ProxyAddress(address, address) for address in self.addresses])
+        return [format_public(proxy.keys[0]) for proxy in named]
+
+    def _settings(self) -> dict[str, Any]:
+        """What a client is to be told of keys, as JSON can say it."""
+        return {} if self.keys is None else {"proxy_keys": self._proxy_keys(), "key_file": str(self.keys.client)}
+
+    def wire(self, proxy: int = 0) -> Wire:
+        """A link to a proxy."""
+        if self.keys is None:
+            return Wire(self.addresses[proxy])
+        curve = CurveClient(pair_of(read_key_file(self.keys.client)), (parse_public(self._proxy_keys()[proxy]),))
+        return Wire(self.addresses[proxy], curve)
 
     def publisher(self, name: str, topics: Sequence[str], **options: Any) -> Process:
         """Starts a publisher; see `publisher.py`."""
@@ -249,6 +281,7 @@ class Cluster:
             "directory": str(self.directory / "clients"),
             "proxies": self.addresses,
             "topics": list(topics),
+            "keys": self._settings(),
             **({"record": str(self.record)} if self.record is not None else {}),
             **options,
         }
@@ -260,6 +293,7 @@ class Cluster:
             proxies=tuple(options.pop("proxies", self.addresses)),
             directory=directory or self.directory / "clients",
             record=self.record,
+            **self._settings(),
             **({"timeout_seconds": PATIENCE_SECONDS} | options),
         )
         self.clients.append(Client(name, settings=settings))
@@ -271,7 +305,7 @@ class Cluster:
 
     def holders(self, topic: str, proxy: int = 0) -> list[str]:
         """Who holds a topic as a proxy knows, once it knows of any: of what was put through another, it hears later."""
-        with Wire(self.addresses[proxy]) as wire:
+        with self.wire(proxy) as wire:
 
             def known() -> list[str]:
                 rows = json.loads(bytes(wire.ask(Report("test", "-", topic)).body))["topics"]
@@ -281,7 +315,7 @@ class Cluster:
 
     def report(self, target: str, proxy: int = 0) -> dict[str, Any]:
         """What a server ("s1") or a proxy ("-") says of itself, once the proxy can tell."""
-        with Wire(self.addresses[proxy]) as wire:
+        with self.wire(proxy) as wire:
             return dict(until(lambda: wire.report(target), f"{target} reports"))
 
 
