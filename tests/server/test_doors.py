@@ -22,6 +22,7 @@ from pubsub.security.fingerprints import fingerprint
 from pubsub.security.keys import format_public
 from pubsub.security.opening import InMemory, ProcessKeys
 from pubsub.security.pairs import new_pair
+from pubsub.server import loop
 from pubsub.server.process import ServerProcess
 from tests.server.keyed import KeyedProxy, Ring, connected
 from tests.server.stage import Stage, put
@@ -260,8 +261,13 @@ def test_a_topic_goes_to_the_server_that_is_named_and_has_the_key(
 
 
 def test_a_link_to_a_server_that_is_revoked_is_closed(
-    run: Callable[..., ServerProcess], ring: Ring, proxy: KeyedProxy, outside: zmq.Context[Any]
+    run: Callable[..., ServerProcess],
+    ring: Ring,
+    proxy: KeyedProxy,
+    outside: zmq.Context[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(loop, "PEER_SECONDS", 600.0)  # It is not closed for being silent.
     server = run()
     proxy.ready("s1")
     proxy.ask("s1", put("t", 1))
