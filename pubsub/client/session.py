@@ -144,7 +144,7 @@ class Session(Steps):
     @property
     def silence(self) -> str:
         """What to say where nobody answered at all."""
-        return f"no answer from {', '.join(self.settings.proxies)}"
+        return self.core.doors.silence(self.settings.proxies)
 
     @property
     def now(self) -> float:
@@ -187,7 +187,7 @@ class Session(Steps):
 
     def deadline(self) -> float | None:
         """When a turn has something to do (the Messenger's ticker)."""
-        if self._wire.inbox:
+        if self._wire.inbox or self._wire.doors:
             return float("-inf")
         due = self._next
         for timer in self.timers:
@@ -199,7 +199,7 @@ class Session(Steps):
         for timer in tuple(self.timers):
             if timer.deadline() <= now:
                 timer.tick(now)
-        if (not self._wire.inbox and now < self._next) or self.over:
+        if (now < self._next and not self._wire.inbox and not self._wire.doors) or self.over:
             return
         try:
             with self.entered():
@@ -230,6 +230,8 @@ class Session(Steps):
         while self._wire.inbox:
             token, status = self._wire.inbox.popleft()
             core.receive(token, status, now)
+        if self._wire.doors:
+            self._wire.look_at_doors(core, now)
         if self.recorder is not None:
             self.recorder.flush()  # What is acknowledged, before its rows can leave the outbox.
         core.tick(now)
@@ -283,6 +285,9 @@ class Session(Steps):
     def send(self) -> None:
         """Send what may be sent, and note when the next turn is due. The lock is held."""
         core, now = self.core, self.now
+        if core.doors.knocking:  # First: what is sent has to find a connection.
+            core.doors.knocking = False
+            self._wire.knock()
         for outgoing in core.outgoing(now):
             message = outgoing.message
             if outgoing.row is not None and outgoing.row.body is None and isinstance(message, Put):

@@ -337,7 +337,7 @@ class Loop:
 
         def hurry(now: float) -> None:
             if (sock := self._sockets.get(link)) is not None:
-                self._redials.hurry(sock, now)
+                self._redials.hurry(sock)
 
         self.enqueue(hurry)
 

@@ -13,7 +13,7 @@ ZeroMQ tries again by itself after whatever may happen to a connection, with two
     it has another key than we expect        HANDSHAKE_FAILED_NO_DETAIL, EPIPE or ECONNRESET, again and again
     it has a key, we have none               the same, or, one time in a hundred, HANDSHAKE_FAILED_PROTOCOL 0x11000002
     it has none, we expect one               the same, or, two times in five, HANDSHAKE_FAILED_PROTOCOL 0x11000002
-    it does not answer in HANDSHAKE_SECONDS  HANDSHAKE_FAILED_NO_DETAIL, EAGAIN
+    it does not answer in HANDSHAKE_SECONDS  HANDSHAKE_FAILED_NO_DETAIL, EAGAIN, or EPIPE where its own patience is over
     it closes at once (a balancer)           HANDSHAKE_FAILED_NO_DETAIL, EPIPE or ECONNRESET, again and again
 
 So what a closed handshake means is found out by asking for the other side's greeting (`base.reachability.mechanism`),
@@ -33,7 +33,7 @@ import zmq
 
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.curve import CurveClient, lock_dealer
-from pubsub.messenger.sockets import EVENTS_MAX, connect, make_dealer, watch
+from pubsub.messenger.sockets import EVENTS_MAX, HANDSHAKE_SECONDS, connect, make_dealer, watch
 
 REDIAL_SECONDS: Final = 1.0
 """A connection that was given up for good is made anew after this; each time in a row after twice as long."""
@@ -46,6 +46,9 @@ ROUND_SECONDS: Final = 0.05
 ROUNDS_MIN: Final = 2
 """Each expected key is tried so often before it is found out why nobody speaks with us: who ends or begins at that very
 moment closes handshakes too."""
+
+SLOW_SECONDS: Final = HANDSHAKE_SECONDS / 2
+"""Who closes a handshake later than this was too busy for it, and said nothing about keys."""
 
 ASK_SECONDS: Final = 1.0
 """Between two times that it is found out."""
@@ -119,7 +122,7 @@ class Redial:
         self._keys = 1 if curve is None else len(curve.expected)
         self._turn = self._closed = 0
         self._ours = self._switching = False
-        self._ask_at = float("-inf")
+        self._ask_at = self._connected = float("-inf")
         self.due = float("inf")
         self.refused: Refusal | None = None
         self.asks = False
@@ -143,6 +146,8 @@ class Redial:
             elif event == _FAILED_AUTH:
                 self._refuse(Refusal.KEY_UNKNOWN, now)
                 news.append(Refusal.KEY_UNKNOWN)
+            elif event == _CONNECTED:
+                self._connected = now
             elif event in _CLOSED:
                 self._handshake_closed(event, value, now)
             elif not self._ours:
@@ -150,13 +155,18 @@ class Redial:
         return news
 
     def _handshake_closed(self, event: int, value: int, now: float) -> None:
-        if self._ours or value == errno.EAGAIN or (event == _FAILED_PROTOCOL and value != _MISMATCH):
-            return  # An old connection's, or it is busy, or no ZeroMQ.
+        if event == _FAILED_PROTOCOL:
+            told = value == _MISMATCH  # Or it is no ZeroMQ.
+        else:
+            told = value != errno.EAGAIN and now - self._connected < SLOW_SECONDS
+        if self._ours or not told:
+            return
         self._closed += 1
         if self._keys > 1:
             self._turn += 1
             self._ours = self._switching = True
             self.due = now if self._turn % self._keys else now + ROUND_SECONDS
+            self._disconnect()  # Or ZeroMQ would try the same key again meanwhile.
         decided = event == _FAILED_PROTOCOL or self._closed >= ROUNDS_MIN * self._keys
         if decided and now >= self._ask_at:
             self._ask_at = now + ASK_SECONDS
@@ -181,11 +191,6 @@ class Redial:
         """Whether it is this socket's connection."""
         return sock is self._watched
 
-    def hurry(self, now: float) -> None:
-        """Where it is refused, connect again at once: it may be let in by now."""
-        if self.refused is not None:
-            self.due = now
-
     def redial(self) -> None:
         """Connect again, with the next of the expected keys; where nothing comes of that either, later once more."""
         self._disconnect()
@@ -209,11 +214,20 @@ class Redial:
 
 _ENDED: Final = int(zmq.EVENT_DISCONNECTED)
 _ESTABLISHED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+_CONNECTED: Final = int(zmq.EVENT_CONNECTED)
 _NOT_REACHED: Final = int(zmq.EVENT_CLOSED)
 _FAILED_AUTH: Final = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 _FAILED_PROTOCOL: Final = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 _CLOSED: Final = (int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL), _FAILED_PROTOCOL)
-_EVENTS: Final = (int(zmq.EVENT_CONNECT_RETRIED), _ENDED, _ESTABLISHED, _NOT_REACHED, _FAILED_AUTH, *_CLOSED)
+_EVENTS: Final = (
+    int(zmq.EVENT_CONNECT_RETRIED),
+    _CONNECTED,
+    _ENDED,
+    _ESTABLISHED,
+    _NOT_REACHED,
+    _FAILED_AUTH,
+    *_CLOSED,
+)
 _MISMATCH: Final = int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
 
 _BY_MECHANISM: Final = {

@@ -83,11 +83,12 @@ class Redials:
         if redial.told is not None:
             self._call(redial.told, (refusal,))
 
-    def hurry(self, sock: zmq.Socket[bytes], now: float) -> None:
+    def hurry(self, sock: zmq.Socket[bytes]) -> None:
         """Where a connection is refused, make it anew at once."""
         redial = self._of(sock)
-        if redial is not None:
-            redial.hurry(now)
+        if redial is not None and redial.refused is not None:
+            redial.redial()  # At once, so that a message that is sent next finds a connection.
+            self._counters.redialed += 1
             self._reckon()
 
     def redial(self, now: float) -> None:

@@ -190,6 +190,7 @@ def test_who_closes_without_a_word_is_not_taken_for_one_who_refuses(customer, cu
 
 def test_who_is_too_busy_to_let_anybody_in_is_not_taken_for_one_who_refuses(customer, monkeypatch):
     monkeypatch.setattr(sockets, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(redialing, "SLOW_SECONDS", 0.02)
     asked: list[object] = []
     with Messenger(zap=lambda question: asked.append(question) or []) as busy:  # type: ignore[func-returns-value]
         endpoint = busy.listen("tcp://127.0.0.1:0", lambda request: None, curve=CurveServer(BANK, "clients"))

@@ -9,18 +9,21 @@ intent), committed by the shell, and only then accepted here: memory never runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from pubsub.client.core.chain import Chain, Row
-from pubsub.client.core.changes import Change, Confirmed, RowUnchained
+from pubsub.client.core.chain import Chain
+from pubsub.client.core.changes import Confirmed, RowUnchained
+from pubsub.client.core.doors import Doors
+from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.flights import Flights
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
 from pubsub.client.core.retries import Retries
+from pubsub.client.core.rights import ask_again, deny, refusal
 from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
-from pubsub.errors import DataLoss, DecodeError, PubsubError, Refused, StateCopied, Superseded
+from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Get, Message, Outcome, Position, Put, Status, format_position
 
 SYNC_SECONDS: Final = 0.05
@@ -45,30 +48,6 @@ class CoreSettings:
     prefetch_bytes: int
 
 
-@dataclass(slots=True)
-class Outgoing:
-    """A message to send.
-
-    Attributes:
-        token: comes back with the answer.
-        proxy: index of the proxy.
-        message: what; the body of a put whose `row` has none in memory is on the disk.
-    """
-
-    token: int
-    proxy: int
-    message: Message
-    row: Row | None = None
-
-
-@dataclass(slots=True)
-class Due:
-    """Changes to commit, and what is true once they are."""
-
-    changes: list[Change]
-    then: Callable[[], None] = field(default=lambda: None)
-
-
 class ClientCore:
     """One open client.
 
@@ -83,6 +62,7 @@ class ClientCore:
         due: to be committed, oldest first.
         wants_sync: all that was committed is to be fsynced.
         flights: what was sent and may still be answered.
+        doors: which proxies refuse this client.
         copied: set where an answer shows that a copy of this state was used elsewhere.
     """
 
@@ -97,6 +77,7 @@ class ClientCore:
         self.settings, self.numbers, self._load_taken, self.wall = settings, numbers, load_taken, wall
         self.publisher = settings.publisher
         self.proxy = 0
+        self.doors = Doors(settings.proxies)
         self.outbox = Outbox(numbers, cuts, self._retries, settings.window, settings.outbox_bytes_max)
         self.subscriptions: dict[str, Subscription] = {}
         self.due: list[Due] = []
@@ -108,7 +89,8 @@ class ClientCore:
         self.flights = Flights()
 
     def _retries(self) -> Retries:
-        return Retries(self.settings.proxies, self.settings.tries, self.settings.try_seconds, self.proxy)
+        settings = self.settings
+        return Retries(settings.proxies, settings.tries, settings.try_seconds, self.proxy, self.doors)
 
     # State from the store
 
@@ -137,10 +119,12 @@ class ClientCore:
 
     def finish(self, topic: str, until: float) -> Chain:
         """Send what is unfinished on a topic, in order, until `until`."""
+        self.doors.called = self.doors.closed
         return self.outbox.wake(topic, until, self.proxy)
 
     def settle(self, sub: Subscription, until: float) -> None:
         """Ask for an intent to be settled until `until`."""
+        ask_again(self.doors, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.settle_until = max(sub.settle_until, until)
@@ -148,6 +132,7 @@ class ClientCore:
 
     def check(self, sub: Subscription, until: float) -> None:
         """Ask until `until` whether the service knows a settled subscription; `sub.unchecked` says when it does."""
+        ask_again(self.doors, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.check_until = max(sub.check_until, until)
@@ -156,6 +141,7 @@ class ClientCore:
 
     def want(self, sub: Subscription, until: float, now: float) -> None:
         """A call waits for messages until `until`; it counts itself in `sub.waiting`, and out again."""
+        ask_again(self.doors, sub)
         if not sub.wanted(now) and sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.until = max(sub.until, until) if sub.wanted(now) else until
@@ -230,9 +216,9 @@ class ClientCore:
             if (first := chain.unchain()) is not None:
                 self.due.append(Due([RowUnchained(first.counter)], partial(chain.unchained, first)))
                 return
-        if generation == chain.generation and status.outcome is Outcome.REFUSED:
-            chain.failure = Refused("put", chain.topic, status.reason.replace("_", " "))
-            chain.until, chain.deadline = IDLE, None
+        outcome = status.outcome
+        if (outcome is Outcome.REFUSED or outcome is Outcome.DENIED) and generation == chain.generation:
+            chain.fail(refusal(self.settings.client, "put", chain.topic, status))
             return
         done = self.outbox.answered(chain, status, generation, proxy, now)
         for row in done:
@@ -254,8 +240,8 @@ class ClientCore:
             self.due.append(Due([change], confirmed))
         elif status.outcome is Outcome.SUPERSEDED:
             self._intent_superseded(sub, status)
-        elif status.outcome is Outcome.REFUSED:
-            sub.failure = Refused("subscribe" if sub.on else "unsubscribe", sub.topic, status.reason.replace("_", " "))
+        elif status.outcome in {Outcome.REFUSED, Outcome.DENIED}:
+            deny(sub, refusal(self.settings.client, "subscribe" if sub.on else "unsubscribe", sub.topic, status))
         else:
             self._retry_later(sub, status, now)
 
@@ -293,7 +279,9 @@ class ClientCore:
         elif outcome is Outcome.GONE:
             self.due.append(Due(*sub.place_lost(status, self.wall())))
         elif outcome is Outcome.REFUSED:
-            sub.fail(Refused("get", sub.topic, status.reason.replace("_", " ")))
+            sub.fail(refusal(self.settings.client, "get", sub.topic, status))
+        elif outcome is Outcome.DENIED:
+            deny(sub, refusal(self.settings.client, "get", sub.topic, status))
         else:
             if outcome is Outcome.UNKNOWN:
                 sub.avoid = status.log
@@ -379,6 +367,8 @@ class ClientCore:
 
     def tick(self, now: float) -> None:
         """Do what is due at `now`."""
+        if self.doors.called:
+            self.doors.knock(now)
         for chain in self.outbox.active.values():
             if chain.tick(now):
                 self.proxy = chain.retries.proxy

@@ -38,7 +38,8 @@ class Gets:
         """Wait until there is something to take on a topic; None where nothing came.
 
         Raises:
-            NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, StorageError: see `Client.get`.
+            NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, NotAllowed, NotLetIn, StorageError: see
+                `Client.get`.
         """
         session, core = self.session, self.core
         started = session.now
@@ -66,7 +67,7 @@ class Gets:
         ready: Subscription = sub
 
         def done() -> bool:
-            ended = ready.failure is not None or ready.has_news or not ready.on
+            ended = ready.failure is not None or ready.has_news or not ready.on or core.doors.closed
             return (ready.available and not ready.busy) or ended
 
         try:
@@ -97,6 +98,7 @@ class Gets:
             return sub
         if sub.failure is not None:
             raise sub.failure
+        self.core.doors.check()
         self.session.check_whole()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call")
