@@ -49,12 +49,12 @@ def where(
     check_installed()
     flags = {"proxies": proxies, "proxies_file": proxies_file, "proxy_keys": proxy_keys, "key_file": key}
     settings = read(ClientSettings, flags, config).settings
-    from pubsub.cli.key_files import key_path
+    from pubsub.client.storage.places import key_path
     from pubsub.spark.identity import NOBODY, Identity
     from pubsub.spark.pipelines import Place
 
     check_id("client ID", client)
-    file = key_path("client", client, None)
+    file = key_path(client, settings.directory)
     pair = own_pair("client", client, settings.key_file, file)
     expected_keys("client", client, pair, settings.proxies, settings.proxy_keys)
     identity = NOBODY

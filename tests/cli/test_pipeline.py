@@ -55,8 +55,10 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Plac
     """Where a pipeline would go with these options; its client's data is in a directory of the test."""
     monkeypatch.setenv("PUBSUB_CLIENT_DIRECTORY", str(tmp_path / "state"))
 
-    def make(*, client: str = "spark", key: Path | None = None, keys: list[str] | None = None) -> Place:
-        return module.where(["tcp://127.0.0.1:1"], None, keys, client, str(key) if key else None, None, 1.0)
+    def make(
+        *, client: str = "spark", key: Path | None = None, keys: list[str] | None = None, config: str | None = None
+    ) -> Place:
+        return module.where(["tcp://127.0.0.1:1"], None, keys, client, str(key) if key else None, config, 1.0)
 
     return make
 
@@ -74,6 +76,9 @@ def test_a_pipeline_takes_the_key_that_is_named_or_that_lies_where_its_client_ha
     assert found.identity.pair() == mine
     assert main(["keys", "new", "client", "spark"]) == 0
     assert place(keys=[theirs]).options["keyFile"] == str(tmp_path / "state" / "spark.key")
+    monkeypatch.delenv("PUBSUB_CLIENT_DIRECTORY")
+    (tmp_path / "pubsub.toml").write_text(f'[client]\ndirectory = "{tmp_path}/state"\n')
+    assert place(keys=[theirs], config="pubsub.toml").options["keyFile"] == str(tmp_path / "state" / "spark.key")
 
 
 def test_a_pipeline_and_its_proxies_have_keys_both_or_none(place: Callable[..., Place], tmp_path: Path) -> None:
