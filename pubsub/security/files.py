@@ -209,7 +209,14 @@ def _read(path: Path, name: str, bytes_max: int, check: Callable[[Path, str, os.
 
 
 def _check_private(path: Path, name: str, found: os.stat_result) -> None:
+    """Refuse a file that somebody else can read.
+
+    The system's own user reads everything anyway. A file of his may be readable by a group, since that is how a
+    container is handed a secret: it belongs to him, and to a group that only the container's process is in.
+    """
     mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid == 0 and os.geteuid() != 0 and not mode & 0o037:
+        return
     if found.st_uid != os.geteuid():
         raise ConfigurationError(
             f"{name} belongs to user {found.st_uid}, who can read it, and this is user {os.geteuid()}: "

@@ -125,6 +125,21 @@ def test_a_key_file_of_another_user_is_refused(made: Path, monkeypatch: pytest.M
     assert f"chown {this} {made}" in str(raised.value)
 
 
+@pytest.mark.parametrize(("bits", "read"), [(0o440, True), (0o400, True), (0o444, False), (0o460, False)])
+def test_a_secret_that_a_container_is_handed_is_root_s_and_of_a_group(
+    made: Path, monkeypatch: pytest.MonkeyPatch, bits: int, read: bool
+) -> None:
+    made.chmod(bits)
+    seen = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda number: os.stat_result((*seen(number)[:4], 0, *seen(number)[5:10])))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    if read:
+        assert len(read_key_file(made)) == 32
+    else:
+        with pytest.raises(ConfigurationError, match="chown 12345"):
+            read_key_file(made)
+
+
 def test_a_link_to_a_key_file_is_looked_through(tmp_path: Path, made: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(made)
