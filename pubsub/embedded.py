@@ -150,9 +150,9 @@ class Embedded:
         """Let in who has a key: a client in another process. It connects to `proxies`, and expects `proxy_keys`.
 
         Args:
-            name: its client ID, or a pattern of them: "worker-*".
+            name: its client ID, or a pattern of them, `worker-*`.
             key: its public key, `pk_…`.
-            rights: as the file of who is authorized has them: "put=orders/*", "status"; none: "put=*", "get=*".
+            rights: as the file of who is authorized has them, `put=orders/*` or `status`; none: `put=*` and `get=*`.
                 A key that was let in before has these from now on.
 
         Raises:

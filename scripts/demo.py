@@ -209,6 +209,9 @@ class Demo:
     def _start_service(self) -> None:
         if self.keys is not None:
             self.keys.make_client()
+            for name, rights in RIGHTS.items():  # Before there is a proxy: it would look again after a second only.
+                public = make(self.directory / name / f"{name}.key")
+                authorize_line(self.keys.authorized, *parse_name("client", name), public, rights)
         proxies = []
         for name in ("p1", "p2"):
             options = ["--bind", "tcp://127.0.0.1:0", "--startup-wait-seconds", "0"]
@@ -244,9 +247,6 @@ class Demo:
 
     def _start_client(self, role: str, name: str) -> None:
         record = "-" if self.record is None else str(self.record / f"{name}.jsonl")
-        if self.keys is not None:
-            public = make(self.directory / name / f"{name}.key")
-            authorize_line(self.keys.authorized, *parse_name("client", name), public, RIGHTS[name])
         places = [str(self.directory / "input"), str(self.directory / name), record, str(self.listing)]
         self._add(name, [sys.executable, str(SCRIPTS / "demo_roles.py"), role, *places])
 

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pubsub import embedded
-from pubsub.errors import CallerError, ConfigurationError, InvalidKey
+from pubsub import Client, embedded
+from pubsub.config.settings import ClientSettings
+from pubsub.embedded import Embedded
+from pubsub.errors import CallerError, ConfigurationError, InvalidKey, NotAllowed, NotLetIn
 from pubsub.security.keys import format_public
-from pubsub.security.pairs import new_pair
+from pubsub.security.opening import ClientKeys
+from pubsub.security.pairs import Pair, new_pair
+from tests.faults.cluster import until
 
 ROOT = Path(__file__).parents[1]
 LOOPBACK = "tcp://127.0.0.1:0"
@@ -26,6 +30,29 @@ settings = ClientSettings(proxies=(proxy,), proxy_keys=(key,), key_file=key_file
 with Client("other", settings=settings) as client:
     client.put("orders", b"from another process", timeout=20)
 """
+
+
+def known(cluster: Embedded, pair: Pair) -> ClientKeys:
+    """The keys of somebody who knows whom to expect."""
+    with cluster.client("known") as client:
+        keys = client._session.keys
+    assert keys is not None
+    return ClientKeys(pair, keys.expected)
+
+
+def stranger(cluster: Embedded, name: str, pair: Pair, directory: Path) -> Client:
+    return Client(
+        name, settings=ClientSettings(proxies=cluster.proxies, directory=directory), keys=known(cluster, pair)
+    )
+
+
+def finished(client: Client) -> bool:
+    """Whether what it put goes out now; who was refused a moment ago does not ask again with each call."""
+    try:
+        client.flush(timeout=20)
+    except NotLetIn:
+        return False
+    return True
 
 
 def test_clients_of_this_process_have_a_key_of_their_own_each() -> None:
@@ -62,6 +89,39 @@ def test_another_process_comes_in_with_a_key_file(tmp_path: Path) -> None:
         assert message.body == b"from another process"
         with pytest.raises(ConfigurationError, match="is there already"):
             cluster.key_file("other")
+
+
+def test_a_key_comes_in_when_it_is_authorized_and_does_what_it_may(tmp_path: Path) -> None:
+    pair = new_pair()
+    with embedded(bind=LOOPBACK) as cluster, stranger(cluster, "eve", pair, tmp_path) as eve:
+        with pytest.raises(NotLetIn, match="pubsub keys authorize client eve"):
+            eve.put("orders", b"x", timeout=20)
+        cluster.authorize("eve", format_public(pair.public), "put=orders")
+        until(lambda: finished(eve), "the put goes out")
+        with pytest.raises(NotAllowed, match="client eve may not put to invoices"):
+            eve.put("invoices", b"x", timeout=20)
+
+
+def test_a_key_is_revoked_while_it_is_connected(tmp_path: Path) -> None:
+    pair = new_pair()
+    with embedded(bind=LOOPBACK) as cluster:
+        cluster.authorize("eve", format_public(pair.public))
+        with stranger(cluster, "eve", pair, tmp_path) as eve:
+            eve.put("orders", b"x", timeout=20)
+            cluster.revoke(format_public(pair.public))
+            with pytest.raises(NotAllowed, match="not authorized any more"):
+                eve.put("orders", b"y", timeout=20)
+
+
+def test_nobody_is_another_by_saying_so(tmp_path: Path) -> None:
+    pair = new_pair()
+    with embedded(bind=LOOPBACK) as cluster:
+        cluster.authorize("eve", format_public(pair.public))
+        with (
+            stranger(cluster, "alice", pair, tmp_path) as client,
+            pytest.raises(NotAllowed, match="this key is eve's, not alice's"),
+        ):
+            client.put("orders", b"x", timeout=20)
 
 
 def test_it_may_listen_on_every_interface_since_it_has_keys() -> None:
