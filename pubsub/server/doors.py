@@ -12,7 +12,6 @@ locked. What is decided of a message is the core's; this says only whose it is.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,11 +23,13 @@ from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.curve import CurveClient, CurveServer
 from pubsub.messenger.doorkeeper import Doorkeeper
+from pubsub.messenger.redial import Refusal
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.names import parse_endpoint
 from pubsub.security.access import SERVERS
 from pubsub.security.audit import Audit
 from pubsub.security.authorized import Role
+from pubsub.security.keys import format_public
 from pubsub.security.opening import ProcessKeys, expected_keys, find_keys
 
 COPY_BYTES_MAX = 4096
@@ -59,10 +60,9 @@ class Doors:
     def __init__(
         self, settings: ServerSettings, keys: ProcessKeys, context: zmq.Context[Any], clock: Clock, *, alone: bool
     ) -> None:
-        self._pair, self._clock = keys.pair, clock
+        self._id, self._pair, self._clock = settings.id, keys.pair, clock
         expected = expected_keys("server", settings.id, keys.pair, settings.proxies, settings.proxy_keys)
         self._proxies = dict(zip(settings.proxies, expected, strict=False))  # Without keys all are `inproc://`.
-        self._turns: Counter[str] = Counter()
         self._doorkeeper: Doorkeeper | None = None
         audit = Audit(settings.audit_file, f"server {settings.id}")
         try:
@@ -111,11 +111,12 @@ class Doors:
     # Whom it connects to
 
     def to_proxy(self, address: str) -> CurveClient | None:
-        """What locks a new socket to a proxy; with several keys each has its turn. None within the process."""
-        return self._client(address, self._proxies.get(address, ()))
+        """What locks a new socket to a proxy; None within the process."""
+        keys = self._proxies.get(address, ())
+        return CurveClient(self._pair, keys) if keys else None
 
     def to_server(self, address: str) -> CurveClient | None:
-        """What locks a new socket to another server; with several keys each has its turn. None within the process.
+        """What locks a new socket to another server; None within the process.
 
         Raises:
             ConfigurationError: the address names no server, or one that is not authorized.
@@ -127,27 +128,38 @@ class Doors:
         if not keys:
             why = f"server {server} is not authorized" if server else "it names no server whose key is to be expected"
             raise ConfigurationError(f"{address} is not connected to: {why}")
-        return self._client(server, keys)
+        return CurveClient(self._pair, keys)
 
     def is_expected(self, address: str, curve: CurveClient | None) -> bool:
-        """Whether a socket to another server, locked so, is still to somebody who is authorized."""
-        return curve is None or curve.expected[0] in self._keys_of(parse_endpoint(address)[0])
+        """Whether a socket to another server, locked so, expects those keys that are authorized now."""
+        return curve is None or curve.expected == self._keys_of(parse_endpoint(address)[0])
 
     def _keys_of(self, server: str) -> tuple[bytes, ...]:
         return self.gate.access.authorized.keys_of(Role.SERVER, server) if server else ()
 
-    def _client(self, whom: str, keys: tuple[bytes, ...]) -> CurveClient | None:
-        if not keys:
-            return None
-        turn = self._turns[whom] % len(keys)
-        self._turns[whom] += 1
-        return CurveClient(self._pair, (keys[turn],))
+    def why_refused(self, address: str, refusal: Refusal) -> str:
+        """Why nobody at an address speaks with this server, and what to do, as a sentence for a person."""
+        whom = f"proxy {address}" if address in self._proxies else f"server {parse_endpoint(address)[0]} at {address}"
+        if refusal is Refusal.KEY_UNKNOWN:
+            own = format_public(self._pair.public)
+            return (
+                f"{whom} does not let in the key {own} of server {self._id}: pubsub keys authorize server"
+                f" {self._id} {own}"
+            )
+        if refusal is Refusal.KEY_MISSING:
+            return f"{whom} has no key, and one is expected of it: it is not spoken to"
+        return f"{whom} has another key than the one that is expected of it: it is not spoken to"
 
     # What is told of them
 
-    def report(self) -> Mapping[str, Any]:
-        """What `pubsub status` tells of them."""
-        return self.gate.report()
+    def report(self, refusals: Mapping[str, str]) -> Mapping[str, Any]:
+        """What `pubsub status` tells of them.
+
+        Args:
+            refusals: by address, why nobody there speaks with this server.
+        """
+        facts = self.gate.report()
+        return {**facts, "problems": [*facts["problems"], *sorted(refusals.values())]}
 
     def close(self) -> None:
         """Let nobody in any more; before the context is ended."""

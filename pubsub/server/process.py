@@ -11,6 +11,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable, Container, Iterator
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 
@@ -21,22 +22,18 @@ from pubsub.base.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
 from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, StorageError
-from pubsub.messenger.curve import CurveClient
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
     Connections,
-    Frames,
     allow_connections,
-    open_dealer,
     open_router,
-    receive,
-    send,
 )
 from pubsub.messenger.wakeup import Wakeup
-from pubsub.protocol.names import keyed_endpoint, keyless_endpoint, parse_endpoint
+from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
 from pubsub.security.opening import ProcessKeys
 from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
+from pubsub.server.links import Links
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.database import translate
@@ -50,9 +47,6 @@ TRANSFERS_RECEIVED_MAX: Final = 32
 CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
 _log: Final = logging.getLogger(__name__)
-
-GOODBYE_MS: Final = 200
-"""How long a stopping server's last messages may take to leave."""
 
 
 class ServerProcess:
@@ -123,7 +117,6 @@ class ServerProcess:
         check_stale(settings, self.core)
         told = settings.advertise or self.address
         self.core.proxies.address = keyless_endpoint(told) if keys is None else keyed_endpoint(settings.id, told)
-        self.core.reports.keys = None if self._doors is None else self._doors.report
         with self._translated():
             grow_log(self._store)
         self._checkpointer = Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
@@ -134,9 +127,11 @@ class ServerProcess:
         if self._doors is not None and self._doors.sock is not None:
             self._poller.register(self._doors.sock, zmq.POLLIN)
         self._watch_listener()
-        self._sockets = _Sockets(self._context, self._poller, self._doors)
-        self._closers.append(self._sockets.goodbye)
-        self._loop = Loop(settings, self._group_commit, self._sockets, self._listener, self._checkpointer.check)
+        self._links = Links(self._context, self._poller, self._wakeup, self._doors)
+        self._closers.append(self._links.goodbye)
+        if self._doors is not None:
+            self.core.reports.keys = partial(self._doors.report, self._links.refusals)
+        self._loop = Loop(settings, self._group_commit, self._links, self._listener, self._checkpointer.check)
 
     def _watch_listener(self) -> None:
         self._connections = Connections(self._context, self._listener, self.core.state.counters, CONNECTION_COUNTERS)
@@ -218,7 +213,7 @@ class ServerProcess:
 
     def _turn(self) -> None:
         core, doors = self.core, self._doors
-        deadline = core.deadline() if doors is None else min(core.deadline(), doors.gate.deadline)
+        deadline = core.deadline() if doors is None else min(core.deadline(), doors.gate.deadline, self._links.due)
         wait = deadline - self._clock.monotonic()
         most = 1000 if self._guard.wait_ms is None else self._guard.wait_ms
         ready = dict(self._poller.poll(max(0, min(most, int(wait * 1000) + 1)) if wait > 0 else 0))
@@ -240,7 +235,8 @@ class ServerProcess:
             doors.take()
         if now >= doors.gate.deadline and doors.look(now):
             self.core.moves.receiving.drop_givers(doors.is_server)
-            self._loop.close_servers(self._sockets.is_outdated)
+            self._loop.close_servers(self._links.is_outdated)
+        self._links.turn(ready, now)
 
     def hang_up(self) -> None:
         """Read again who is authorized, and open the audit file anew; any thread and any signal handler may."""
@@ -266,69 +262,6 @@ class ServerProcess:
         self._wakeup.close()
         if self._own_context:
             self._context.term()
-
-
-class _Sockets:
-    """ZeroMQ's sockets, as the loop uses them.
-
-    Args:
-        poller: watches those that are open.
-        doors: what locks them; None where they are not.
-    """
-
-    receive = staticmethod(receive)
-    send = staticmethod(send)
-
-    def __init__(self, context: zmq.Context[Any], poller: zmq.Poller, doors: Doors | None) -> None:
-        self._context, self._poller, self._doors = context, poller, doors
-        self._open: dict[zmq.Socket[bytes], tuple[str, CurveClient | None]] = {}
-        """To what address each was opened, and how it is locked."""
-
-    def dealer(self, address: str) -> zmq.Socket[bytes]:
-        """A new socket to a proxy."""
-        return self._connected(address, address, None if self._doors is None else self._doors.to_proxy(address))
-
-    def to_server(self, address: str) -> zmq.Socket[bytes]:
-        """A new socket to another server, which has the key that belongs to the ID in the address.
-
-        Raises:
-            ConfigurationError: the address is none, names nobody whose key is known, or asks for keys that we lack.
-        """
-        server, place = parse_endpoint(address)
-        if self._doors is not None:
-            return self._connected(address, place, self._doors.to_server(address))
-        if server:
-            raise ConfigurationError(f"{address} asks for keys, and this server has none")
-        return self._connected(address, place, None)
-
-    def _connected(self, address: str, place: str, curve: CurveClient | None) -> zmq.Socket[bytes]:
-        sock = open_dealer(self._context, place, curve=curve)
-        self._open[sock] = address, curve
-        self._poller.register(sock, zmq.POLLIN)
-        return sock
-
-    def receive_known(self, listener: zmq.Socket[bytes]) -> tuple[str | None, Frames] | None:
-        """The next message at the server's own address, and the ID of the server whose key it came with."""
-        if self._doors is not None and listener.mechanism == zmq.CURVE:
-            return self._doors.receive(listener)
-        frames = receive(listener)
-        return None if frames is None else (None, frames)
-
-    def is_outdated(self, sock: zmq.Socket[bytes]) -> bool:
-        """Whether a socket to another server is to one that is not authorized any more, or not by that key."""
-        return self._doors is not None and not self._doors.is_expected(*self._open[sock])
-
-    def close(self, sock: zmq.Socket[bytes]) -> None:
-        """Close one of them, with what waits in it."""
-        self._open.pop(sock, None)
-        self._poller.unregister(sock)
-        sock.close(0)
-
-    def goodbye(self) -> None:
-        """Close all; what was said last has a moment to leave."""
-        for sock in self._open:
-            sock.close(GOODBYE_MS)
-        self._open.clear()
 
 
 def run_server(settings: ServerSettings) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -190,11 +192,49 @@ def test_it_does_not_speak_to_a_proxy_with_another_key(ring: Ring, run: Callable
         zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     )
     impostor.until(lambda: refused.poll(0) or impostor.links, "somebody has come")
+    told = f"proxy {impostor.endpoint} has another key than the one that is expected of it: it is not spoken to"
+    impostor.until(lambda: told in problems(server), "it is told")
     assert impostor.links == {}
     assert not server.core.proxies.answered_once
     impostor.sock.disable_monitor()
     refused.close(0)
     impostor.close()
+
+
+def test_a_proxy_without_a_key_is_not_spoken_to_by_a_server_that_expects_one(
+    ring: Ring, run: Callable[..., ServerProcess], outside: zmq.Context[Any]
+) -> None:
+    sock, endpoint = open_router(outside, "tcp://127.0.0.1:0")
+    server = run(proxies=(endpoint,))
+    until(lambda: f"proxy {endpoint} has no key, and one is expected of it: it is not spoken to" in problems(server))
+    assert not sock.poll(0)
+
+
+def test_a_server_that_a_proxy_does_not_let_in_says_what_to_do_and_gets_in_without_a_restart(
+    ring: Ring, proxy: KeyedProxy, run: Callable[..., ServerProcess]
+) -> None:
+    everybody = proxy.access
+    ring.lines = [line for line in ring.lines if line[0] != "server s1"]
+    ring.write()
+    proxy.access = ring.access()
+    server = run()
+    key = format_public(ring.pairs["server s1"].public)
+    told = f"proxy {proxy.endpoint} does not let in the key {key} of server s1: pubsub keys authorize server s1 {key}"
+    proxy.until(lambda: told in problems(server), "it is told")
+    assert proxy.links == {}
+    proxy.access = everybody
+    proxy.ready("s1")
+    assert told not in problems(server)
+
+
+def problems(server: ServerProcess) -> list[str]:
+    """What a status command says is wrong with its keys."""
+    facts: dict[str, Any] = json.loads(server.core.reports.report(time.monotonic() + 1e6 * next(later)))
+    return list(facts["problems"])
+
+
+later = itertools.count(1)
+"""A report that was made a moment ago is given again; each of these asks much later."""
 
 
 def test_several_keys_of_a_proxy_are_tried_in_turn(
@@ -369,7 +409,7 @@ def test_a_server_without_keys_connects_to_none_that_has_one(tmp_path: Path) -> 
     process.start()
     try:
         with pytest.raises(ConfigurationError, match="has none"):
-            process._sockets.to_server("tcp://s2@127.0.0.1:5701")
+            process._links.to_server("tcp://s2@127.0.0.1:5701")
     finally:
         process.close()
         inner.close(0)
