@@ -414,12 +414,13 @@ def test_a_thousand_handshakes_at_once_do_not_stop_those_who_are_in(tmp_path: Pa
 
 def test_when_connections_are_closed_for_their_memory_the_doors_stay_locked(tmp_path: Path) -> None:
     size = [0]
-    proxy = Locked(tmp_path)
+    proxy = Locked(tmp_path, heartbeat_seconds=0.2)
     proxy.process._guard = MemoryGuard(1_000, lambda: size[0])
     proxy.start()
     try:
         server, ann = proxy.serving("t"), proxy.peer("ann")
         assert serves(proxy, server, ann)
+        server.socket.close(0)
         size[0] = 2_000
         wait_until(lambda: proxy.process.core.counters["memory_limit_reached"] == 1)
         size[0] = 0
