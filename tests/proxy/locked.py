@@ -95,7 +95,7 @@ class Locked(Running):
 
     def written(self, what: str) -> list[dict[str, Any]]:
         """The lines of the audit of one kind."""
-        lines = map(json.loads, self.audit.read_text().splitlines())
+        lines = map(json.loads, self.audit.read_text().splitlines() if self.audit.exists() else ())
         return [line for line in lines if line["what"] == what]
 
     def report(self) -> dict[str, Any]:

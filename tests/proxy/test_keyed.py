@@ -94,9 +94,10 @@ def test_a_proxys_key_does_not_enter_where_clients_and_servers_do(tmp_path: Path
     with locked(tmp_path, servers=None) as proxy:
         intruder = outsider(proxy, proxy.process.bind, "p1")
         intruder.send(get())
-        wait_until(lambda: proxy.count("handshakes_refused_role") > 0)
+        wait_until(lambda: bool(proxy.written("refused")))
         assert not intruder.socket.poll(0)
         assert proxy.written("refused")[0]["door"] == "both"
+        assert proxy.count("handshakes_refused_role") > 0
 
 
 def test_who_is_authorized_after_a_refusal_gets_in_without_a_restart(tmp_path: Path) -> None:
@@ -197,6 +198,7 @@ def test_a_client_that_speaks_as_a_server_is_a_client(tmp_path: Path, addresses:
         assert not victim.socket.poll(0)
         assert [one.id for one in proxy.process.core.table.servers.values()] == ["s1"]
         assert proxy.process.core.counters["answers_of_clients_dropped"] == 1
+        assert proxy.count("servers_under_a_wrong_name") == 0, "its key says that it is a client"
 
 
 def test_who_operates_is_written_down_before_it_is_done(tmp_path: Path) -> None:

@@ -69,6 +69,17 @@ def test_what_becomes_of_a_request(who: str, message: Message, course: Course, w
         assert asked.question == question_of(message)
 
 
+def test_what_was_allowed_once_allows_nothing_that_is_asked_for_in_other_words() -> None:
+    judge = rights()
+    ann = user(judge, "ann")
+    for message in (Get("ann", "t", None, 1, 1), Subscribe("ann", "t", 1, 1), put()):
+        assert judge.request(ann, head(message)).verdict.allowed
+    for message in (Get("ann", "t", None, 1, 1, name="n"), Subscribe("ann", "t", 1, 1, name="n")):
+        assert not judge.request(ann, head(message)).verdict.allowed
+    assert not judge.request(user(judge, "ops"), head(put())).verdict.allowed
+    assert judge.request(ann, head(put())[:-4]).course is Course.REFUSE
+
+
 @pytest.mark.parametrize("bad", [b"", b"1-40-0", b"1-40-0-PUT ann t", b"1-40-0-PUT ann t 1 !v=1", b"c\x00\xff"])
 def test_what_cannot_be_read_is_refused(bad: bytes) -> None:
     judge = rights()
@@ -101,6 +112,13 @@ def test_no_table_grows_with_what_strangers_make_up(monkeypatch: pytest.MonkeyPa
     assert {kind[1] for kind in judge._asked} == {b"PUT"}
 
 
+SAME_WORDS = st.tuples(
+    st.sampled_from([b"GET alice orders -1", b"READ alice orders -1", b"SUBSCRIBE bob orders number=1"]),
+    st.lists(st.sampled_from([b"name=a", b"name=b", b"number=1", b"opening=1", b"x=name=c", b"name="]), max_size=4),
+).map(lambda drawn: b" ".join([drawn[0], *drawn[1], b"!v=1\r\n\r\n"]))
+"""Requests of which many begin in the same way."""
+
+USERS = st.sampled_from(["alice", "bob", "s1"])
 PATTERNS = st.sampled_from(["*", "orders", "ord*", "*.y", "x*", "-", "alice", "a*"])
 LISTS = st.lists(PATTERNS, min_size=1, max_size=3).map(",".join)
 
@@ -120,8 +138,7 @@ def rules(draw: st.DrawFn) -> str:
 
 
 @settings(max_examples=400, deadline=None)
-@given(rules(), rules(), st.lists(st.tuples(st.sampled_from(["alice", "bob", "s1"]), st.one_of(likely, hostile)),
-                                  min_size=1, max_size=8))  # fmt: skip
+@given(rules(), rules(), st.lists(st.tuples(USERS, st.one_of(likely, hostile, SAME_WORDS)), min_size=1, max_size=8))
 def test_the_decision_on_a_header_is_the_decision_on_the_message_that_the_server_reads(
     first: str, second: str, messages: list[tuple[str, bytes]]
 ) -> None:
