@@ -12,7 +12,7 @@ from typing import Final
 
 from pubsub.errors import NotLetIn
 
-KNOCK_SECONDS: Final = 1.0
+KNOCK_SECONDS: Final = 0.25
 """Proxies that all refuse are asked again by a call at the earliest so long after the last of them did."""
 
 
