@@ -315,7 +315,7 @@ def up(
             f"--proxies {proxies}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
         )
     with Cluster(directory) as cluster:
-        keys = _keys(directory, with_keys)
+        keys = _keys(directory, with_keys, proxies, servers)
         found = _start_proxies(cluster, directory, before or [ANY_PORT] * proxies, keys)
         if len(found) == proxies:
             found = found if keys is None else keys.named(found)
@@ -332,8 +332,8 @@ def up(
         raise typer.Exit(console.EXIT_ERROR)
 
 
-def _keys(directory: Path, wanted: bool) -> ClusterKeys | None:
-    """The keys of a cluster that is to have them, or has them; only those of its processes are not made yet."""
+def _keys(directory: Path, wanted: bool, proxies: int, servers: int) -> ClusterKeys | None:
+    """The keys of a cluster that is to have them, or has them."""
     from pubsub.cli.cluster_keys import ClusterKeys
 
     keys = ClusterKeys(directory)
@@ -341,6 +341,9 @@ def _keys(directory: Path, wanted: bool) -> ClusterKeys | None:
         return None
     if not keys.there:
         keys.make_client()  # Not again where it was taken away.
+    for role, count in (("proxy", proxies), ("server", servers)):
+        for number in range(1, count + 1):  # Before a proxy runs: it would refuse them for a second.
+            keys.options(role, f"{role[0]}{number}")
     return keys
 
 

@@ -55,6 +55,14 @@ class Followers:
         return f"followed by {' and '.join(parts)}"
 
 
+def has_key(cluster: Mapping[str, Any]) -> bool:
+    """Whether a key of ours is named, by which the cluster may answer."""
+    try:
+        return read(ClientSettings, cluster, None).settings.key_file is not None
+    except PubsubError:
+        return False
+
+
 def follow(cluster: Mapping[str, Any], digest: str, seconds: float) -> Followers:
     """Look until everybody has followed, or the time is over. Nothing is ever raised: the file is changed already.
 

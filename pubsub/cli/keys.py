@@ -31,6 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 File = Annotated[
     str | None, typer.Option("--authorized", metavar="FILE", help=f"Who is authorized; else {AUTHORIZED_VARIABLE}.")
 ]
+Wait = Annotated[float, typer.Option("--wait", min=0, max=600, metavar="SECONDS", help="For the cluster to follow.")]
 Patterns = list[str] | None
 
 
@@ -97,19 +98,36 @@ def authorize(
     status: Annotated[bool, typer.Option("--status", help="It may ask for status.")] = False,
     operate: Annotated[bool, typer.Option("--operate", help="It may operate, and ask for status.")] = False,
     authorized: File = None,
+    wait: Wait = 3.0,
+    proxies: ProxyAddresses = None,
+    proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Authorize a key. A key that is authorized already gets the rights that are given now.
 
     Without rights, a client gets those that its ID has by another key; if it has none, it may put and get everything.
+    Where proxies are named, and a key of ours that may ask for status, it says which processes have followed.
     """
     from pubsub.cli.authorizing import authorize_line
+    from pubsub.cli.following import follow, has_key
 
     lists = {"put": put, "get": get, "names": names}
     words = [f"{right}={','.join(patterns)}" for right, patterns in lists.items() if patterns]
     words += [right for right, given in (("status", status), ("operate", operate)) if given]
     done = authorize_line(_path(authorized), *_parsed(role, name), _public(key), words)
-    console.report(as_json, _facts(done.line) | {"digest": done.digest, "changed": done.changed}, _plain(done.line))
+    facts = _facts(done.line) | {"digest": done.digest, "changed": done.changed}
+    if not as_json:
+        typer.echo(_plain(done.line))
+    cluster = {"proxies": proxies, "proxies_file": proxies_file, "proxy_keys": proxy_keys, "key_file": key_file}
+    if has_key(cluster):
+        told = follow(cluster, done.digest, wait)
+        facts |= told.facts()
+        if not as_json:
+            console.note(told.sentence())
+    if as_json:
+        console.print_json(facts)
 
 
 @app.command()
@@ -117,9 +135,7 @@ def revoke(
     who: Annotated[str, typer.Argument(metavar="ID|KEY", help="An ID, with all its keys, or one public key, pk_…")],
     role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="Only this role's.")] = None,
     authorized: File = None,
-    wait: Annotated[
-        float, typer.Option("--wait", min=0, max=600, metavar="SECONDS", help="For the cluster to follow.")
-    ] = 3.0,
+    wait: Wait = 3.0,
     proxies: ProxyAddresses = None,
     proxies_file: ProxiesFile = None,
     proxy_keys: ProxyKeys = None,
