@@ -135,6 +135,8 @@ class KeyedTraffic(Traffic):
         core.server_message(link, (origin, *frames), now)
         if user and link in core.table.links:
             self._server_users[link] = user
+            if len(self._server_users) > 2 * core.settings.servers_max:
+                self._forget_links()
         return False
 
     def _deliver(self, send: Send, now: float) -> None:
@@ -144,11 +146,16 @@ class KeyedTraffic(Traffic):
 
     def _look(self, now: float) -> None:
         """Look who is authorized, where it is time to; a server that is not any more gets nothing more."""
-        entrance, links = self._entrance, self.core.table.links
+        entrance = self._entrance
         if entrance is None or now < entrance.deadline or not entrance.look(now):
             return
-        self._server_users = {link: user for link, user in self._server_users.items() if link in links}
+        self._forget_links()
         for link, user in self._server_users.items():
             if not entrance.rights.server(user):
                 self.core.expel(link, now)
         self._settle(now)
+
+    def _forget_links(self) -> None:
+        """Forget the users of links that no server has any more."""
+        links = self.core.table.links
+        self._server_users = {link: user for link, user in self._server_users.items() if link in links}

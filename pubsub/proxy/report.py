@@ -7,7 +7,8 @@
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
     abandoned   topic, log, server, store: logs that were given up, ABANDONED_MAX at most
     doubts      topic, servers: they may hold it without having said so; they are not heard
-    authorized_digest, authorized_lines (of a proxy with keys: what its file means, the same at all; and its length)
+    authorized_digest, authorized_lines, problems (of a proxy with keys: what its file means, the same at all; its
+                length; what is wrong with its files)
     topics_total, counters, warnings (what is wrong now), notices (what was said lately: seconds_ago, text)
 
 `silence_seconds` is null and `proxies` empty for a server that was not heard since the proxy started. A topic that was
@@ -73,7 +74,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
         "notices_left_out": facts.left_out,
     }
     if facts.keys is not None:
-        report |= {name: facts.keys[name] for name in ("authorized_digest", "authorized_lines")}
+        report |= {name: facts.keys[name] for name in ("authorized_digest", "authorized_lines", "problems")}
     return json.dumps(report, separators=(",", ":")).encode("ascii")
 
 
@@ -123,8 +124,6 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
     """What is wrong at this moment, each a sentence for a person."""
     if facts.suspended:
         yield f"nothing is routed: {facts.suspended.replace('_', ' ')}"
-    if facts.keys is not None:
-        yield from facts.keys["problems"]
     named = {server.id: ",".join(server.proxies or ()) for server in table.alive(now)}
     if len(set(named.values())) > 1:
         each = "; ".join(f"{server} names {proxies}" for server, proxies in sorted(named.items()))

@@ -219,7 +219,7 @@ def test_what_cannot_be_written_down_is_not_operated(tmp_path: Path) -> None:
         answer = ops.ask(Operate("pubsub-operator", "s1", "drain"))
         assert (answer.outcome, answer.reason) == (Outcome.REFUSED, "the_audit_cannot_be_written")
         assert serves(proxy, server, proxy.peer("ann"))
-        assert any("audit file /dev/full" in text for text in proxy.report()["warnings"])
+        assert any("audit file /dev/full" in text for text in proxy.report()["problems"])
 
 
 # Servers
@@ -290,6 +290,17 @@ def test_a_server_with_a_second_key_stays_when_the_first_one_is_taken_out(tmp_pa
         assert client.ask(get()).reason == "server_s1_is_not_heard"
 
 
+def test_a_server_that_comes_again_and_again_fills_no_table(tmp_path: Path) -> None:
+    with locked(tmp_path, servers_max=2) as proxy:
+        for _ in range(10):
+            server = proxy.serving("t")
+        assert len(proxy.process._server_users) <= 4
+        client = proxy.peer("ann")
+        assert serves(proxy, server, client)
+        proxy.authorize(*(one for one in USUAL if " s1 " not in one))
+        assert client.ask(get()).reason == "server_s1_is_not_heard"
+
+
 # The file changes
 
 
@@ -343,11 +354,11 @@ def test_a_file_that_cannot_be_used_changes_nothing(tmp_path: Path, content: byt
         wait_until(lambda: proxy.count("reload_failed") == 1)
         assert serves(proxy, server, ann)
         assert serves(proxy, server, proxy.peer("bob"), "bob")
-        wait_until(lambda: any(str(proxy.authorized) in text for text in proxy.report()["warnings"]))
+        wait_until(lambda: any(str(proxy.authorized) in text for text in proxy.report()["problems"]))
         assert proxy.report()["authorized_digest"] == before["authorized_digest"]
         proxy.authorized.write_bytes(whole)
         wait_until(lambda: proxy.count("reloads") >= 1)
-        wait_until(lambda: proxy.report()["warnings"] == before["warnings"])
+        wait_until(lambda: proxy.report()["problems"] == before["problems"] == [])
 
 
 def test_the_file_is_looked_at_without_being_told(tmp_path: Path) -> None:
@@ -478,3 +489,4 @@ def test_the_report_says_what_the_file_means_and_how_often_what_happened(
         assert report["authorized_digest"] == parse("".join(f"{each}\n" for each in USUAL).encode()).digest
         assert report["counters"]["handshakes_entered"] == 1
         assert report["counters"]["servers_under_a_wrong_name"] == 0
+        assert (report["problems"], report["insecure"]) == ([], "")
