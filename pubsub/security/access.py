@@ -27,6 +27,9 @@ DECISIONS_MAX: Final = 65_536
 HANDSHAKES_KEPT_MAX: Final = 1_024
 """Handshakes that are kept until `take_handshakes`; of more only the counters tell."""
 
+ENTERED_MAX: Final = 10_000
+"""Users whose keys are remembered, to tell them what became of their lines; with one more they are all forgotten."""
+
 CLIENTS: Final = "clients"
 SERVERS: Final = "servers"
 BOTH: Final = "both"
@@ -124,6 +127,7 @@ class Access:
         self.counters: Counter[str] = Counter()
         self._since = dict.fromkeys(authorized.by_user, generation)
         self._decisions: dict[tuple[str, str, str, str, str], Verdict] = {}
+        self._entered: dict[str, bytes] = {}
         self._handshakes: list[Handshake] = []
 
     def replace(self, authorized: Authorized) -> Difference:
@@ -182,7 +186,7 @@ class Access:
             return MALFORMED
         line = self.authorized.by_user.get(user)
         if line is None:
-            return Verdict(False, Why.KEY, "this key is not authorized any more")
+            return Verdict(False, Why.KEY, self._gone(user))
         if line.role is not Role.CLIENT:
             return Verdict(False, Why.ROLE, f"{line.role} {line.id} is no client")
         # REPORT and OPERATE are sent by commands, under names of their own; who asks is the user.
@@ -192,6 +196,14 @@ class Access:
         return (
             Verdict(False, Why.RIGHT, f"client {sender if about_topic else line.id} {missing}") if missing else ALLOWED
         )
+
+    def _gone(self, user: str) -> str:
+        """Why there is no such user any more, as a sentence."""
+        line = self.authorized.by_key.get(self._entered.get(user, b""))
+        if line is None:
+            return "this key is not authorized any more"
+        # Who is connected stays who it was when it entered, since ZeroMQ asks of a connection once.
+        return f"this key is authorized as {line.role} {line.id} since it connected: connect anew"
 
     def zap(self, frames: Sequence[bytes]) -> list[bytes]:
         """The reply to a ZAP request: frames as they came from the ROUTER, and as they are to be sent by it.
@@ -211,6 +223,9 @@ class Access:
             return self._refuse(request, "refused_key", "the key is not authorized")
         if user.line.role not in roles:
             return self._refuse(request, "refused_role", f"{user.name} does not enter here")
+        if len(self._entered) >= ENTERED_MAX:
+            self._entered.clear()
+        self._entered[user.name] = request.key
         self._keep("entered", Handshake(request.domain, request.address, user.name, fingerprint(request.key)))
         return reply(request, OK, "", user.name)
 

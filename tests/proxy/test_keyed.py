@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 
@@ -135,6 +136,16 @@ def test_who_has_the_right_is_served_as_without_keys(tmp_path: Path, addresses: 
         assert (made["topic"], subscribed["topic"], subscribed["subscription"]) == ("new-2", "new-2", "shared")
         assert made["user"] == subscribed["user"]
         assert made["user"].startswith("client:ann#")
+
+
+def test_an_ipc_address_is_locked_too(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder, locked(tmp_path, bind=f"ipc://{folder}/p") as proxy:
+        server = proxy.serving("t")
+        null = outsider(proxy, proxy.process.bind, "NULL")
+        null.send(get())
+        wait_until(lambda: proxy.count("handshakes_failed") > 0)
+        assert serves(proxy, server, proxy.peer("ann"))
+        assert not null.socket.poll(0)
 
 
 @ADDRESSES
@@ -339,6 +350,15 @@ def test_a_right_that_was_taken_away_ends_what_was_asked_by_it(tmp_path: Path) -
         ann.send(put())
         server.send(SERVES, origin=server.request()[0], destination=40, source=0)
         assert ann.status() == SERVES
+
+
+def test_who_is_connected_under_an_id_that_its_line_has_no_more_is_told_to_connect_anew(tmp_path: Path) -> None:
+    with locked(tmp_path) as proxy:
+        server, ann = proxy.serving("t"), proxy.peer("ann")
+        assert serves(proxy, server, ann)
+        proxy.authorize(*USUAL[:3], line("client", "a*", "get=t", key="ann"))
+        assert denied(ann.ask(get())) == "this key is authorized as client a* since it connected: connect anew"
+        assert serves(proxy, server, proxy.peer("ann"))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"client ann nonsense\n", b"half"], ids=str)
