@@ -338,6 +338,11 @@ def _keys(directory: Path, wanted: bool, proxies: int, servers: int) -> ClusterK
 
     keys = ClusterKeys(directory)
     if not wanted and not keys.there:
+        if os.environ.get("PUBSUB_AUTHORIZED"):
+            raise ConfigurationError(
+                f"PUBSUB_AUTHORIZED says who may enter, and the cluster in {directory} has no keys: start it with"
+                " --keys, which makes a file of its own, or unset PUBSUB_AUTHORIZED"
+            )
         return None
     if not keys.there:
         keys.make_client()  # Not again where it was taken away.

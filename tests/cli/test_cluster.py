@@ -297,6 +297,14 @@ def test_a_server_says_which_proxy_it_cannot_reach(tmp_path: Path) -> None:
             process.communicate(timeout=20)
 
 
+def test_who_has_said_who_may_enter_gets_no_cluster_without_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PUBSUB_AUTHORIZED", "elsewhere/authorized")
+    assert main(["up", "--dir", str(tmp_path)]) == 8
+    assert "start it with --keys, which makes a file of its own, or unset PUBSUB_AUTHORIZED" in capsys.readouterr().err
+
+
 def test_the_number_of_proxies_is_fixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "proxies").write_text("h:1\nh:2\n")
     assert main(["up", "--dir", str(tmp_path), "--proxies", "3"]) == 8

@@ -169,6 +169,25 @@ def test_a_revocation_is_done_also_where_nobody_can_be_asked(
     assert command("keys", "revoke", "third")[0] == 13
 
 
+def test_a_file_that_cannot_be_used_changes_nothing_and_status_names_it(command: Command, directory: Path) -> None:
+    everybody(command)
+    file = directory / "authorized"
+    before = file.read_bytes()
+
+    def named() -> set[str]:
+        """The processes of which a warning says that they cannot use the file."""
+        warnings: list[str] = done(command("status", "--json"))["warnings"]
+        return {text.split(":")[0] for text in warnings if f"authorized file {file}, line 1" in text}
+
+    try:
+        file.write_text("nobody is anybody\n")
+        everywhere = {"proxy p1", "proxy p2", "server s1", "server s2"}
+        until(lambda: named() == everywhere, "all processes have looked")
+    finally:
+        file.write_bytes(before)
+    until(lambda: named() == set(), "all processes have looked again")
+
+
 def test_no_command_shows_a_secret(command: Command, directory: Path) -> None:
     secret = format_secret(read_key_file(directory / "client.key"))
     for words in (
