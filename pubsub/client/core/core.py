@@ -119,7 +119,8 @@ class ClientCore:
 
     def finish(self, topic: str, until: float) -> Chain:
         """Send what is unfinished on a topic, in order, until `until`."""
-        self.doors.called = self.doors.closed
+        if self.doors.closed:
+            self.doors.called = True
         return self.outbox.wake(topic, until, self.proxy)
 
     def settle(self, sub: Subscription, until: float) -> None:
@@ -211,20 +212,25 @@ class ClientCore:
             self.copied = StateCopied(self.settings.client, self.settings.path, evidence)
             chain.until, chain.deadline = IDLE, None
             return
-        if generation == chain.generation and status.outcome is Outcome.GONE:
-            chain.trouble = "the log was given up"
-            if (first := chain.unchain()) is not None:
-                self.due.append(Due([RowUnchained(first.counter)], partial(chain.unchained, first)))
-                return
-        outcome = status.outcome
-        if (outcome is Outcome.REFUSED or outcome is Outcome.DENIED) and generation == chain.generation:
-            chain.fail(refusal(self.settings.client, "put", chain.topic, status))
+        if status.outcome is not Outcome.SUCCESS and generation == chain.generation and self._put_ended(chain, status):
             return
         done = self.outbox.answered(chain, status, generation, proxy, now)
         for row in done:
             self.flights.forget(row.tokens)
         if done:
             self.proxy = proxy
+
+    def _put_ended(self, chain: Chain, status: Status) -> bool:
+        """Whether an answer ends what is sent of a chain, for now or in this log."""
+        if status.outcome is Outcome.GONE:
+            chain.trouble = "the log was given up"
+            if (first := chain.unchain()) is not None:
+                self.due.append(Due([RowUnchained(first.counter)], partial(chain.unchained, first)))
+                return True
+        elif status.outcome in {Outcome.REFUSED, Outcome.DENIED}:
+            chain.fail(refusal(self.settings.client, "put", chain.topic, status))
+            return True
+        return False
 
     def _intent_answered(self, sub: Subscription, status: Status, proxy: int, now: float) -> None:
         if status.outcome is Outcome.SUCCESS:

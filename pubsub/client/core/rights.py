@@ -47,7 +47,8 @@ def deny(sub: Subscription, error: PubsubError) -> None:
 
 def ask_again(doors: Doors, sub: Subscription) -> None:
     """A call asks for something: what was denied, or refused by all proxies, is asked for once more."""
-    doors.called = doors.closed
+    if doors.closed:
+        doors.called = True
     if isinstance(sub.failure, NotAllowed):
         sub.failure = None
 

@@ -31,6 +31,13 @@ def split(bodies: Sequence[bytes]) -> list[Sequence[bytes]]:
     return out
 
 
+def _first_unfinished(awaited: Sequence[tuple[Chain, Row]]) -> Chain | None:
+    for chain, row in awaited:
+        if row.state == UNFINISHED:
+            return chain
+    return None
+
+
 class Puts:
     """The calls that put, on one session."""
 
@@ -142,13 +149,15 @@ class Puts:
         awaited = [(chain, last) for chain, rows in lasts for last in rows]
 
         def done() -> bool:
-            # One topic that is refused keeps the others from nothing.
-            return self._shut() or all(last.state != UNFINISHED or chain.failure is not None for chain, last in awaited)
+            for chain, last in awaited:  # One topic that is refused keeps the others from nothing.
+                if last.state == UNFINISHED and chain.failure is None:
+                    return self._shut()
+            return True
 
         in_time = True
-        while unfinished := [chain for chain, last in awaited if last.state == UNFINISHED]:
+        while (chain := _first_unfinished(awaited)) is not None:
             if done() or not in_time:
-                self._raise(unfinished[0], round(until - started, 3), in_time=in_time)
+                self._raise(chain, round(until - started, 3), in_time=in_time)
             else:
                 in_time = yield Wait(done, until)
         if row is not None and row.state == DISCARDED:
@@ -176,7 +185,8 @@ class Puts:
 
     def _shut(self) -> bool:
         """Whether nothing can be finished on any topic."""
-        return self.core.copied is not None or self.core.doors.closed or self.session.over
+        core = self.core
+        return core.copied is not None or core.doors.closed or self.session.over
 
     def _check(self, chain: Chain) -> None:
         if self.core.copied is not None:
