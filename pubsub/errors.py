@@ -272,7 +272,8 @@ class AuthorizedRefused(ConfigurationError):
 class NotLetIn(PubsubError):
     """No proxy speaks with this process: its key is not authorized, or theirs is not the one that was named.
 
-    What was put is kept, and goes out once a proxy lets it in. `reason` says for each proxy what it said.
+    What was put is kept, and goes out when a proxy lets it in, with the next put on its topic or `flush`. `reason` says
+    for each proxy what is wrong, and what to do.
     """
 
     exit_code = 21

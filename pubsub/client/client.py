@@ -93,6 +93,11 @@ class Client(ClientBase):
             InvalidName, TooLarge, CallerError: it cannot be put; nothing was written.
             StorageError: the outbox's disk refused; nothing was sent.
             InDoubt: nobody answered in time; the message is kept and goes out once, with the next put or `flush`.
+            NotAllowed: a proxy says that this client has no right to put there; the message is kept as with InDoubt,
+                and not tried again before. Where proxies differ for a moment, after a change of who may what, a denial
+                by one of them ends the call.
+            NotLetIn: every proxy refuses this client's key, or has another key than is expected; it says for each what
+                to do. The message is kept as with InDoubt. Where one proxy lets it in the others are left out.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
         (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait))
@@ -134,6 +139,8 @@ class Client(ClientBase):
 
         Raises:
             InDoubt: not all could be in time; they are kept.
+            NotAllowed: some of them are on a topic to which there is no right; the others are finished.
+            NotLetIn: as `put`.
         """
         self._run(self._calls.puts.flush(timeout))
 
@@ -148,6 +155,7 @@ class Client(ClientBase):
         Raises:
             InvalidName: that is not a topic.
             Unavailable: it is not confirmed in time; every call on the topic, and every start, asks again.
+            NotAllowed, NotLetIn: as `put`; it stays wanted, and is asked for again as with Unavailable.
             StorageError: the disk refused; nothing was sent.
         """
         self._run(self._calls.subscribing.intend(topic, True, timeout))
@@ -174,6 +182,9 @@ class Client(ClientBase):
         Raises:
             NotSubscribed: to this topic.
             Unavailable: nobody answered in time.
+            NotAllowed: a proxy says that this client has no right to take there. What is here already is handed out
+                first; its place is kept, and the next call asks again.
+            NotLetIn: as `put`.
             DataLoss: messages are lost; said once, and the next call goes on behind them. A process that ended before
                 that call is told again after its start.
             Superseded: this client was opened elsewhere later.

@@ -309,7 +309,7 @@ class ClientCore:
         if self._awake:
             for topic, sub in list(self._awake.items()):
                 self._send_for(sub, out, now)
-                if self._asleep(sub, now):
+                if _asleep(sub, now):
                     del self._awake[topic]
         return out
 
@@ -386,15 +386,6 @@ class ClientCore:
         if self._sync_at is not None and now >= self._sync_at:
             self.wants_sync = True
 
-    def _asleep(self, sub: Subscription, now: float) -> bool:
-        return not (
-            sub.deadline is not None
-            or sub.wanted(now)
-            or sub.asking(now)
-            or sub.checking(now)
-            or sub.acknowledge_at() is not None
-        )
-
     def deadline(self) -> float | None:
         """When `tick` or `outgoing` has something to do; None: not before the next call or answer."""
         times = [at for chain in self.outbox.active.values() if (at := chain.next_deadline()) is not None]
@@ -403,3 +394,14 @@ class ClientCore:
         if self._sync_at is not None:
             times.append(self._sync_at)
         return min(times, default=None)
+
+
+def _asleep(sub: Subscription, now: float) -> bool:
+    """Whether nothing is to be done for a subscription before the next call or answer."""
+    return not (
+        sub.deadline is not None
+        or sub.wanted(now)
+        or sub.asking(now)
+        or sub.checking(now)
+        or sub.acknowledge_at() is not None
+    )
