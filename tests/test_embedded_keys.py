@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,26 @@ def test_a_key_is_revoked_while_it_is_connected(tmp_path: Path) -> None:
             cluster.revoke(format_public(pair.public))
             with pytest.raises(NotAllowed, match="not authorized any more"):
                 eve.put("orders", b"y", timeout=20)
+
+
+def test_a_client_of_this_process_has_its_own_id_only(tmp_path: Path) -> None:
+    with embedded(bind=LOOPBACK) as cluster:
+        with cluster.client("alice") as alice:
+            keys = alice._session.keys
+        with (
+            Client("bob", settings=ClientSettings(proxies=cluster.proxies, directory=tmp_path), keys=keys) as bob,
+            pytest.raises(NotAllowed, match="this key is alice's, not bob's"),
+        ):
+            bob.put("orders", b"x", timeout=20)
+
+
+def test_a_client_for_asyncio_has_a_key_too() -> None:
+    async def put() -> None:
+        async with cluster.async_client("alice") as alice:
+            await alice.put("orders", b"x", timeout=20)
+
+    with embedded(bind=LOOPBACK) as cluster:
+        asyncio.run(put())
 
 
 def test_nobody_is_another_by_saying_so(tmp_path: Path) -> None:

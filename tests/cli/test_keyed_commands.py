@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,9 @@ def test_a_key_without_the_right_is_denied_at_once(command: Command, directory: 
 
 def test_a_key_that_nobody_authorized_is_refused_by_every_proxy(command: Command, directory: Path) -> None:
     key = new_key(directory, "nobody")
-    said = refused(command("status", "--key", key), 21)
+    started = time.monotonic()
+    said = refused(command("status", "--key", key, "--wait", "60"), 21)
+    assert time.monotonic() - started < 30, "it was not waited for"
     assert said.count("does not know the key") == 2
     assert "pubsub keys authorize client" in said
 
@@ -154,6 +157,14 @@ def test_a_revocation_says_who_has_followed(command: Command, directory: Path) -
     new_key(directory, "second", "put=*")
     facts = done(command("keys", "revoke", "second", "--wait", "20", "--json"))
     assert facts["followed"] == {"proxy": ["p1", "p2"], "server": ["s1", "s2"]}
+
+
+def test_a_revocation_says_who_has_not_followed(command: Command, directory: Path) -> None:
+    everybody(command)
+    (directory / "copy").write_text((directory / "authorized").read_text())  # Which nobody has been brought.
+    code, out, err = command("keys", "revoke", "s2", "--authorized", str(directory / "copy"), "--wait", "0")
+    assert code == 0, err
+    assert out.splitlines()[-1] == "followed by 0 of 2 proxies (not p1, p2) and 0 of 2 servers (not s1, s2)"
 
 
 def test_a_revocation_is_done_also_where_nobody_can_be_asked(
