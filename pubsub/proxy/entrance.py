@@ -7,7 +7,8 @@ happened; what each message may is decided in `rights`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from secrets import token_bytes
+from typing import Any, Final
 
 import zmq
 
@@ -20,6 +21,8 @@ from pubsub.security.access import Verdict
 from pubsub.security.audit import Audit
 from pubsub.security.doors import Question
 from pubsub.security.opening import ProcessKeys
+
+SECRET_BYTES: Final = 32
 
 
 class Entrance:
@@ -49,7 +52,7 @@ class Entrance:
         except ConfigurationError:
             self.gate.close()
             raise
-        self.rights = Rights(self.gate.access)
+        self.rights = Rights(self.gate.access, token_bytes(SECRET_BYTES))
         self.sock = self._doorkeeper.sock
 
     @property

@@ -16,7 +16,7 @@ import zmq.backend
 from pubsub.protocol import Outcome
 from pubsub.proxy.entrance import Entrance
 from pubsub.proxy.replies import ORIGIN_MARK, Send
-from pubsub.proxy.rights import SERVER_USERS, Asked, Course, untagged
+from pubsub.proxy.rights import SERVER_USERS, Asked, Course
 from pubsub.proxy.traffic import DRAIN_MAX, DRAIN_SECONDS, Socket, Traffic
 from pubsub.security.access import Operation
 
@@ -140,8 +140,8 @@ class KeyedTraffic(Traffic):
         return False
 
     def _deliver(self, send: Send, now: float) -> None:
-        if self._clients in self._locked and not send.to_server:
-            send = send._replace(link=untagged(send.link))
+        if self._entrance is not None and self._clients in self._locked and not send.to_server:
+            send = send._replace(link=self._entrance.rights.untagged(send.link))
         super()._deliver(send, now)
 
     def _look(self, now: float) -> None:

@@ -9,12 +9,17 @@ was asked before its user's line changed goes to nobody: a long poll of a client
 more. For the core a link with its tag is a link like any other.
 
     origin    mark   generation       length   user                      link
-              c      8 bytes          1 byte   client:alice#1a2b3c4d     as the client's socket chose it
+              c      8 bytes          1 byte   client:alice#1a2b3c4d     as the client's socket chose it, masked
+
+A link is by what a ROUTER knows a connection, and whoever connects under it gets what is sent there. So no server is
+shown one: it is masked by bytes that only this process can make, others for each user. A server that has a client's
+key besides learns by that nothing of the links of other users.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from hashlib import shake_256
 from typing import Any, Final, NamedTuple
 
 from pubsub.base.limits import HEADER_LENGTH_MAX
@@ -30,6 +35,9 @@ TAGS_MAX: Final = 16_384
 
 ASKED_MAX: Final = 16_384
 """The same of what messages ask for."""
+
+LINK_BYTES_MAX: Final = 255
+"""The longest that ZeroMQ knows."""
 
 GENERATION_BYTES: Final = 8
 _LENGTH_AT: Final = GENERATION_BYTES
@@ -74,14 +82,16 @@ class Rights:
 
     Args:
         access: who is authorized; when its rules change, all is decided anew.
+        secret: what nobody else knows, other bytes in each process; links are masked by it.
     """
 
-    def __init__(self, access: Access) -> None:
-        self.access = access
+    def __init__(self, access: Access, secret: bytes) -> None:
+        self.access, self._secret = access, secret
         self._generation = access.generation
         self._asked: dict[tuple[str, bytes, bytes, bytes], Asked] = {}
-        self._tags: dict[str, bytes] = {}
-        self._answerable: dict[bytes, bool] = {}
+        self._tags: dict[str, tuple[bytes, bytes]] = {}
+        self._masks: dict[bytes, bytes] = {}
+        """Of the tags that came back: their masks, b"" where nobody is to be answered."""
         self._servers: dict[str, str] = {}
 
     def request(self, user: str, head: bytes) -> Asked:
@@ -126,14 +136,14 @@ class Rights:
         """A client's link as the core and the servers know it."""
         if self.access.generation != self._generation:
             self._decide_anew()
-        tag = self._tags.get(user)
-        if tag is None:
+        known = self._tags.get(user)
+        if known is None:
             name = user.encode("ascii", "replace")
             tag = self._generation.to_bytes(GENERATION_BYTES, "big") + bytes([len(name)]) + name
             if len(self._tags) >= TAGS_MAX:
                 self._tags.clear()
-            self._tags[user] = tag
-        return tag + link
+            known = self._tags[user] = tag, self._mask(tag)
+        return known[0] + _masked(link, known[1])
 
     def answered(self, origin: bytes) -> bytes | None:
         """The link of the client that an answer is for, without its tag.
@@ -150,14 +160,24 @@ class Rights:
             return None
         end = 1 + _USER_AT + origin[1 + _LENGTH_AT]
         tag = origin[1:end]
-        may = self._answerable.get(tag)
-        if may is None:
+        mask = self._masks.get(tag)
+        if mask is None:
             user = tag[_USER_AT:].decode("ascii", "replace")
             may = self.access.may_be_answered(user, int.from_bytes(tag[:GENERATION_BYTES], "big"))
-            if len(self._answerable) >= TAGS_MAX:
-                self._answerable.clear()
-            self._answerable[tag] = may
-        return origin[end:] if may else None
+            if len(self._masks) >= TAGS_MAX:
+                self._masks.clear()
+            mask = self._masks[tag] = self._mask(tag) if may else b""
+        return _masked(origin[end:], mask) if mask else None
+
+    def untagged(self, link: bytes) -> bytes:
+        """The link that a ROUTER knows a client by, of one with a tag; else b"", which is nobody's."""
+        if len(link) <= _LENGTH_AT:
+            return b""
+        end = _USER_AT + link[_LENGTH_AT]
+        return _masked(link[end:], self._mask(link[:end]))
+
+    def _mask(self, tag: bytes) -> bytes:
+        return shake_256(self._secret + tag).digest(LINK_BYTES_MAX)
 
     def server(self, user: str) -> str:
         """The ID of the server that a user is, "" where it is none, or none any more."""
@@ -190,13 +210,14 @@ class Rights:
         self._generation = self.access.generation
         self._asked.clear()
         self._tags.clear()
-        self._answerable.clear()
+        self._masks.clear()
         self._servers.clear()
 
 
-def untagged(link: bytes) -> bytes:
-    """The link that a ROUTER knows a client by; of one without a tag b"", which is nobody's."""
-    return link[_USER_AT + link[_LENGTH_AT] :] if len(link) > _LENGTH_AT else b""
+def _masked(link: bytes, mask: bytes) -> bytes:
+    """A link with its mask put on, or taken off."""
+    size = len(link)
+    return (int.from_bytes(link, "big") ^ int.from_bytes(mask[:size], "big")).to_bytes(size, "big")
 
 
 def facts(head: bytes) -> dict[str, Any]:

@@ -124,6 +124,7 @@ def test_who_has_the_right_is_served_as_without_keys(tmp_path: Path, addresses: 
             client.send(put())
             origin, _, body = server.request()
             assert origin[:1] == b"c"
+            assert client.socket.routing_id not in origin, "who knows it could take the connection's place"
             assert body == b"x"
             answer = Status("s1", Outcome.SUCCESS, last=k, body=b"y" * 200_000 * k)
             server.send(answer, origin=origin, destination=40, source=0)

@@ -10,20 +10,21 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import pack, unpack
 from pubsub.protocol import Get, Heartbeat, Message, Operate, Outcome, Put, Report, Status, Subscribe, decode, encode
 from pubsub.proxy import rights as module
-from pubsub.proxy.rights import Course, Rights, facts, untagged
+from pubsub.proxy.rights import Course, Rights, facts
 from pubsub.security.access import Access, Why
 from pubsub.security.authorized import parse
 from pubsub.security.doors import question_of
 from tests.security.keyring import key, pk
 from tests.security.test_doors import hostile, likely
 
+SECRET = b"one that a test may know"
 RULES = (
     f"server s1 {pk('s1')}\nserver s2 {pk('s2')}\nclient ann {pk('ann')} put=t get=t\nclient ops {pk('ops')} operate\n"
 )
 
 
 def rights(rules: str = RULES, generation: int = 7) -> Rights:
-    return Rights(Access(parse(rules.encode()), generation))
+    return Rights(Access(parse(rules.encode()), generation), SECRET)
 
 
 def user(of: Rights, name: str) -> str:
@@ -108,7 +109,7 @@ def test_no_table_grows_with_what_strangers_make_up(monkeypatch: pytest.MonkeyPa
         judge.request(who, b"1-40-0-NONSENSE%d a %s x !v=1\r\n\r\n" % (k, b"y" * k))
         judge.tagged(f"client:{k}", b"link")
         judge.answered(b"c" + k.to_bytes(8, "big") + b"\x01xlink")
-    assert all(len(table) <= 10 for table in (judge._asked, judge._tags, judge._answerable))
+    assert all(len(table) <= 10 for table in (judge._asked, judge._tags, judge._masks))
     assert {kind[1] for kind in judge._asked} == {b"PUT"}
 
 
@@ -165,7 +166,7 @@ def test_an_answer_finds_its_client_as_long_as_the_line_of_its_user_is_the_same(
     ann, link = user(judge, "ann"), b"\x01link of ann's"
     tagged = judge.tagged(ann, link)
     assert tagged != link
-    assert untagged(tagged) == judge.answered(b"c" + tagged) == link
+    assert judge.untagged(tagged) == judge.answered(b"c" + tagged) == link
     judge.access.replace(parse((RULES + f"client bob {pk('bob')}\n").encode()))
     assert judge.answered(b"c" + tagged) == link
     judge.access.replace(parse(RULES.replace("put=t", "put=u").encode()))
@@ -187,7 +188,26 @@ def test_an_answer_that_was_asked_for_before_this_process_began_or_by_nobody_goe
 @given(st.binary(max_size=300))
 def test_no_origin_that_a_server_makes_up_does_harm(origin: bytes) -> None:
     assert rights().answered(origin) is None
-    untagged(origin)
+    rights().untagged(origin)
+
+
+@given(st.binary(max_size=255), st.sampled_from(["ann", "ops"]))
+def test_any_link_comes_back_as_it_was(link: bytes, name: str) -> None:
+    judge = rights()
+    tagged = judge.tagged(user(judge, name), link)
+    assert judge.answered(b"c" + tagged) == judge.untagged(tagged) == link
+
+
+def test_a_server_learns_no_link_from_what_passes_through_it() -> None:
+    judge, link = rights(), b"\x01" + bytes(range(15))
+    ann, ops = user(judge, "ann"), user(judge, "ops")
+    seen = judge.tagged(ann, link)
+    assert link not in seen
+    # It has a client's key too, and knows what becomes of a link of its own; of another user's that says nothing.
+    own = judge.tagged(ops, bytes(16))[-16:]
+    assert bytes(a ^ b for a, b in zip(seen[-16:], own, strict=True)) != link
+    other = Rights(judge.access, b"another process")
+    assert other.tagged(ann, link)[-16:] != seen[-16:]
 
 
 # Servers
