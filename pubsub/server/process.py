@@ -46,6 +46,8 @@ TRANSFERS_RECEIVED_MAX: Final = 32
 
 CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
+HANDSHAKES_FAILED: Final = "handshakes_failed"
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -134,7 +136,10 @@ class ServerProcess:
         self._loop = Loop(settings, self._group_commit, self._links, self._listener, self._checkpointer.check)
 
     def _watch_listener(self) -> None:
-        self._connections = Connections(self._context, self._listener, self.core.state.counters, CONNECTION_COUNTERS)
+        failed = "" if self._doors is None else HANDSHAKES_FAILED
+        self._connections = Connections(
+            self._context, self._listener, self.core.state.counters, CONNECTION_COUNTERS, failed
+        )
         for sock in (self._listener, self._connections.sock):
             self._poller.register(sock, zmq.POLLIN)
 

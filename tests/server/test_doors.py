@@ -121,6 +121,8 @@ def test_nobody_but_a_server_enters_at_a_servers_address(
     assert event & ended, "refused in the handshake"
     assert arriving(server) == set()
     assert server.core.state.counters["connections_established"] == 0
+    if who in {"nobody", "plain", "another server expected"}:
+        until(lambda: server.core.state.counters["handshakes_failed"])
     refused = {"client alice": "role", "proxy p1": "role", "stranger": "key"}.get(who)
     if refused:
         counted = json.loads(server.core.reports.report(1e9))["counters"]
@@ -170,6 +172,39 @@ def test_a_server_that_is_authorized_while_it_tries_is_let_in(
     dealer = connected(outside, server.address, pair, ring.pairs["server s1"].public)
     dealer.send_multipart(offer("s4"))
     assert answer(dealer).step == "accepted"
+
+
+class Full:
+    """Says once that the process is too large."""
+
+    wait_ms = 10
+
+    def __init__(self) -> None:
+        self.full = False
+
+    def exceeded(self, now: float) -> bool:
+        full, self.full = self.full, False
+        return full
+
+
+def test_doors_that_were_closed_for_want_of_memory_are_locked_when_they_are_open_again(
+    run: Callable[..., ServerProcess], ring: Ring, proxy: KeyedProxy, outside: zmq.Context[Any]
+) -> None:
+    server = run()
+    proxy.ready("s1")
+    full = Full()
+    server._guard = full  # type: ignore[assignment]
+    full.full = True
+    proxy.ready("s1")
+    assert server.core.state.counters["memory_limit_reached"] == 1
+    assert proxy.ask("s1", put("t", 1)).outcome is Outcome.SUCCESS
+    stranger = connected(outside, server.address, new_pair(), ring.pairs["server s1"].public)
+    friend = connected(outside, server.address, ring.pairs["server s2"], ring.pairs["server s1"].public)
+    for dealer in (stranger, friend):
+        dealer.send_multipart(offer("s2"))
+    assert answer(friend).step == "accepted"
+    until(lambda: server._doors is not None and server._doors.gate.access.counters["handshakes_refused_key"])
+    assert not stranger.poll(0)
 
 
 # Whom it speaks to
