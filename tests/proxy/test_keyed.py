@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 import zmq
@@ -415,6 +416,28 @@ def test_a_reload_every_50_ms_disturbs_nobody_whose_line_is_the_same(tmp_path: P
 
 
 # Many, and much
+
+
+@ADDRESSES
+def test_no_frames_of_those_who_are_let_in_stop_it(tmp_path: Path, addresses: dict[str, None]) -> None:
+    draw = Random(11)
+    with locked(tmp_path, heartbeat_seconds=30.0, **addresses) as proxy:
+        server, ann = proxy.serving("t"), proxy.peer("ann")
+        ann.send(get())
+        origin = server.request()[0]
+        words = [b"", b"c", b"c" + bytes(9), origin, origin[:12], origin + b"x", b"1-40-0-", bytes(300), b"\xff" * 20]
+        words += [b"1-40-0-" + encode(each)[0] for each in (put(), get(), periodic({}), Heartbeat("s2"), SERVES)]
+        for _ in range(1_500):
+            for peer in (proxy.store("s2"), ann) if draw.random() < 0.01 else (ann, server):
+                raw(peer, *draw.choices(words, k=draw.randint(1, 6)))
+        bob = proxy.peer("bob")
+        bob.send(get("t", "bob", log="0" * 16))
+        while b"log=" not in (frames := server.request())[-1]:
+            continue
+        server.send(SERVES, origin=frames[0], destination=40, source=0)
+        assert bob.status() == SERVES
+        for table in vars(proxy.process._entrance.rights).values() if proxy.process._entrance else ():
+            assert not isinstance(table, dict) or len(table) < 50
 
 
 def test_a_thousand_handshakes_at_once_do_not_stop_those_who_are_in(tmp_path: Path) -> None:
