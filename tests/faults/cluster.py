@@ -180,8 +180,10 @@ class Cluster:
 
     def __init__(self, directory: Path, record: Path | None = None, *, keys: bool = False) -> None:
         self.directory, self.record = directory, record
-        self.keys = ClusterKeys(directory) if keys else None
+        # Not in the processes' own directories: a proxy may lose all that it had there.
+        self.keys = ClusterKeys(directory / "keys") if keys else None
         if self.keys is not None:
+            (directory / "keys").mkdir()
             self.keys.make_client()
         self.processes: list[Process] = []
         self.proxies: list[Process] = []
@@ -241,7 +243,7 @@ class Cluster:
         """Starts one more server; `entry`: the program that takes the command's words."""
         name = name or f"s{len(self.servers) + 1}"
         settings = {"proxy": proxies or self.inner, "data": self.directory / name} | options
-        known = [word for key in self._proxy_keys() for word in ("--proxy-key", key)]
+        known = [word for key in self.proxy_keys() for word in ("--proxy-key", key)]
         made = self.process(name, *_command("server", name, settings, entry), *known, *self._locked("server", name))
         self.servers.append(made.start())
         return made
@@ -249,23 +251,31 @@ class Cluster:
     def _locked(self, role: str, name: str) -> list[str]:
         return [] if self.keys is None else self.keys.options(role, name)
 
-    def _proxy_keys(self) -> list[str]:
-        """The proxies' public keys, as text; [] where there are none."""
+    def proxy_keys(self, addresses: Sequence[str] = ()) -> list[str]:
+        """The public keys of proxies, as text; [] where there are none.
+
+        Args:
+            addresses: of which of them, by their client sides, in this order; (): of all.
+        """
         if self.keys is None:
             return []
         named = self.keys.named([ProxyAddress(address, address) for address in self.addresses])
-        return [format_public(proxy.keys[0]) for proxy in named]
+        known = {proxy.clients: format_public(proxy.keys[0]) for proxy in named}
+        return [known[address] for address in addresses or self.addresses]
 
-    def _settings(self) -> dict[str, Any]:
-        """What a client is to be told of keys, as JSON can say it."""
-        return {} if self.keys is None else {"proxy_keys": self._proxy_keys(), "key_file": str(self.keys.client)}
-
-    def wire(self, proxy: int = 0) -> Wire:
-        """A link to a proxy."""
+    def key_settings(self, addresses: Sequence[str] = ()) -> dict[str, Any]:
+        """What a client of these proxies is to be told of keys, as JSON can say it."""
         if self.keys is None:
-            return Wire(self.addresses[proxy])
-        curve = CurveClient(pair_of(read_key_file(self.keys.client)), (parse_public(self._proxy_keys()[proxy]),))
-        return Wire(self.addresses[proxy], curve)
+            return {}
+        return {"proxy_keys": self.proxy_keys(addresses), "key_file": str(self.keys.client)}
+
+    def wire(self, proxy: int = 0, address: str = "") -> Wire:
+        """A link to a proxy; to its own client side, or to another address of it."""
+        place = address or self.addresses[proxy]
+        if self.keys is None:
+            return Wire(place)
+        expected = (parse_public(self.proxy_keys()[proxy]),)
+        return Wire(place, CurveClient(pair_of(read_key_file(self.keys.client)), expected))
 
     def publisher(self, name: str, topics: Sequence[str], **options: Any) -> Process:
         """Starts a publisher; see `publisher.py`."""
@@ -281,7 +291,7 @@ class Cluster:
             "directory": str(self.directory / "clients"),
             "proxies": self.addresses,
             "topics": list(topics),
-            "keys": self._settings(),
+            "keys": self.key_settings(options.get("proxies", ())),
             **({"record": str(self.record)} if self.record is not None else {}),
             **options,
         }
@@ -289,11 +299,12 @@ class Cluster:
 
     def client(self, name: str, *, directory: Path | None = None, **options: Any) -> Client:
         """A client in this process; it is closed with the cluster."""
+        proxies = tuple(options.pop("proxies", self.addresses))
         settings = ClientSettings(
-            proxies=tuple(options.pop("proxies", self.addresses)),
+            proxies=proxies,
             directory=directory or self.directory / "clients",
             record=self.record,
-            **self._settings(),
+            **self.key_settings(proxies),
             **({"timeout_seconds": PATIENCE_SECONDS} | options),
         )
         self.clients.append(Client(name, settings=settings))
