@@ -25,6 +25,9 @@ S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 Lifeline = Annotated[str | None, typer.Option("--lifeline", hidden=True)]
 """Given by `pubsub up` to its children: see `console.end_with_parent`."""
 
+_OUR_KEY: Final = "File of our secret key; else PUBSUB_CLIENT_KEY_FILE names it."
+"""Of commands that are nobody's client, and have no usual place for a key."""
+
 _FIRST: Final = (
     "id",
     "bind",
@@ -63,9 +66,7 @@ def takes_settings(
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         own: list[inspect.Parameter] = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        options: list[inspect.Parameter] = [
-            one for one in _options(role) if only is None or one.name in only or one.name == "config"
-        ]
+        options: list[inspect.Parameter] = _options(role) if only is None else _some_options(role, only)
         names = [option.name for option in options]
 
         def command(**values: Any) -> None:
@@ -115,6 +116,11 @@ def _options(role: type[S]) -> list[inspect.Parameter]:
     return made
 
 
+def _some_options(role: type[S], only: frozenset[str]) -> list[inspect.Parameter]:
+    own = _text("key_file", "--key", _OUR_KEY, "FILE")
+    return [own if one.name == "key_file" else one for one in _options(role) if one.name in {*only, "config"}]
+
+
 def _option(role: str, field: Field[Any]) -> inspect.Parameter:
     setting = field.name
     flag, help_text = flag_name(role, setting), RULES[setting].help + _shown_default(field)
@@ -150,7 +156,7 @@ def _unit(setting: str) -> str:
 
 
 def _shown_default(field: Field[Any]) -> str:
-    if field.default is MISSING or field.default is None:
+    if field.default is MISSING or field.default in {None, ()}:
         return ""
     value = field.default
     shown = " ".join(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)

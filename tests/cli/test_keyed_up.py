@@ -15,7 +15,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from tests.cli.test_cluster import Up, up
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 
 SMALL = ("--proxies", "1", "--servers", "1")
 

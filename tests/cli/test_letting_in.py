@@ -131,6 +131,7 @@ def expect(code: int, done: tuple[int, str, str]) -> str:
     return done[2]
 
 
+@pytest.mark.slow
 def test_the_set_up_of_the_page_runs_as_it_is_typed(machines: tuple[Machine, Machine]) -> None:
     operator, newcomer = machines
     address = f"tcp://127.0.0.1:{free_port()}"
@@ -152,6 +153,7 @@ def test_the_set_up_of_the_page_runs_as_it_is_typed(machines: tuple[Machine, Mac
     expect(22, newcomer.tries("pubsub client alice subscribe invoices"))
 
 
+@pytest.mark.slow
 def test_a_key_is_rotated_as_the_page_says_and_every_step_leaves_the_client_in(
     machines: tuple[Machine, Machine],
 ) -> None:
