@@ -19,7 +19,7 @@ from pubsub.protocol import Get, Message, Periodic, Status, decode, encode
 from pubsub.proxy.process import ProxyProcess
 from tests.proxy.stage import log_id, settings
 
-PATIENCE_MS = 10_000
+PATIENCE_MS = 30_000
 TCP = "tcp://127.0.0.1:0"
 
 
