@@ -189,14 +189,31 @@ def test_who_closes_without_a_word_is_not_taken_for_one_who_refuses(customer, cu
 
 
 def test_who_is_too_busy_to_let_anybody_in_is_not_taken_for_one_who_refuses(customer, monkeypatch):
-    monkeypatch.setattr(sockets, "HANDSHAKE_SECONDS", 0.05)
-    monkeypatch.setattr(redialing, "SLOW_SECONDS", 0.02)
     asked: list[object] = []
     with Messenger(zap=lambda question: asked.append(question) or []) as busy:  # type: ignore[func-returns-value]
-        endpoint = busy.listen("tcp://127.0.0.1:0", lambda request: None, curve=CurveServer(BANK, "clients"))
+        with monkeypatch.context() as impatient:
+            impatient.setattr(sockets, "HANDSHAKE_SECONDS", 0.05)
+            endpoint = busy.listen("tcp://127.0.0.1:0", lambda request: None, curve=CurveServer(BANK, "clients"))
+        monkeypatch.setattr(redialing, "SLOW_SECONDS", 0.02)
         one = customer(endpoint, KEYS)
         assert one.wait(lambda: len(asked) > 4)
         assert one.told == []
+
+
+def test_who_was_let_in_while_it_was_found_out_is_not_refused(bank):
+    context = zmq.Context()
+    sock, redial = open_redialed(context, bank().endpoint, curve=KEYS)
+    try:
+        redial._closed = 1  # As after a proxy that ended in the midst of a handshake.
+        while redial._closed:
+            assert redial.sock.poll(10_000)
+            redial.take(100.0)
+        assert redial.asked("CURVE", 100.0) is None
+        assert (redial.refused, redial.due) == (None, float("inf"))
+    finally:
+        redial.close()
+        sock.close(0)
+        context.term()
 
 
 def waits(redial: Redial, count: int) -> list[float]:
