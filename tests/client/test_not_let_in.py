@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,25 @@ def test_what_refuses_is_left_out_of_turn_and_comes_back_by_itself(tmp_path: Pat
             cluster.proxies.remove(second)
             alice.put("t", b"20", timeout=SECONDS)
             assert [bob.get("t").body for _ in range(21)] == [b"%d" % number for number in range(21)]  # type: ignore[union-attr]
+
+
+def test_a_proxy_that_starts_anew_with_the_next_of_its_keys_is_followed_without_an_error(tmp_path: Path) -> None:
+    """The server, whose proxies file names both keys too, is beside the point: a put waits until it is there."""
+    with keyed(tmp_path, proxies=2) as cluster:
+        first, second = cluster.proxies
+        both = (pair("p1").public, pair("p1-next").public)
+        keys = ClientKeys(pair("alice"), (both, (pair("p2").public,)))
+        with Client("alice", keys=keys, **cluster.settings(tries=1)) as alice:
+            for number, key in enumerate(("p1", "p1-next", "p1")):
+                alice.put("t", b"%d" % number)
+                first.stop()
+                first = cluster.proxies[0] = Proxy(
+                    tmp_path, "p1", EVERYTHING, BOB, bind=first.address, servers=first.process.servers, key=key
+                )
+                wait_until(partial(first.count, "handshakes_entered"))
+                alice.put("t", b"%d" % number)
+            assert not alice._session.core.doors.shut
+        assert second.count("denied") == 0
 
 
 def test_both_refuse_and_each_is_named(tmp_path: Path) -> None:
