@@ -31,7 +31,7 @@ class Operator:
         """Exit code, facts, the line of the error."""
         self._capsys.readouterr()
         named = [word for address in proxies or self._cluster.addresses for word in ("--proxy", address)]
-        facts = self._cluster._settings()
+        facts = self._cluster.key_settings()
         named += [word for key in facts.get("proxy_keys", ()) for word in ("--proxy-key", key)]
         named += ["--key", facts["key_file"]] if facts else []
         code = main([*words, *named, *(PATIENT if "--json" not in words else ())])
