@@ -86,7 +86,10 @@ class Links:
         if curve is None:
             sock, watch = open_dealer(self._context, place), None
         else:
-            sock, redial = open_redialed(self._context, place, curve=curve, told=partial(self._told, address))
+            try:
+                sock, redial = open_redialed(self._context, place, curve=curve, told=partial(self._told, address))
+            except zmq.ZMQError as error:  # There was a socket, and none for what watches it.
+                raise ConfigurationError(f"no socket for {address!r}: {error}") from None
             self._redials.add(redial)
             watch = redial.sock
             self._poller.register(watch, zmq.POLLIN)
