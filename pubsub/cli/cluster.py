@@ -414,7 +414,9 @@ def _announce(
         console.announce(f"{child.ready} (pid {child.process.pid})")
     if keys is not None:
         words = {"PUBSUB_CLIENT_KEY_FILE": keys.client, "PUBSUB_AUTHORIZED": keys.authorized}
-        console.announce("keys: export " + " ".join(f"{name}={quote(str(path))}" for name, path in words.items()))
+        console.announce(
+            "keys: export " + " ".join(f"{name}={quote(str(path.absolute()))}" for name, path in words.items())
+        )
     console.announce(f"proxies file: {listing}")
 
 
