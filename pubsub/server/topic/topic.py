@@ -249,7 +249,7 @@ class Topic:
         subscription = self.subscriptions.get(name)
         if subscription is not None and number == subscription.number:
             return Outcome.SUCCESS, subscription, False
-        # With an epoch below the highest it could subscribe, and the fence would keep it from its messages for ever.
+        # A client with an epoch below the highest could subscribe, but would then be refused each GET for ever.
         if subscription is not None and (number < subscription.number or epoch < subscription.epoch):
             return Outcome.SUPERSEDED, subscription, False
         opened = max(epoch, subscription.epoch if subscription else 0)
