@@ -234,7 +234,8 @@ class Retention:
         self._state.uncommitted.keep_item(self._bare, log_id)
         self._bare[log_id] = high
         self._state.counters["batches_without_bytes"] += taken
-        return [BodiesDropped(log.number, low, high)]
+        # Where the newest batch is among them, a start could not tell any more how many bytes the log has had.
+        return [BodiesDropped(log.number, low, high), LogTrimmed(log.number, log.low, log.end, log.total)]
 
     def _trim(self, now: float) -> list[Change]:
         batches = max(PIECE_BATCHES_MIN, 2 * self._new_batches)
