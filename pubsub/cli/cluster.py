@@ -105,7 +105,7 @@ class Running:
         deadline = time.monotonic() + STOP_SECONDS
         while not self._lock():
             living = self._living()
-            # Where the parent was killed its children are about to end.
+            # After a kill of `pubsub up` its children end by themselves, and then the lock is free.
             if any(one["role"] == "up" for one in living) or time.monotonic() > deadline:
                 self._file.close()
                 raise StillRunning(str(directory), ", ".join(f"{_title(one)} (pid {one['pid']})" for one in living))
@@ -371,7 +371,7 @@ def _start_proxies(
     found = []
     for child, address in zip(cluster.children, addresses, strict=True):
         found.append(replace(_listening(child), keys=address.keys))
-        # One that is started again listens where it listened, and waits for the owners of its topics like any other.
+        # A proxy that is started again listens where it did before, and waits for the owners of topics like any other.
         locked = _key_options(keys, "proxy", child.id)
         child.command = _command("proxy", child.id, *_proxy_options(directory / child.id, found[-1]), *locked)
     return found

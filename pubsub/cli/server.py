@@ -85,7 +85,7 @@ def _move_all(found: Operator, server: str, *, quiet: bool) -> list[dict[str, An
     while True:
         view = found.look()
         held = found.server_report(server, view)["topics"]
-        # One that is contested is merged first, by itself; a name that was moved and is still there is being deleted.
+        # A contested topic is merged first, without our doing; one that was moved and is still listed is being deleted.
         ready = [name for name, facts in sorted(held.items()) if not facts["others"]]
         if not held:
             return moved

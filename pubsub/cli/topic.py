@@ -81,7 +81,7 @@ def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> N
     def tell() -> None:
         now = found.look(name)
         if to in {holder.server for holder in now.holders(name)}:
-            return  # It has arrived: what is left is for the giver to delete.
+            return  # The topic has arrived; the giver has only its own copy to delete.
         answer = found.operate(giver, now, "move", topic=name, server=to, address=address)
         reason = answer.reason.replace("_", " ")
         if answer.outcome is Outcome.MOVED:

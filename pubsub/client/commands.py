@@ -341,7 +341,7 @@ def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
 def _target(path: Path | None, opened: Client) -> Iterator[StreamTarget | FileTarget]:
     from pubsub.client.writing import StreamTarget, file_target
 
-    # Where standard output is a file, its name under /dev is that file's, which is not to be replaced.
+    # /dev/stdout may lead to a regular file; that file is written to, and never replaced by a new one.
     if path is None or str(path) in {"-", "/dev/stdout", "/dev/fd/1"}:
         yield StreamTarget(sys.stdout.buffer)
         return

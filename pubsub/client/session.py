@@ -165,7 +165,7 @@ class Session(Steps):
         error = self.inherited = AfterFork(f"client {self.name}", parent)
         self.closed, self.owner = True, None
         if not self.lock._is_owned():  # type: ignore[attr-defined]
-            self.lock = threading.RLock()  # Who held it is a thread of the parent.
+            self.lock = threading.RLock()  # A thread of the parent process holds the other one for ever.
         self.store.forked(error)
         if self.transaction is not None:
             self.transaction.forked(error)
@@ -205,7 +205,7 @@ class Session(Steps):
             with self.entered():
                 self.follow()
         except CallerError:
-            pass  # It was closed, or cut off, meanwhile.
+            pass  # The client was closed, or one of its steps cut off, meanwhile.
         except BaseException:
             self.give_back()
             raise
@@ -233,7 +233,7 @@ class Session(Steps):
         if self._wire.doors:
             self._wire.look_at_doors(core, now)
         if self.recorder is not None:
-            self.recorder.flush()  # What is acknowledged, before its rows can leave the outbox.
+            self.recorder.flush()  # Acknowledged puts are written down before their rows can leave the outbox.
         core.tick(now)
         if core.due:
             due, core.due = core.due, []

@@ -87,7 +87,7 @@ class Wire:
             self._registered[token] = self._messenger.send(
                 self._peers[proxy], (head, body) if len(body) else head, partial(self._answered, token), retry=False
             )
-        except TooLarge as error:  # The Messenger is at a limit of its own: the next try may find room.
+        except TooLarge as error:  # The Messenger is at one of its limits; the next try may find room.
             _log.warning("client %s: %s", self._name, error)
 
     def forget(self, tokens: list[int]) -> None:

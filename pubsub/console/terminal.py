@@ -127,7 +127,7 @@ def take_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            found = os.open(os.devnull, mode)  # The lowest number that is free, which is this one.
+            found = os.open(os.devnull, mode)  # The system gives the lowest free number, and that is the closed one.
             os.set_inheritable(found, True)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays open

@@ -352,7 +352,7 @@ class MessengerCore:
                 return
             low = int(match[1])
             high = int(match[2]) if match[2] else low
-            # What is pending bounds the work, not the range, which anyone can forge.
+            # The work is bounded by the messages that are pending: the range is the peer's word, and may be forged.
             known = range(low, high + 1) if high - low < len(peer.pending) else list(peer.pending)
             for message_id in known:
                 pending = peer.pending.get(message_id)

@@ -178,7 +178,7 @@ class ProxyCore:
             self.replies.refuse(client, prefix, error.reason)
             return
         if awaits := self.servers.roster.awaits():
-            # Who is awaited may hold it.
+            # A server that is still awaited may hold the topic.
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, awaits)
             return
         server = self.table.assignments.assigned(topic, now)
@@ -186,7 +186,7 @@ class ProxyCore:
             if now < self.servers.starts_at:
                 self.replies.answer(client, prefix, Outcome.UNAVAILABLE, STARTING)
                 return
-            # Who has read of a topic that is gone is told so by a server; who has not makes none by asking.
+            # A reader that names a log is told by a server that the topic is gone; any other makes no topic by reading.
             if name in READS and not _history(frames[0])[0]:
                 self.replies.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return

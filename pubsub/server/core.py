@@ -259,7 +259,7 @@ class ServerCore:
         self._go_on(now)
         self.moves.tick(now)
         if now >= self.proxies.deadline():
-            # Who gets a new socket is told everything too.
+            # A proxy that gets a new socket is told everything too.
             announcing = any(now >= min(proxy.announce_at, proxy.reconnect_at) for proxy in self.proxies.all)
             holdings = {name: announced(topic) for name, topic in state.topics.items()} if announcing else {}
             self.proxies.tick(holdings, state.change, now)
@@ -329,7 +329,7 @@ class ServerCore:
             outcome, reason: of the answers; by default, that it was for want of space.
         """
         self.state.revert(reload)
-        # What is under way, and is nowhere stored, begins anew.
+        # Moves and announcements under way are not stored, and begin anew.
         self.proxies.withdraw_announcements()
         self.moves.reverted(now)
         self.retention.pause(now)

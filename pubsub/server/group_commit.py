@@ -182,7 +182,7 @@ class GroupCommit:
         core, store = self.core, self.store
         with self._translated():
             core.reverted(self._reload, now, outcome, reason)
-            # A topic read anew has only the copies that its spans refer to: none that was about to be deleted.
+            # A topic that was read anew has no watermark that was about to be deleted: no span refers to it.
             core.retention.discard_watermarks(store.unused_watermarks(core.state.topics.values()))
 
     def _reload(self, name: str) -> Topic | None:

@@ -224,7 +224,7 @@ class Loop:
             old = self.dealers[proxy]
             try:
                 self.dealers[proxy] = self._sockets.dealer(self._settings.proxies[proxy])
-            except ConfigurationError:  # No file is left for it: the old one may still do, or will be tried again.
+            except ConfigurationError:  # No further file may be opened: the old socket may do, or this is tried again.
                 self._core.state.counters["sockets_not_opened"] += 1
                 continue
             self._sockets.close(old)

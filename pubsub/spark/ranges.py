@@ -160,7 +160,8 @@ class Topics:
             status = self._link.ask(request)
             if status.outcome is Outcome.SUCCESS:
                 return status.position
-            number = min(status.number + 1, NUMBER_MAX)  # It was ended once: whoever asks anew has a higher number.
+            # The subscription was ended once: whoever subscribes anew needs a higher number.
+            number = min(status.number + 1, NUMBER_MAX)
         raise Superseded(self._subscription, topic)
 
     def unsubscribe(self, topic: str) -> None:

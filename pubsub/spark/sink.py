@@ -123,7 +123,7 @@ class Attempt:
         for count, body in pieces(values, keys):
             first = self.rows.get(topic, 0)
             self.rows[topic] = first + count
-            # They count also where they need no staging: another server may publish than the one that said so.
+            # Rows that need no staging here count too: another server than the one that said so may publish them.
             if topic in self._published:
                 continue
             stage = Stage(
@@ -135,7 +135,7 @@ class Attempt:
 
     def _settle(self, topic: str, pending: Asked) -> None:
         status = self._link.finish(pending)
-        if status.outcome is Outcome.GAP:  # It may have overtaken the one before, which is settled by now.
+        if status.outcome is Outcome.GAP:  # The publish may have overtaken the one before it, which is settled by now.
             status = self._link.ask(pending.request)
         if status.outcome is Outcome.DUPLICATE:
             self._published.add(topic)
@@ -236,7 +236,7 @@ class BatchWriter(DataSourceArrowWriter):
             raise ConfigurationError("a topic cannot be overwritten; use mode append")
         self.options = options
         self._batch = 0 if options.batch is None else options.batch
-        # A name in full for one that says which batch it is; else one that no other run has.
+        # A sink that names its batch always has the same identity; any other has one that no other run has.
         identity = f"batch {options.sink}" if options.batch is not None else f"run {uuid.uuid4().hex}"
         self._publisher = publisher_of(identity)
 

@@ -183,7 +183,7 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start == edge:
             return stands
         position = parse_position(start)
-        self.topics.plan(topic, position)  # It says where the position is none.
+        self.topics.plan(topic, position)  # `plan` raises where the server knows no such position.
         return position
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name

@@ -99,11 +99,11 @@ class Operators:
         self._clear_up()
 
     def _end_drains(self) -> None:
-        draining = [server for server in self.simulation.servers if not server.alive or server.core.proxies.draining]
-        for server in draining:
-            self._through(server, Operate("op", server.name, "drain", stop=1))
-        if draining:
-            self.world.after(LOOK_SECONDS, self._end_drains)
+        """No server is to drain: told again until the end, since a drain may still be on its way to a server."""
+        for server in self.simulation.servers:
+            if not server.alive or server.core.proxies.draining:
+                self._through(server, Operate("op", server.name, "drain", stop=1))
+        self.world.after(LOOK_SECONDS, self._end_drains)
 
     # Giving up
 

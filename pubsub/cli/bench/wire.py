@@ -85,7 +85,7 @@ class Wire:
                 if _good(found[1]):
                     return found[1]
                 trouble = found[1].reason or found[1].outcome.value
-                time.sleep(min(0.01, left))  # What is refused for the moment is asked again soon, not at once.
+                time.sleep(min(0.01, left))  # A request that is refused for the moment is repeated soon, not at once.
                 break
         raise Unavailable("request", "the bench", PATIENCE_SECONDS, trouble)
 

@@ -161,7 +161,7 @@ class Subscription:
             return False
         if not self.prefetch and self.wanted(now):
             return True
-        # One full answer that is here does not keep the next one from being made meanwhile.
+        # While a full answer waits here to be handed out, the next one may already be made at the server.
         return self._hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
 
     def get(self, epoch: int, records_max: int, bytes_max: int, wait: float) -> Get:
@@ -193,7 +193,7 @@ class Subscription:
         if not (self.on and self.settled) or self.failure or self.safe == self.acknowledged:
             return None
         if self.deadline is not None and self.retries.failed:
-            return None  # The service does not answer: the next try carries it.
+            return None  # The service does not answer at present; the next try brings the acknowledgement along.
         return self._sent_at + ACKNOWLEDGE_SECONDS
 
     def received(self, status: Status, now: float) -> bool:

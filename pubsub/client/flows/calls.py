@@ -76,7 +76,8 @@ class Calls:
         session = self.session
         if session.closed:
             return
-        if session.block is None:  # A block that an exception has left, without a word to it, must not keep it open.
+        # A `with` block that an exception has left without an __exit__ must not keep the client open.
+        if session.block is None:
             session.check_outside()
         if session.cut_off():
             mend(session)

@@ -48,7 +48,8 @@ class Gets:
             sub = core.subscriptions.get(check_topic(topic))
             if sub is None or not sub.on:
                 if sub is None:
-                    check_new_topic(topic)  # What cannot be subscribed to is not advised.
+                    # The error advises to subscribe, which a topic with a bad name does not allow.
+                    check_new_topic(topic)
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
             self.close_chunk(sub)
@@ -112,7 +113,7 @@ class Gets:
 
     def _tell(self, sub: Subscription) -> None:
         with self.session.entered():
-            if sub.has_news:  # No other thread was told of it meanwhile.
+            if sub.has_news:  # Another thread may have been told of the loss meanwhile.
                 raise sub.tell()
 
     def get_many(self, topic: str, most: int, timeout: float | None) -> Flow[Batch]:

@@ -144,7 +144,7 @@ class Puts:
             CallerError: they were discarded meanwhile.
         """
         started = self.session.now
-        # What other threads put meanwhile is theirs to wait for.
+        # Rows that other threads put meanwhile are waited for by those threads.
         lasts = [(chain, tuple(chain.rows)[-1:]) for chain in chains] if row is None else [(chains[0], (row,))]
         awaited = [(chain, last) for chain, rows in lasts for last in rows]
 

@@ -182,7 +182,7 @@ class Giving:
         self._send(gift, "offer")
 
     def _send(self, gift: Gift, step: str, chunk: int = 0, body: Buffer = b"") -> None:
-        # Every step names the log, so that a receiver that has merged it can say so whatever it is doing now.
+        # Every step names the log, so that a receiver which has merged that log can say so at any step.
         message = Transfer(self._sender, gift.topic, step, gift.transfer, chunk, gift.log, body)
         self.out.append((gift.address, message))
 
@@ -197,8 +197,8 @@ class Giving:
         if gift is None or gift.transfer != message.transfer:
             return
         if message.step == "accepted" and not gift.frozen and self._given_up(message.log):
-            # It has not heard yet that what it holds was given up, and would set this aside with it. It is offered
-            # again a little later, as to one that has not answered.
+            # The receiver has not heard yet that the log it holds was given up, and would set this topic aside with
+            # that log. The topic is offered again a little later, as to a receiver that has not answered.
             return
         gift.tries, gift.wait, gift.server = 0, RETRY_SECONDS, message.sender
         if message.step == "done":
@@ -215,7 +215,7 @@ class Giving:
                 gift.unacknowledged.popleft()
                 gift.acknowledged += 1
             gift.behind = message.chunk < gift.acknowledged
-            if not gift.behind:  # Nothing that could be sent would help one that is: `tick` begins anew.
+            if not gift.behind:  # No chunk that could be sent helps a receiver that is behind: `tick` begins anew.
                 gift.hungry, gift.retry_at = True, now + gift.wait
 
     def refused(self, topic: str, transfer: str, status: Status, now: float) -> str:
@@ -303,8 +303,8 @@ class Giving:
                 continue
             gift.tries += 1
             gift.retry_at = now + gift.wait
-            # Its link may be gone for good, or its address is another's now; or it lost what it had and was offered it
-            # again by a repeat of the first offer: then it waits for a chunk that is not sent any more.
+            # The link may be gone for good, or the address another server's by now. Or the receiver lost what it had,
+            # and took a late repeat of the first offer for a new one: then it waits for a chunk that is not sent again.
             if gift.tries > OFFER_TRIES_MAX or gift.behind:
                 gift.transfer = self._new_id()
                 self._send_offer(gift, now)

@@ -162,7 +162,7 @@ class Moves:
             address = topic.frozen if gift is None else gift.address
             return Status(state.settings.id, Outcome.MOVED, reason=address, server=server)
         if topic is not None and not self._proxies.answered_once:
-            # What this store holds of it may have been given up while this server was away: no proxy has said yet.
+            # The log that this store holds may have been given up while this server was away: no proxy has said so yet.
             return Outcome.BUSY, "no_proxy_has_answered_since_the_start"
         if message.step == "offer":
             own = self.giving.gifts.get(message.topic)
@@ -315,9 +315,8 @@ class Moves:
         Returns:
             A frozen topic and its open log, where the receiver says that this very log was given up; else "" and "".
         """
-        if may_be_one_server(
-            status.reason, self._proxies.address
-        ):  # It knows us by our address only, since its last start.
+        # Since its restart the receiver knows this server by address alone.
+        if may_be_one_server(status.reason, self._proxies.address):
             status.server = self._state.settings.id
         for topic, (transfer, token) in self._tokens.items():
             if token == origin.callback:
