@@ -1,12 +1,19 @@
-"""A proxy and a server on threads of this process: for tests, and for programs that need no more."""
+"""A proxy and a server on threads of this process: for tests, and for programs that need no more.
+
+Within the process they are reached by addresses that exist in one ZeroMQ context only, and nobody has a key. With an
+address of its own (`bind`) the proxy is reached by other processes too, and then lets nobody in without one: the keys
+are made in memory, and are worth nothing when the cluster has ended.
+"""
 
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -21,7 +28,13 @@ from pubsub.client.aio import AsyncClient
 from pubsub.client.client import Client
 from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings
 from pubsub.errors import AfterFork, CallerError, PubsubError
+from pubsub.protocol.names import check_id
 from pubsub.proxy.process import ProxyProcess
+from pubsub.security.authorized import AUTHORIZED_LINES_MAX, EVERY_RIGHT, Authorized, Line, make_line, parse_name
+from pubsub.security.files import make_key_file
+from pubsub.security.keys import format_public, parse_public
+from pubsub.security.opening import ClientKeys, InMemory, ProcessKeys
+from pubsub.security.pairs import Pair, new_pair
 from pubsub.server.process import ServerProcess
 
 STOP_SECONDS: Final = 10.0
@@ -42,13 +55,16 @@ class Embedded:
     Args:
         directory: where all state lives.
         proxy, server: change the settings that they are about to start with.
+        bind: where other processes reach it; "": nowhere.
 
     Attributes:
-        proxies: the addresses that a client of this process connects to; they exist in `context` only.
+        proxies: the addresses that a client connects to; without `bind` they exist in `context` only.
+        proxy_keys: the proxies' public keys, as text, in the same order; () where there are no keys.
         context: the ZeroMQ context that they share.
         directory: where all state lives.
 
     Raises:
+        ConfigurationError: the address is in use, or is not one.
         StorageError: the directory is in use or damaged.
     """
 
@@ -57,9 +73,10 @@ class Embedded:
         directory: Path | None,
         proxy: Callable[[ProxySettings], ProxySettings],
         server: Callable[[ServerSettings], ServerSettings],
+        bind: str = "",
     ) -> None:
         number = next(_numbers)
-        clients, servers = f"inproc://pubsub-{number}-clients", f"inproc://pubsub-{number}-servers"
+        clients, servers = bind or f"inproc://pubsub-{number}-clients", f"inproc://pubsub-{number}-servers"
         self._inherited: AfterFork | None = None
         self._clients: WeakSet[Client | AsyncClient] = WeakSet()
         with ExitStack() as stack:
@@ -83,40 +100,109 @@ class Embedded:
             )
             chosen_proxy = _changed("proxy", proxy, chosen_proxy)
             chosen_server = _changed("server", server, chosen_server)
-            running = ProxyProcess(chosen_proxy, context=context)
+            self._keys = EmbeddedKeys() if bind else None
+            running = ProxyProcess(
+                chosen_proxy, context=context, keys=None if self._keys is None else self._keys.of_proxy()
+            )
             _run(stack, running, "proxy")
             owner = ServerProcess(chosen_server, context=context)
             _run(stack, owner, "server")
             self._processes: tuple[_Process, ...] = (running, owner)
+            if self._keys is not None:
+                self._keys.reload = running.hang_up
             self._stack = stack.pop_all()
         self._closed = False
-        self.directory, self.proxies, self.context = folder, (clients,), context
+        self.directory, self.proxies, self.context = folder, (_reached(running.bind) if bind else clients,), context
+        self.proxy_keys = () if self._keys is None else (format_public(self._keys.proxy.public),)
         forks.watch(self)
 
     def client(self, name: str, **options: Any) -> Client:
         """A client of it; its state is beside the server's unless `directory` is named. Options are `Client`'s.
 
+        Where the cluster has keys it has one of its own, with every right under its ID, unless `key_file` names one.
         What is set neither here nor by `settings` has its default: environment and configuration file say nothing.
         """
-        opened = Client(name, **self._options(options))
+        opened = Client(name, **self._options(name, options))
         self._clients.add(opened)
         return opened
 
     def async_client(self, name: str, **options: Any) -> AsyncClient:
         """A client for asyncio; options as for `client`."""
-        opened = AsyncClient(name, **self._options(options))
+        opened = AsyncClient(name, **self._options(name, options))
         self._clients.add(opened)
         return opened
 
-    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _check_open(self) -> None:
         if self._inherited is not None:
             raise self._inherited
         if self._closed:
             raise CallerError("the embedded cluster is closed")
+
+    def _options(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        self._check_open()
         settings = {"settings": ClientSettings()} if options.get("settings") is None else {}
+        keys = {"keys": self._client_keys(name)} if self._keys is not None and options.get("key_file") is None else {}
         return {"proxies": self.proxies, "context": self.context, "directory": self.directory / "clients"} | (
-            options | settings
+            keys | options | settings
         )
+
+    def authorize(self, name: str, key: str, *rights: str) -> None:
+        """Let in who has a key: a client in another process. It connects to `proxies`, and expects `proxy_keys`.
+
+        Args:
+            name: its client ID, or a pattern of them, `worker-*`.
+            key: its public key, `pk_…`.
+            rights: as the file of who is authorized has them, `put=orders/*` or `status`; none: `put=*` and `get=*`.
+                A key that was let in before has these from now on.
+
+        Raises:
+            CallerError: there is no `bind`, or an argument is not allowed.
+        """
+        try:
+            role, pattern = parse_name("client", name)
+            line = make_line(role, pattern, parse_public(key), list(rights or ("put=*", "get=*")))
+        except ValueError as error:
+            raise CallerError(str(error)) from None
+        self._known_keys().add(line)
+
+    def revoke(self, key: str) -> None:
+        """Let in who has this public key no more; nothing that it asked is answered any more.
+
+        Raises:
+            CallerError: there is no `bind`, or the text is no key.
+        """
+        self._known_keys().remove(parse_public(key))
+
+    def key_file(self, name: str, *rights: str) -> Path:
+        """Make a key for a client in another process and let it in: the file, under `directory`.
+
+        Args:
+            name: its client ID, for which there is no file yet.
+            rights: as of `authorize`.
+
+        Raises:
+            CallerError: there is no `bind`, or an argument is not allowed.
+            ConfigurationError: the file is there already, or cannot be made.
+        """
+        path, pair = self.directory / "keys" / f"{check_id('client ID', name)}.key", new_pair()
+        self.authorize(name, format_public(pair.public), *rights)
+        make_key_file(path, pair.secret)
+        return path
+
+    def _client_keys(self, name: str) -> ClientKeys:
+        """The keys of a client of this process, who may do everything under its own ID."""
+        keys = self._known_keys()
+        pair = keys.clients.get(name)
+        if pair is None:
+            pair = keys.clients[check_id("client ID", name)] = new_pair()
+            keys.add(make_line(*parse_name("client", name), pair.public, list(EVERY_RIGHT)))
+        return ClientKeys(pair, ((keys.proxy.public,),))
+
+    def _known_keys(self) -> EmbeddedKeys:
+        self._check_open()
+        if self._keys is None:
+            raise CallerError("this cluster is within one process: embedded(bind=…) lets others in")
+        return self._keys
 
     def close(self) -> None:
         """End the clients made here that are still open, the server and the proxy. More than once is fine."""
@@ -158,9 +244,56 @@ class Embedded:
             self.close()
 
 
+class EmbeddedKeys:
+    """Keys in memory: the proxy's, those of clients in this process, and who is authorized.
+
+    Attributes:
+        proxy: the proxy's pair.
+        clients: pairs of clients in this process, by ID.
+        reload: has the proxy look who is authorized.
+    """
+
+    def __init__(self) -> None:
+        self.proxy = new_pair()
+        self.clients: dict[str, Pair] = {}
+        self._source = InMemory(Authorized(()))
+        self._changing = threading.Lock()
+        self.reload: Callable[[], None] = lambda: None
+
+    def of_proxy(self) -> ProcessKeys:
+        """What locks the proxy's door."""
+        return ProcessKeys(self.proxy, self._source)
+
+    def add(self, line: Line) -> None:
+        """Let in a key, or give one that is let in other rights.
+
+        Raises:
+            CallerError: there are too many.
+        """
+        with self._changing:
+            lines = tuple(one for one in self._source.authorized.lines if one.key != line.key)
+            if len(lines) >= AUTHORIZED_LINES_MAX:
+                raise CallerError(f"AUTHORIZED_LINES_MAX = {AUTHORIZED_LINES_MAX:,} keys are let in already")
+            self._tell((*lines, line))
+
+    def remove(self, key: bytes) -> None:
+        """Let in a key no more."""
+        with self._changing:
+            self._tell(tuple(one for one in self._source.authorized.lines if one.key != key))
+
+    def _tell(self, lines: tuple[Line, ...]) -> None:
+        """Returns when the proxy knows of it, so that a handshake which follows is not refused."""
+        self._source.authorized = Authorized(lines)
+        self.reload()
+        deadline = time.monotonic() + STOP_SECONDS
+        while self._source.changed() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+
 def embedded(
     directory: Path | str | None = None,
     *,
+    bind: str | None = None,
     proxy: Callable[[ProxySettings], ProxySettings] = lambda settings: settings,
     server: Callable[[ServerSettings], ServerSettings] = lambda settings: settings,
 ) -> Embedded:
@@ -168,16 +301,26 @@ def embedded(
 
     Args:
         directory: where their state lives, and stays; None: a temporary one, which goes with the block.
+        bind: where clients in other processes connect, `tcp://127.0.0.1:0` (a free port) or `ipc://PATH`: nobody is let
+            in without a key. None: they do not.
         proxy, server: change the settings that they are about to start with.
 
     Raises:
         CallerError: an argument is of a wrong type, or what a function gives.
         SettingRefused: a setting is not allowed.
+        ConfigurationError: the address is in use.
         StorageError: the directory is in use or damaged.
     """
     if directory is not None and not isinstance(directory, str | Path):
         raise CallerError(f"directory is a path, not {type(directory).__name__}")
-    return Embedded(None if directory is None else Path(directory), proxy, server)
+    if bind is not None and (not isinstance(bind, str) or not bind.startswith(("tcp://", "ipc://"))):
+        raise CallerError(f"bind is tcp://HOST:PORT or ipc://PATH, not {bind!r}")
+    return Embedded(None if directory is None else Path(directory), proxy, server, bind or "")
+
+
+def _reached(bound: str) -> str:
+    """An address that this host can connect to, of one that listens on every interface."""
+    return re.sub(r"^tcp://(\*|0\.0\.0\.0|\[::\])", "tcp://127.0.0.1", bound)
 
 
 def _changed(name: str, change: Callable[[S], S], settings: S) -> S:

@@ -4,10 +4,11 @@ Every error carries its facts as attributes and builds its one-line text from th
 facts and a person reads what happened, to what, and what to do next. `exit_code` is what the commands end with.
 
     PubsubError
-      CallerError          this program asked for something that cannot be: InvalidName, TooLarge, Interrupted …
+      CallerError          this program asked for something that cannot be: InvalidName, InvalidKey, TooLarge …
       PeerError            what arrived breaks the protocol: DecodeError, Refused
       StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
-      ConfigurationError   a setting, an address or a directory cannot be used: SettingRefused
+      ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
+      NotLetIn, NotAllowed the keys: no proxy lets this one in, or it has no right to what was asked
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
       DataLoss, Superseded what a subscriber must be told once
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
@@ -15,13 +16,22 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from shlex import quote
 
 _NAMES_MAX = 10
+_SECRET_KEY = re.compile(r"\bsk_[A-Za-z0-9_-]{16,}")
+
+_WHOLE_SECRET_KEY = re.compile(r"sk_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])")
 
 THIS_PROCESS = "this process"
 """The owner of what this very process has open already."""
+
+
+def without_secrets(text: str) -> str:
+    """The text with no secret key in it, which somebody may have given where something else belongs."""
+    return _WHOLE_SECRET_KEY.sub("(a secret key)", text)
 
 
 class PubsubError(Exception):
@@ -47,6 +57,17 @@ class InvalidName(CallerError):
         shown = repr(self.value)
         shown = shown if len(shown) <= 60 else shown[:57] + "…'"
         return f"{self.kind} {shown} is not allowed: {self.rule}"
+
+
+class InvalidKey(CallerError):
+    """A text that is no key; `reason` says why. The text is not kept: it may be a secret one."""
+
+    def __init__(self, reason: str, what: str = "this key") -> None:
+        self.reason, self.what = reason, what
+        super().__init__(reason, what)
+
+    def __str__(self) -> str:
+        return f"{self.what} is not allowed: {self.reason}"
 
 
 class TooLarge(CallerError):
@@ -224,6 +245,8 @@ class SettingRefused(ConfigurationError):
     """A setting has a value that it may not have; `origin`: where it was given, "" where a program gave it."""
 
     def __init__(self, role: str, setting: str, value: object, allowed: str, origin: str = "") -> None:
+        if _SECRET_KEY.search(repr(value)):
+            value = "(a secret key)"
         self.role, self.setting, self.value, self.allowed, self.origin = role, setting, value, allowed, origin
         super().__init__(role, setting, value, allowed, origin)
 
@@ -232,6 +255,54 @@ class SettingRefused(ConfigurationError):
         shown = shown if len(shown) <= 60 else shown[:57] + "…"
         place = f" (from {self.origin})" if self.origin else ""
         return f"{self.role} {self.setting} = {shown}{place} is not allowed; allowed: {self.allowed}"
+
+
+class AuthorizedRefused(ConfigurationError):
+    """The file of who is authorized cannot be used; `line` says where, 0: as a whole."""
+
+    def __init__(self, line: int, reason: str, path: str = "") -> None:
+        self.line, self.reason, self.path = line, reason, path
+        super().__init__(line, reason, path)
+
+    def __str__(self) -> str:
+        place = f", line {self.line}" if self.line else ""
+        return f"{self.path or 'authorized'}{place}: {self.reason}"
+
+
+class NotLetIn(PubsubError):
+    """No proxy speaks with this process: its key is not authorized, or theirs is not the one that was named.
+
+    What was put is kept, and goes out when a proxy lets it in, with the next put on its topic or `flush`. `reason` says
+    for each proxy what is wrong, and what to do.
+    """
+
+    exit_code = 21
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class NotAllowed(PubsubError):
+    """The key of this process has no right to what was asked; an unfinished put is kept.
+
+    Attributes:
+        operation, topic: what was asked, and of which topic, "" for none.
+        reason: what the proxy said: `client alice may not put to orders`.
+        remedy: what to do about it; "" where nothing is kept.
+    """
+
+    exit_code = 22
+
+    def __init__(self, operation: str, topic: str, reason: str, remedy: str = "") -> None:
+        self.operation, self.topic, self.reason, self.remedy = operation, topic, reason, remedy
+        super().__init__(operation, topic, reason, remedy)
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
 
 class Unavailable(PubsubError):

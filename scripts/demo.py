@@ -27,12 +27,23 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pubsub.cli.authorizing import authorize_line
+from pubsub.cli.cluster_keys import ClusterKeys
+from pubsub.cli.key_files import make
+from pubsub.config.addresses import ProxyAddress, write_proxies
+from pubsub.security.authorized import parse_name
+
 STUCK_SECONDS: Final = 90.0
 """Without any progress for so long the demo gives up."""
 
 STOP_SECONDS: Final = 10.0
 SUBSCRIBERS: Final = ("first", "second")
 SCRIPTS: Final = Path(__file__).resolve().parent
+ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith("PUBSUB_")}
+"""The processes' own: what names another cluster, or a key for it, is nothing to this one."""
+
+RIGHTS: Final = {"publisher": ["put=*"], **{name: ["get=*"] for name in SUBSCRIBERS}}
+"""What each client may do where there are keys."""
 
 
 class Failed(Exception):
@@ -53,7 +64,9 @@ class Actor:
         """Starts it, or starts it again."""
         self._rest = b""
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=ENVIRONMENT
+            )
         os.set_blocking(self.output.fileno(), False)
 
     @property
@@ -117,8 +130,12 @@ class Death:
 class Demo:
     """The run: who is there, how far everything is, and what happens next."""
 
-    def __init__(self, items: list[Item], directory: Path, show: Progress, record: Path | None = None) -> None:
+    def __init__(
+        self, items: list[Item], directory: Path, show: Progress, record: Path | None = None, *, keys: bool = False
+    ) -> None:
         self.items, self.directory, self.show, self.record = items, directory, show, record
+        self.listing = directory / "proxies"
+        self.keys = ClusterKeys(directory) if keys else None
         self.put = 0
         self.took = dict.fromkeys(SUBSCRIBERS, 0)
         self.actors: dict[str, Actor] = {}
@@ -190,19 +207,24 @@ class Demo:
             self.actors["publisher"].tell(str(self._granted))
 
     def _start_service(self) -> None:
-        proxies = {}
+        if self.keys is not None:
+            self.keys.make_client()
+            for name, rights in RIGHTS.items():  # Before there is a proxy: it would look again after a second only.
+                public = make(self.directory / name / f"{name}.key")
+                authorize_line(self.keys.authorized, *parse_name("client", name), public, rights)
+        proxies = []
         for name in ("p1", "p2"):
             options = ["--bind", "tcp://127.0.0.1:0", "--startup-wait-seconds", "0"]
             self._start_pubsub("proxy", name, options)
             self._until(lambda n=name: "ready" in self.said[n], f"{name} is not ready")  # type: ignore[misc]
             ready = self.actors[name].lines[-1].replace(",", " ").split()
-            proxies[name] = next(word for word in ready if "://" in word)
+            address = next(word for word in ready if "://" in word)
+            proxies.append(ProxyAddress(address, address))
             # The proxies of a cluster are fixed: when it starts again, it listens where it listened.
-            options = ["--bind", proxies[name]]
-            self.actors[name].command = self._pubsub("proxy", name, options)
-        self.proxies = list(proxies.values())
+            self.actors[name].command = self._pubsub("proxy", name, ["--bind", address])
+        write_proxies(self.listing, proxies if self.keys is None else self.keys.named(proxies))
         for name in ("s1", "s2"):
-            self._start_pubsub("server", name, [word for proxy in self.proxies for word in ("--proxy", proxy)])
+            self._start_pubsub("server", name, ["--proxies-file", str(self.listing)])
         self._until(lambda: all("ready" in self.said[name] for name in ("s1", "s2")), "the servers are not ready")
 
     def _pubsub(self, role: str, name: str, options: list[str]) -> list[str]:
@@ -217,6 +239,7 @@ class Demo:
             "--data",
             str(self.directory / name),
             *options,
+            *([] if self.keys is None else self.keys.options(role, name)),
         ]
 
     def _start_pubsub(self, role: str, name: str, options: list[str]) -> None:
@@ -224,8 +247,8 @@ class Demo:
 
     def _start_client(self, role: str, name: str) -> None:
         record = "-" if self.record is None else str(self.record / f"{name}.jsonl")
-        places = [str(self.directory / "input"), str(self.directory / name), record]
-        self._add(name, [sys.executable, str(SCRIPTS / "demo_roles.py"), role, *places, *self.proxies])
+        places = [str(self.directory / "input"), str(self.directory / name), record, str(self.listing)]
+        self._add(name, [sys.executable, str(SCRIPTS / "demo_roles.py"), role, *places])
 
     def _add(self, name: str, command: list[str]) -> None:
         self.actors[name] = Actor(name, command, self.directory / f"{name}.log")
@@ -323,6 +346,9 @@ def main() -> int:
     parser.add_argument(
         "--record", type=Path, metavar="DIR", help="have the clients record what they do there, for an audit on Spark"
     )
+    parser.add_argument(
+        "--keys", action="store_true", help="let nobody in without a key, and each do its own work only"
+    )
     arguments = parser.parse_args()
     console = Console() if sys.stdout.isatty() else Console(width=110)
     try:
@@ -343,7 +369,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pubsub-demo-") as directory:
         try:
             with Progress(*columns, console=console) as show:
-                demo = Demo(items, Path(directory), show, arguments.record)
+                demo = Demo(items, Path(directory), show, arguments.record, keys=arguments.keys)
                 verdict = demo.run()
         except Failed as error:
             console.print(f"demo: {error}", style="bold")

@@ -1,11 +1,11 @@
 """The demo's publisher and subscriber: programs as a user would write them, each a process that may be killed.
 
-    demo_roles.py publisher  INPUT DIRECTORY RECORD PROXY…
-    demo_roles.py subscriber INPUT DIRECTORY RECORD PROXY…
+    demo_roles.py publisher  INPUT DIRECTORY RECORD PROXIES
+    demo_roles.py subscriber INPUT DIRECTORY RECORD PROXIES
 
 Each says on stdout how far it is, and is told on stdin how far to go. Neither knows whether it was killed before: the
 publisher's position and its puts are one commit, and so are what a subscriber records and its position.
-RECORD is a file for what the client itself writes down, for `pubsub pipeline audit`; `-` is none.
+RECORD is a file for what the client itself writes down, for `pubsub pipeline audit`; `-` is none. PROXIES is a file.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ def say(word: str, number: int = 0) -> None:
     sys.stdout.flush()
 
 
-def open_client(directory: Path, record: str, proxies: list[str]) -> Client:
+def open_client(directory: Path, record: str, proxies: str) -> Client:
     """The client whose state is there."""
     recorder = None if record == "-" else record
-    return Client(directory.name, proxies=proxies, directory=directory, timeout=PATIENCE_SECONDS, recorder=recorder)
+    return Client(
+        directory.name, proxies_file=proxies, directory=directory, timeout=PATIENCE_SECONDS, recorder=recorder
+    )
 
 
-def publisher(source: Path, directory: Path, record: str, proxies: list[str]) -> None:
+def publisher(source: Path, directory: Path, record: str, proxies: str) -> None:
     """Puts the input, as far as it is told, from where its last commit left off."""
     items = list(saved(source))
     step = max(1, min(COMMIT_RECORDS, len(items) // 50))
@@ -72,7 +74,7 @@ def publisher(source: Path, directory: Path, record: str, proxies: list[str]) ->
     say("ended", done)
 
 
-def subscriber(source: Path, directory: Path, record: str, proxies: list[str]) -> None:
+def subscriber(source: Path, directory: Path, record: str, proxies: str) -> None:
     """Records every message of every topic in the transaction that takes it, until it is told to finish."""
     topics = sorted({item.topic for item in saved(source)})
     finishing = Event()
@@ -110,5 +112,5 @@ def _wait_for_word(finishing: Event) -> None:
 
 
 if __name__ == "__main__":
-    role, source, directory, record, *proxies = sys.argv[1:]
+    role, source, directory, record, proxies = sys.argv[1:]
     {"publisher": publisher, "subscriber": subscriber}[role](Path(source), Path(directory), record, proxies)

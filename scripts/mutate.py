@@ -51,7 +51,8 @@ class Mutant:
         file: what is changed, from the root of the repository.
         old, new: the text that stands there once, and what is written instead.
         wrong: what goes wrong by it.
-        group: "chosen", "blind"; "reserve", which stand in for those that turned out to change nothing; or "earlier".
+        group: "chosen", "blind"; "reserve", which stand in for those that turned out to change nothing; "earlier"; or
+            "doors": checks of keys.
         equivalent: why this one changes nothing; "" where it does.
     """
 

@@ -1,11 +1,12 @@
 """Soak: real processes under steady traffic and random faults for so many minutes, and the checker at the end.
 
-    scripts/soak --minutes N [--seed N] [--audit] [--picture FILE] [--samples FILE] [--directory DIR] [--keep]
+    scripts/soak --minutes N [--seed N] [--audit] [--keys] [--picture FILE] [--samples FILE] [--directory DIR] [--keep]
 
 Two proxies behind relays, three servers, publishers and subscribers of many kinds: `tests/faults/cast.py` says which,
 `tests/faults/disorder.py` what is done to them, `tests/faults/checker.py` what must not happen. The faults are drawn
 from the seed, which is printed; when they meet the traffic is the machine's affair. One process of each role is spared
-the kills, so that its memory can be followed. Exit code 1 if there is anything to object to; the directory stays then.
+the kills, so that its memory can be followed. With --keys nobody is let in without one, and each second somebody whom
+nobody knows is authorized, or not any more. Exit code 1 if there is anything to object to; the directory stays then.
 """
 
 from __future__ import annotations
@@ -40,21 +41,55 @@ MEMORY_BYTES_MAX = 300 << 20
 MIB = 1 << 20
 
 
-def soak(directory: Path, seed: int, minutes: float, record: Path | None = None) -> dict[str, Any]:
-    """Run it; all that is to be told of it. `record`: where clients write down what they do, for the audit."""
+RELOAD_SECONDS = 1.0
+"""Between two changes of who is authorized."""
+
+
+class Reloads:
+    """Somebody whom nobody knows is authorized and revoked, again and again: nobody else may notice."""
+
+    def __init__(self, keys: Any) -> None:
+        self._keys, self.count, self._due = keys, 0, 0.0
+
+    def tick(self, now: float) -> None:
+        """Change it where it is time to."""
+        from pubsub.cli.authorizing import authorize_line, revoke_lines
+        from pubsub.security.authorized import parse_name
+        from pubsub.security.pairs import new_pair
+
+        if self._keys is None or now < self._due:
+            return
+        self._due = now + RELOAD_SECONDS
+        if self.count % 2:
+            revoke_lines(self._keys.authorized, "stranger", None, None)
+        else:
+            authorize_line(self._keys.authorized, *parse_name("client", "stranger"), new_pair().public, ["put=*"])
+        self.count += 1
+
+
+def soak(
+    directory: Path, seed: int, minutes: float, record: Path | None = None, *, keys: bool = False
+) -> dict[str, Any]:
+    """Run it; all that is to be told of it.
+
+    Args:
+        record: where clients write down what they do, for the audit.
+        keys: let nobody in without one.
+    """
     from tests.faults.cast import SPARED, Cast
     from tests.faults.disorder import Disorder
     from tests.faults.sampling import Sampler
 
     started = time.monotonic()
     audited: dict[str, int] = {}
-    with Cast(directory, seed, record) as cast:
-        disorder, sampler = Disorder(cast, Random(seed)), Sampler(cast)
+    with Cast(directory, seed, record, keys=keys) as cast:
+        disorder, sampler, reloads = Disorder(cast, Random(seed)), Sampler(cast), Reloads(cast.cluster.keys)
         end = time.monotonic() + minutes * 60
         due = shown = 0.0
         while (now := time.monotonic()) < end:
             cast.look_after()
             disorder.tick()
+            reloads.tick(now)
             if now >= due:
                 due = now + SAMPLE_SECONDS
                 sample = sampler.take(disorder.done)
@@ -80,7 +115,7 @@ def soak(directory: Path, seed: int, minutes: float, record: Path | None = None)
         "minutes": minutes,
         "seconds": round(time.monotonic() - started, 1),
         "faults": dict(disorder.done),
-        "outcomes": dict(disorder.outcomes),
+        "outcomes": dict(disorder.outcomes) | ({"reloads": reloads.count} if keys else {}),
         "spared": sorted(SPARED),
         "objections": [asdict(one) for one in objections],
         "samples": [asdict(one) for one in sampler.samples],
@@ -233,6 +268,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="for how long there are faults (default: 5)")
     parser.add_argument("--seed", type=int, help="what the faults are drawn from; else a new one")
     parser.add_argument("--audit", action="store_true", help="have clients record, and judge that too; needs Spark")
+    parser.add_argument(
+        "--keys", action="store_true", help="let nobody in without a key, and change who is each second"
+    )
     parser.add_argument("--picture", type=Path, help="where it goes (default: soak.png in the directory)")
     parser.add_argument("--samples", type=Path, help="where they go, as JSON (default: soak.json in the directory)")
     parser.add_argument("--directory", type=Path, help="where everything lives; else a new one for temporary files")
@@ -245,7 +283,7 @@ def main() -> int:
     run.mkdir(parents=True)
     samples, picture = given.samples or home / "soak.json", given.picture or home / "soak.png"
     print(f"seed {seed}: scripts/soak --minutes {given.minutes:g} --seed {seed}; everything is in {home}", flush=True)
-    told = soak(run, seed, given.minutes, run / "record.jsonl" if given.audit else None)
+    told = soak(run, seed, given.minutes, run / "record.jsonl" if given.audit else None, keys=given.keys)
     samples.write_text(json.dumps(told, separators=(",", ":")))
     show(told)
     print(f"the samples are {samples}")

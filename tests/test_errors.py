@@ -8,6 +8,7 @@ import pytest
 from pubsub import errors
 from pubsub.errors import (
     AfterFork,
+    AuthorizedRefused,
     CallerError,
     ConfigurationError,
     DataLoss,
@@ -15,10 +16,13 @@ from pubsub.errors import (
     HandlerMisused,
     InDoubt,
     Interrupted,
+    InvalidKey,
     InvalidName,
     NoSuchClient,
+    NotAllowed,
     NotHeard,
     NotKnown,
+    NotLetIn,
     NotNow,
     NotSubscribed,
     OperatorError,
@@ -38,13 +42,17 @@ from pubsub.errors import (
 )
 
 EXAMPLES = [
+    AuthorizedRefused(3, "there is no role 'cleint'", "/etc/pubsub/authorized"),
     CallerError("no"),
     ConfigurationError("address tcp://127.0.0.1:1 is in use"),
     DataLoss("orders", "a.1", "a.9", "the file is damaged"),
     DecodeError("no end of the header"),
     InDoubt("billing", "orders", 30.0, "", 2),
+    InvalidKey("it does not begin with pk_"),
     InvalidName("topic", "a b", "no spaces"),
     NoSuchClient("billin", "/data", ["billing"]),
+    NotLetIn("tcp://127.0.0.1:5601 does not know the key pk_… of client alice"),
+    NotAllowed("put", "orders", "client alice may not put to orders", "the put is kept"),
     NotHeard("server s1 is not heard"),
     NotKnown("topic orders is not known"),
     NotNow("topic orders is contested"),

@@ -46,7 +46,8 @@ class Liveness:
 
     def due(self, now: float) -> bool:
         """Whether a heartbeat is to be sent."""
-        return now >= self.deadline()  # The same sum, so that what is due at its deadline is due.
+        # The sum of `deadline`: with another one rounding could leave a heartbeat not due at its own deadline.
+        return now >= self.deadline()
 
     def deadline(self) -> float:
         """When the next heartbeat is to be sent."""

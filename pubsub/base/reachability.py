@@ -14,6 +14,13 @@ TELL_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 0.5
 
 
+GREETING_BYTES: Final = 32
+"""Of the greeting with which a ZeroMQ socket begins: signature, version, and the mechanism by which it lets in."""
+
+_OURS: Final = b"\xff" + b"\0" * 8 + b"\x7f\x03"
+"""As much of a greeting as makes the other side say all of its own, and not yet how we would be let in."""
+
+
 def obstacle(address: str, seconds: float = 1.0) -> str:
     """What keeps a connection from being made.
 
@@ -24,20 +31,58 @@ def obstacle(address: str, seconds: float = 1.0) -> str:
     Returns:
         The system's own words; "" where somebody listens there, or where that cannot be known.
     """
-    scheme, _, place = address.partition("://")
-    host, _, port = place.rpartition(":")
     try:
-        if scheme == "tcp":
-            socket.create_connection((host.strip("[]"), int(port)), seconds).close()
-        elif scheme == "ipc":
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.settimeout(seconds)
-                probe.connect("\0" + place[1:] if place.startswith("@") else place)
+        if (connection := _connect(address, seconds)) is not None:
+            connection.close()
     except TimeoutError:
         return f"no connection within {seconds:g} s"
     except OSError as error:
         return error.strerror or str(error)
     return ""
+
+
+def mechanism(address: str, seconds: float = 1.0) -> str:
+    """How who listens at an address lets others in, as its greeting says (ZMTP, https://rfc.zeromq.org/spec/37/).
+
+    Args:
+        address: as for `obstacle`.
+        seconds: patience, twice: for the connection, and for the greeting.
+
+    Returns:
+        "NULL" who lets everybody in, "CURVE" who asks for a key; "" who is not ZeroMQ, or says nothing in time.
+    """
+    greeting = b""
+    try:
+        if (connection := _connect(address, seconds)) is None:
+            return ""
+        with connection:
+            connection.settimeout(seconds)
+            connection.sendall(_OURS)
+            while len(greeting) < GREETING_BYTES and (more := connection.recv(GREETING_BYTES - len(greeting))):
+                greeting += more
+    except OSError:
+        return ""
+    if len(greeting) < GREETING_BYTES or greeting[:1] != _OURS[:1] or greeting[9:10] != _OURS[9:10]:
+        return ""
+    return greeting[12:].rstrip(b"\0").decode("ascii", "replace")
+
+
+def _connect(address: str, seconds: float) -> socket.socket | None:
+    """A connection; None where the address is of another kind. Raises OSError."""
+    scheme, _, place = address.partition("://")
+    host, _, port = place.rpartition(":")
+    if scheme == "tcp" and port.isdecimal():
+        return socket.create_connection((host.strip("[]"), int(port)), seconds)
+    if scheme == "ipc":
+        local = socket.socket(socket.AF_UNIX)
+        try:
+            local.settimeout(seconds)
+            local.connect("\0" + place[1:] if place.startswith("@") else place)
+        except OSError:
+            local.close()
+            raise
+        return local
+    return None
 
 
 def obstacles(addresses: Sequence[str]) -> str:

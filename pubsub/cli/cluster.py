@@ -21,15 +21,19 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Annotated, Any, Final
+from shlex import quote
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from pubsub import console
 from pubsub.config.addresses import ProxyAddress, read_proxies, write_proxies
 from pubsub.errors import ConfigurationError, StorageError
+
+if TYPE_CHECKING:
+    from pubsub.cli.cluster_keys import ClusterKeys
 
 READY_SECONDS: Final = 30.0
 """Patience with a child until it says that it is ready."""
@@ -101,7 +105,7 @@ class Running:
         deadline = time.monotonic() + STOP_SECONDS
         while not self._lock():
             living = self._living()
-            # Where the parent was killed its children are about to end.
+            # After a kill of `pubsub up` its children end by themselves, and then the lock is free.
             if any(one["role"] == "up" for one in living) or time.monotonic() > deadline:
                 self._file.close()
                 raise StillRunning(str(directory), ", ".join(f"{_title(one)} (pid {one['pid']})" for one in living))
@@ -289,12 +293,15 @@ def up(
     directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where all of it lives.")],
     proxies: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many proxies.")] = 2,
     servers: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many servers.")] = 2,
+    with_keys: Annotated[bool, typer.Option("--keys", help="Let nobody in without a key; makes the keys.")] = False,
     again: Annotated[bool, typer.Option("--restart", help="Start a process that died again, and say so.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
 ) -> None:
     """Run a local cluster until SIGTERM, SIGINT or SIGHUP, on free ports of this host.
 
     DIR/proxies lists the proxies: set PUBSUB_PROXIES_FILE to it, or give it as --proxies-file.
+    With --keys it has their keys too, DIR/authorized says who may come in, and DIR/client.key may do everything:
+    set PUBSUB_CLIENT_KEY_FILE to it. A directory that has keys keeps them, also without --keys.
     A process that dies is reported; the exit code is then 1.
     """
     listing = directory / "proxies"
@@ -302,38 +309,71 @@ def up(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"--dir {directory}: {error.strerror}") from None
-    before = read_proxies(listing) if listing.exists() else ()
+    before = list(read_proxies(listing)) if listing.exists() else []
     if before and len(before) != proxies:
         raise ConfigurationError(
             f"--proxies {proxies}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
         )
     with Cluster(directory) as cluster:
-        found = _start_proxies(cluster, directory, before or [ANY_PORT] * proxies)
-        if not before and len(found) == proxies:
-            write_proxies(listing, found)
+        keys = _keys(directory, with_keys, proxies, servers)
+        found = _start_proxies(cluster, directory, before or [ANY_PORT] * proxies, keys)
+        if len(found) == proxies:
+            found = found if keys is None else keys.named(found)
+            if found != before:
+                write_proxies(listing, found)
         for number in range(1, servers + 1 if found else 1):
-            options = ["--proxies-file", str(listing), "--data", str(directory / f"s{number}")]
-            cluster.start("server", f"s{number}", *options)
+            name = f"s{number}"
+            options = ["--proxies-file", str(listing), "--data", str(directory / name)]
+            cluster.start("server", name, *options, *_key_options(keys, "server", name))
         cluster.wait_ready()
-        _announce(cluster, found, listing, as_json)
+        _announce(cluster, found, listing, keys, as_json)
         cluster.watch(again)
     if cluster.died:
         raise typer.Exit(console.EXIT_ERROR)
 
 
-def _start_proxies(cluster: Cluster, directory: Path, addresses: Sequence[ProxyAddress]) -> list[ProxyAddress]:
+def _keys(directory: Path, wanted: bool, proxies: int, servers: int) -> ClusterKeys | None:
+    """The keys of a cluster that is to have them, or has them."""
+    from pubsub.cli.cluster_keys import ClusterKeys
+
+    keys = ClusterKeys(directory)
+    if not wanted and not keys.there:
+        if os.environ.get("PUBSUB_AUTHORIZED"):
+            raise ConfigurationError(
+                f"PUBSUB_AUTHORIZED says who may enter, and the cluster in {directory} has no keys: start it with"
+                " --keys, which makes a file of its own, or unset PUBSUB_AUTHORIZED"
+            )
+        return None
+    if not keys.there:
+        keys.make_client()  # Not again where it was taken away.
+    for role, count in (("proxy", proxies), ("server", servers)):
+        for number in range(1, count + 1):  # Before a proxy runs: it would refuse them for a second.
+            keys.options(role, f"{role[0]}{number}")
+    return keys
+
+
+def _key_options(keys: ClusterKeys | None, role: str, name: str) -> list[str]:
+    return [] if keys is None else keys.options(role, name)
+
+
+def _start_proxies(
+    cluster: Cluster, directory: Path, addresses: Sequence[ProxyAddress], keys: ClusterKeys | None
+) -> list[ProxyAddress]:
     """Where they listen; [] if somebody asked to stop meanwhile."""
     fresh = ["--startup-wait-seconds", "0"] if not (directory / "proxies").exists() else []
     for number, address in enumerate(addresses, 1):
-        cluster.start("proxy", f"p{number}", *_proxy_options(directory / f"p{number}", address), *fresh)
+        name = f"p{number}"
+        locked = _key_options(keys, "proxy", name)
+        cluster.start("proxy", name, *_proxy_options(directory / name, address), *locked, *fresh)
     cluster.wait_ready()
     if not all(child.ready for child in cluster.children):
         return []
     found = []
-    for child in cluster.children:
-        found.append(_listening(child))
-        # One that is started again listens where it listened, and waits for the owners of its topics like any other.
-        child.command = _command("proxy", child.id, *_proxy_options(directory / child.id, found[-1]))
+    for child, address in zip(cluster.children, addresses, strict=True):
+        found.append(replace(_listening(child), keys=address.keys))
+        # A proxy that is started again listens where it did before, and waits for the owners of topics like any other.
+        locked = _key_options(keys, "proxy", child.id)
+        child.command = _command("proxy", child.id, *_proxy_options(directory / child.id, found[-1]), *locked)
     return found
 
 
@@ -356,18 +396,28 @@ def _listening(child: Child) -> ProxyAddress:
     return ProxyAddress(addresses[0], addresses[-1])
 
 
-def _announce(cluster: Cluster, proxies: Sequence[ProxyAddress], listing: Path, as_json: bool) -> None:
+def _announce(
+    cluster: Cluster, proxies: Sequence[ProxyAddress], listing: Path, keys: ClusterKeys | None, as_json: bool
+) -> None:
     processes: list[dict[str, Any]] = [
         {"role": child.role, "id": child.id, "pid": child.process.pid} for child in cluster.children
     ]
     if as_json:
         for process, proxy in zip(processes, proxies, strict=False):
             process |= {"clients": proxy.clients, "servers": proxy.servers}
-        console.announce(json.dumps({"proxies_file": str(listing), "processes": processes}))
-    else:
-        for child in cluster.children:
-            console.announce(f"{child.ready} (pid {child.process.pid})")
-        console.announce(f"proxies file: {listing}")
+        files = {"proxies_file": str(listing)}
+        if keys is not None:
+            files |= {"client_key_file": str(keys.client), "authorized": str(keys.authorized)}
+        console.announce(json.dumps({**files, "processes": processes}))
+        return
+    for child in cluster.children:
+        console.announce(f"{child.ready} (pid {child.process.pid})")
+    if keys is not None:
+        words = {"PUBSUB_CLIENT_KEY_FILE": keys.client, "PUBSUB_AUTHORIZED": keys.authorized}
+        console.announce(
+            "keys: export " + " ".join(f"{name}={quote(str(path.absolute()))}" for name, path in words.items())
+        )
+    console.announce(f"proxies file: {listing}")
 
 
 def _ending(process: subprocess.Popen[str]) -> str:

@@ -6,17 +6,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import typer
 
-from pubsub.cli.reports import Answer, ask, send
-from pubsub.console.options import naming_default, read
-from pubsub.errors import NotHeard, NotKnown, NotNow, PubsubError, Unavailable
+from pubsub.cli.reaching import Answer, Denied, Proxies
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.console.options import naming_default
+from pubsub.errors import NotAllowed, NotHeard, NotKnown, NotNow, PubsubError, Unavailable
 from pubsub.protocol.messages import Operate, Outcome, Report, Status
-
-if TYPE_CHECKING:
-    from pubsub.messenger import Messenger
 
 SENDER: Final = "pubsub-operator"
 POLL_SECONDS: Final = 0.1
@@ -43,28 +42,21 @@ class Operator:
     """The proxies, and the servers that they hear.
 
     Args:
-        messenger: to ask with.
-        proxies: their addresses, clients' side.
+        proxies: to ask.
         patience: seconds for one answer.
         seconds: for what was asked for to be seen done.
     """
 
-    def __init__(self, messenger: Messenger, proxies: Sequence[str], patience: float, seconds: float) -> None:
-        self._messenger, self.proxies, self.patience, self.seconds = messenger, tuple(proxies), patience, seconds
+    def __init__(self, proxies: Proxies, patience: float, seconds: float) -> None:
+        self._proxies, self.patience, self.seconds = proxies, patience, seconds
 
     def look(self, topic: str = "") -> View:
         """What the proxies know now, of one topic or of all.
 
         Raises:
-            Unavailable: none of them answered.
+            Unavailable, NotLetIn, NotAllowed: none of them answered.
         """
-        questions = [(address, Report(SENDER, "-", topic)) for address in self.proxies]
-        heard = ask(self._messenger, questions, self.patience)
-        reports: dict[str, Answer] = dict(zip(self.proxies, heard, strict=True))
-        if not any(isinstance(answer, dict) for answer in reports.values()):
-            reasons = "; ".join(f"{address}: {answer}" for address, answer in reports.items())
-            raise Unavailable("report", "any proxy", self.patience, reasons)
-        return View(reports)
+        return View(self._proxies.reports("report", SENDER, self.patience, topic))
 
     def server_report(self, server: str, view: View) -> dict[str, Any]:
         """What a server says of itself.
@@ -73,7 +65,7 @@ class Operator:
             NotHeard: it does not answer through any proxy that hears it.
         """
         through = view.hearing(server)
-        answers = ask(self._messenger, [(address, Report(SENDER, server)) for address in through], self.patience)
+        answers = self._proxies.ask([(address, Report(SENDER, server)) for address in through], self.patience)
         found = next((answer for answer in answers if isinstance(answer, dict)), None)
         if found is None:
             raise NotHeard(f"server {server} is not heard: {'; '.join(map(str, answers)) or 'by no proxy'}")
@@ -84,18 +76,26 @@ class Operator:
 
         Raises:
             NotHeard: it does not answer through any proxy that hears it.
+            NotAllowed: we may not operate.
         """
         for address in view.hearing(target):
-            (answer,) = send(self._messenger, [(address, Operate(SENDER, target, action, **facts))], self.patience)
+            (answer,) = self._proxies.send([(address, Operate(SENDER, target, action, **facts))], self.patience)
+            _check_allowed([answer], facts)
             if isinstance(answer, Status) and answer.outcome is not Outcome.UNAVAILABLE:
                 return answer
         raise NotHeard(f"server {target} is not heard by any proxy: start it, then repeat this")
 
     def operate_all(self, action: str, **facts: Any) -> dict[str, Status | str]:
-        """Have every proxy do something itself; each one's answer, or why there is none."""
+        """Have every proxy do something itself; each one's answer, or why there is none.
+
+        Raises:
+            NotAllowed: we may not operate at any of them; where some have done it the others' answers say so.
+        """
         message = Operate(SENDER, "-", action, **facts)
-        answers = send(self._messenger, [(address, message) for address in self.proxies], self.patience)
-        return dict(zip(self.proxies, answers, strict=True))
+        addresses = self._proxies.addresses
+        answers = self._proxies.send([(address, message) for address in addresses], self.patience)
+        _check_allowed(answers, facts)
+        return dict(zip(addresses, answers, strict=True))
 
     def wait(
         self, done: Callable[[], bool], what: str, subject: str, again: Callable[[], object] | None = None
@@ -118,6 +118,11 @@ class Operator:
                 repeat_at = now + REPEAT_SECONDS
                 again()
             time.sleep(POLL_SECONDS)
+
+
+def _check_allowed(answers: Sequence[Status | str], facts: dict[str, Any]) -> None:
+    if answers and all(isinstance(answer, Denied) for answer in answers):
+        raise NotAllowed("operate", str(facts.get("topic", "")), str(answers[0]))
 
 
 class View:
@@ -254,16 +259,14 @@ class View:
 
 
 @contextmanager
-def cluster(
-    proxies: list[str] | None, proxies_file: str | None, config: str | None, patience: float, seconds: float
-) -> Iterator[Operator]:
-    """The cluster that the command line, the environment or the file names."""
-    from pubsub.config.settings import ClientSettings
-    from pubsub.messenger import Messenger
+def cluster(loaded: Loaded[ClientSettings], patience: float, seconds: float) -> Iterator[Operator]:
+    """The cluster that the command line, the environment or the file names.
 
-    loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
-    with Messenger() as messenger, naming_default(loaded):
-        yield Operator(messenger, loaded.settings.proxies, patience, seconds)
+    Raises:
+        ConfigurationError: it has keys and we have none, or the other way round.
+    """
+    with naming_default(loaded), Proxies(loaded.settings) as proxies:
+        yield Operator(proxies, patience, seconds)
 
 
 def confirm(gives_up: str, yes: bool, word: str = "") -> None:

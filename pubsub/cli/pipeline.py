@@ -25,6 +25,13 @@ Conf = Annotated[
 Timeout = Annotated[float, typer.Option(min=0.05, max=86_400, metavar="SECONDS", help="For one request.")]
 Proxies = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
 ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies.")]
+ProxyKeys = Annotated[
+    list[str] | None, typer.Option("--proxy-key", metavar="KEY", help="Public key of a proxy, pk_…; once for each.")
+]
+ClientID = Annotated[str, typer.Option("--client", metavar="ID", help="With keys: the client whose key it is.")]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="FILE", help="File of its secret key, on every machine of Spark's.")
+]
 Config = Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -48,6 +55,9 @@ def archive(
     timeout: Timeout = 30.0,
     proxies: Proxies = None,
     proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    client: ClientID = "spark",
+    key: Key = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +65,8 @@ def archive(
 
     It begins with what is stored, and from then on the service keeps for it what it has not archived yet.
     """
-    place, settings = where(proxies, proxies_file, config, timeout), spark_settings(master, conf)
+    place = where(proxies, proxies_file, proxy_keys, client, key, config, timeout)
+    settings = spark_settings(master, conf)
     from pubsub.spark import archive as archiving
     from pubsub.spark import pipelines
     from pubsub.spark.storage import is_local
@@ -94,6 +105,9 @@ def replay(
     timeout: Timeout = 30.0,
     proxies: Proxies = None,
     proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    client: ClientID = "spark",
+    key: Key = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +115,8 @@ def replay(
 
     Run again, it puts what the archive got since; with another --checkpoint it puts everything again.
     """
-    place, settings = where(proxies, proxies_file, config, timeout), spark_settings(master, conf)
+    place = where(proxies, proxies_file, proxy_keys, client, key, config, timeout)
+    settings = spark_settings(master, conf)
     from pubsub.protocol.names import check_new_topic, file_name
     from pubsub.spark import pipelines
     from pubsub.spark import replay as replaying
@@ -139,6 +154,9 @@ def rollup(
     timeout: Timeout = 30.0,
     proxies: Proxies = None,
     proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    client: ClientID = "spark",
+    key: Key = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -147,7 +165,8 @@ def rollup(
     In a directory, `closed` has those, and `open` what is not over yet, as the last run left it. A number is a time in
     seconds since 1970, milliseconds from 1e11 on, microseconds from 1e14 on; a text is a date.
     """
-    place, settings = where(proxies, proxies_file, config, timeout), spark_settings(master, conf)
+    place = where(proxies, proxies_file, proxy_keys, client, key, config, timeout)
+    settings = spark_settings(master, conf)
     from pubsub.cli.counting import Counting
 
     counting = Counting(topic, to, window, tuple(by or ()), at, watermark, plot, with_open, once, every, batch)

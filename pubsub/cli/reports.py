@@ -2,92 +2,41 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.base.reachability import obstacle
-from pubsub.errors import DecodeError, Unavailable
-from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Message, Outcome, Report, Status
+from pubsub.cli.locks import watched
+from pubsub.cli.reaching import Answer, Proxies
+from pubsub.protocol.messages import Report
 
 if TYPE_CHECKING:
-    from pubsub.messenger import Messenger
+    from pubsub.config.settings import ClientSettings
 
 SENDER: Final = "pubsub-status"
 
 Question = tuple[str, str]
 """(address of a proxy, whom to ask there: "-" or a server's ID)."""
 
-Answer = dict[str, Any] | str
-"""A report, or why there is none."""
 
-
-def gather(proxies: Sequence[str], seconds: float) -> dict[str, Any]:
+def gather(settings: ClientSettings, seconds: float) -> dict[str, Any]:
     """The state of a cluster.
 
     Args:
-        proxies: their addresses, clients' side.
+        settings: where its proxies are, and by which key they know us.
         seconds: patience with the proxies, and once more with the servers.
 
     Raises:
-        Unavailable: no proxy answered.
+        ConfigurationError: the proxies have keys and we have none, or the other way round.
+        Unavailable, NotLetIn, NotAllowed: no proxy answered.
     """
-    from pubsub.messenger import Messenger
-
-    with Messenger() as messenger:
-        heard = ask(messenger, [(address, Report(SENDER, "-")) for address in proxies], seconds)
-        reports = dict(zip(proxies, heard, strict=True))
-        if not any(isinstance(answer, dict) for answer in reports.values()):
-            reasons = "; ".join(f"{address}: {answer}" for address, answer in reports.items())
-            raise Unavailable("status", "any proxy", seconds, reasons)
+    with Proxies(settings) as proxies:
+        reports = proxies.reports("status", SENDER, seconds)
         questions = _questions(reports)
-        answers = ask(messenger, [(address, Report(SENDER, server)) for address, server in questions], seconds)
+        answers = proxies.ask([(address, Report(SENDER, server)) for address, server in questions], seconds)
     servers: dict[str, Answer] = {}
     for (_, server), answer in zip(questions, answers, strict=True):
         if server not in servers or isinstance(answer, dict):
             servers[server] = answer
     return picture(reports, servers)
-
-
-def send(messenger: Messenger, messages: Iterable[tuple[str, Message]], seconds: float) -> list[Status | str]:
-    """The answers to messages that are sent at once, each to an address; why there is none, where none came.
-
-    Repeats and lost messages are the Messenger's business.
-    """
-    answers: dict[int, Status | str] = {}
-
-    def taker(index: int) -> Any:
-        def take(_: object, contents: Any, parts: Sequence[Any]) -> None:
-            try:
-                answer = decode(contents, parts[0] if parts else None)
-            except DecodeError as error:
-                answers[index] = f"an answer that cannot be read ({error})"
-            else:
-                answers[index] = answer if isinstance(answer, Status) else "an answer that is none"
-
-        return take
-
-    tokens, addresses = [], []
-    for index, (address, message) in enumerate(messages):
-        header, _ = encode(message)
-        tokens.append(messenger.send(address, header, taker(index)))
-        addresses.append(address)
-    messenger.wait(lambda: len(answers) == len(tokens), time.monotonic() + seconds)
-    for token in tokens:
-        messenger.forget(token)
-    return [
-        answers[index]
-        if index in answers
-        else obstacle(address, min(1.0, seconds)) or f"no answer within {seconds:g} s"
-        for index, address in enumerate(addresses)
-    ]
-
-
-def ask(messenger: Messenger, questions: Iterable[tuple[str, Report]], seconds: float) -> list[Answer]:
-    """The reports that answer these questions, asked at once, each at an address."""
-    return [_read(answer) for answer in send(messenger, questions, seconds)]
 
 
 def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str, Any]:
@@ -99,7 +48,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
 
     Returns:
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
-        owners, whole, records, bytes, subscribers, backlog, held_by) and `warnings`, as JSON can say them.
+        owners, whole, records, bytes, subscribers, backlog, held_by), `keys` (as `locks.watched` says; [] where there
+        are none) and `warnings`, as JSON can say them.
     """
     topics: dict[str, dict[str, Any]] = {}
     alive: dict[str, bool] = {}
@@ -126,9 +76,9 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     for topic in topics.values():
         topic["whole"] = len(topic["owners"]) == 1 and not topic["others"]
         backlog = [(facts["waiting"], name) for name, facts in topic["subscribers"].items()]
-        topic["backlog"], topic["held_by"] = max(backlog, default=(0, None))
-        if not topic["backlog"]:
-            topic["held_by"] = None
+        topic["backlog"], held_by = max(backlog, default=(0, None))
+        topic["held_by"] = held_by if topic["backlog"] else None
+    keys, wrong = watched(proxies, servers)
     return {
         "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
         "servers": [
@@ -136,7 +86,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
             for name in sorted(alive | dict.fromkeys(servers, True))
         ],
         "topics": [topics[name] for name in sorted(topics)],
-        "warnings": warnings,
+        "keys": keys,
+        "warnings": warnings + wrong,
     }
 
 
@@ -149,18 +100,6 @@ def _questions(reports: dict[str, Answer]) -> list[Question]:
         for server in answer["servers"]
         if server["alive"]
     ]
-
-
-def _read(status: Status | str) -> Answer:
-    if isinstance(status, str):
-        return status
-    if status.outcome is not Outcome.SUCCESS:
-        return status.reason.replace("_", " ") or str(status.outcome)
-    try:
-        report = json.loads(bytes(status.body))
-    except ValueError as error:
-        return f"an answer that cannot be read ({error})"
-    return report if isinstance(report, dict) else "an answer that is no report"
 
 
 def _blank(name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -15,6 +16,8 @@ import typer
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import read
 from pubsub.errors import ConfigurationError
+from pubsub.protocol.names import check_id
+from pubsub.security.opening import expected_keys, own_pair
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,17 +28,40 @@ TELL_SECONDS: Final = 10.0
 """Between two lines of progress where nobody watches a terminal."""
 
 
-def where(proxies: list[str] | None, proxies_file: str | None, config: str | None, timeout: float) -> Place:
-    """The cluster that the command line, the environment or the file names.
+def where(
+    proxies: list[str] | None,
+    proxies_file: str | None,
+    proxy_keys: list[str] | None,
+    client: str,
+    key: str | None,
+    config: str | None,
+    timeout: float,
+) -> Place:
+    """The cluster that the command line, the environment or the file names, and by whose key it is entered.
+
+    Args:
+        client: whose key it is.
+        key: its file; None: as the settings say, or the usual one, where there is one.
 
     Raises:
-        ConfigurationError: Spark is not installed, or a setting is not allowed.
+        ConfigurationError: Spark is not installed, or a setting or a key is not allowed.
     """
     check_installed()
-    loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
+    flags = {"proxies": proxies, "proxies_file": proxies_file, "proxy_keys": proxy_keys, "key_file": key}
+    settings = read(ClientSettings, flags, config).settings
+    from pubsub.client.storage.places import key_path
+    from pubsub.spark.identity import NOBODY, Identity
     from pubsub.spark.pipelines import Place
 
-    return Place(proxies=loaded.settings.proxies, timeout=timeout)
+    check_id("client ID", client)
+    file = key_path(client, settings.directory)
+    pair = own_pair("client", client, settings.key_file, file)
+    expected_keys("client", client, pair, settings.proxies, settings.proxy_keys)
+    identity = NOBODY
+    if pair is not None:
+        path = os.path.abspath(settings.key_file or file)
+        identity = Identity(client=client, key_file=path, proxy_keys=settings.proxy_keys)
+    return Place(proxies=settings.proxies, timeout=timeout, identity=identity)
 
 
 def check_installed() -> None:

@@ -10,7 +10,10 @@ import typer
 
 from pubsub import console
 from pubsub.cli.operating import Operator, View, cluster, confirm
-from pubsub.cli.topic import AsJson, Config, Patience, Proxies, ProxiesFile, Wait, Yes, move_topic
+from pubsub.cli.topic import AsJson, Patience, Wait, Yes, move_topic
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.console.options import REACHING, KeyFile, ProxiesFile, ProxyAddresses, ProxyKeys, read, takes_settings
 from pubsub.errors import NotKnown, NotNow, Unavailable
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id
@@ -20,12 +23,11 @@ __all__ = ["app"]
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def drain(
+    loaded: Loaded[ClientSettings],
     server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server.")],
     stop: Annotated[bool, typer.Option("--stop", help="Let it take topics again; what was moved stays.")] = False,
-    proxies: Proxies = None,
-    proxies_file: ProxiesFile = None,
-    config: Config = None,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
@@ -36,7 +38,7 @@ def drain(
     It stays so over restarts until --stop. --wait is for each topic. An interrupted drain goes on when it is repeated.
     """
     check_id("server ID", server)
-    with cluster(proxies, proxies_file, config, patience, wait) as found:
+    with cluster(loaded, patience, wait) as found:
         view = found.look()
         view.address_of(server)
         if stop:
@@ -83,7 +85,7 @@ def _move_all(found: Operator, server: str, *, quiet: bool) -> list[dict[str, An
     while True:
         view = found.look()
         held = found.server_report(server, view)["topics"]
-        # One that is contested is merged first, by itself; a name that was moved and is still there is being deleted.
+        # A contested topic is merged first, without our doing; one that was moved and is still listed is being deleted.
         ready = [name for name, facts in sorted(held.items()) if not facts["others"]]
         if not held:
             return moved
@@ -106,11 +108,10 @@ def _move_all(found: Operator, server: str, *, quiet: bool) -> list[dict[str, An
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def forget(
+    loaded: Loaded[ClientSettings],
     server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server, or of its store.")],
-    proxies: Proxies = None,
-    proxies_file: ProxiesFile = None,
-    config: Config = None,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
@@ -123,7 +124,7 @@ def forget(
     gives those up. Another store that is heard under the same ID is left alone.
     """
     check_id("server ID", server)
-    with cluster(proxies, proxies_file, config, patience, wait) as found:
+    with cluster(loaded, patience, wait) as found:
         view = found.look()
         if view.silent:
             silent = "; ".join(f"{address}: {reason}" for address, reason in view.silent.items())
@@ -169,21 +170,25 @@ CHECK_CODES: Final = {"intact": 0, "damaged": 16, "broken": 17, "stale": 18, "ne
 @app.command()
 def check(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The data directory of a server that does not run.")],
-    proxies: Proxies = None,
+    proxies: ProxyAddresses = None,
+    proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    key_file: KeyFile = None,
     patience: Patience = 2.0,
     as_json: AsJson = False,
 ) -> None:
     """Say what is intact of a stopped server's store and what is damaged, topic by topic; nothing is changed.
 
-    With --proxy it is also seen whether a proxy remembers a later state of it: then it is an older copy.
+    With --proxy or --proxies-file it is also seen whether a proxy remembers a later state of it, as of an older copy.
     Exit codes: 0 intact, 16 damaged, 17 broken, 18 an older copy, 19 of a newer release.
     """
     from pubsub.server.offline.check import check as check_store
     from pubsub.server.offline.check import compare
 
     found = check_store(data)
-    if proxies:
-        with cluster(proxies, None, None, patience, patience) as known:
+    if proxies or proxies_file:
+        said = {"proxies": proxies, "proxies_file": proxies_file, "proxy_keys": proxy_keys, "key_file": key_file}
+        with cluster(read(ClientSettings, said, None), patience, patience) as known:
             compare(found, known.look().answered.values())
     if as_json:
         console.print_json(found.facts())

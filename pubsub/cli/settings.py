@@ -9,6 +9,7 @@ import typer
 
 from pubsub import console
 from pubsub.config.loading import ROLES, configuration_path, survey, unknown_variables
+from pubsub.errors import without_secrets
 
 app = typer.Typer(name="config", rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -31,7 +32,7 @@ def show(
             raise typer.BadParameter(f"{role!r} is no role; roles: {', '.join(ROLES)}")
     rows = [(role, *row) for role in chosen for row in survey(_settings(role), file=config)]
     path, named = configuration_path(config, os.environ)
-    unknown = unknown_variables(os.environ)
+    unknown = [without_secrets(name) for name in unknown_variables(os.environ)]
     if as_json:
         found: dict[str, Any] = {role: {} for role in chosen}
         for role, setting, value, origin in rows:

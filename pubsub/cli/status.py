@@ -7,33 +7,34 @@ from typing import Annotated, Any
 import typer
 
 from pubsub import console
+from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
-from pubsub.console.options import naming_default, read
+from pubsub.console.options import REACHING, naming_default, takes_settings
 
 app = typer.Typer(name="status", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def status(
-    proxies: Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")] = None,
-    proxies_file: Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies.")] = None,
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")] = None,
+    loaded: Loaded[ClientSettings],
     wait: Annotated[float, typer.Option(min=0.05, max=600, metavar="SECONDS", help="Patience with each.")] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with each role's own report.")] = False,
 ) -> None:
     """Show proxies, servers, topics, their owners and subscribers, and who holds a backlog.
 
-    A topic is whole where one server holds all of it.
+    A topic is whole where one server holds all of it. With keys also who is authorized where (a digest of what the file
+    says, which is to be the same everywhere), how many were let in and refused, and what was denied.
     """
     from pubsub.cli.reports import gather
 
-    loaded = read(ClientSettings, {"proxies": proxies, "proxies_file": proxies_file}, config)
     with naming_default(loaded):
-        found = gather(loaded.settings.proxies, wait)
+        found = gather(loaded.settings, wait)
     if as_json:
         console.print_json(found)
     else:
-        console.print_table(_proxies(found), _servers(found), _topics(found), _subscribers(found))
+        keys = [_keys(found)] if found["keys"] else []
+        console.print_table(_proxies(found), _servers(found), *keys, _topics(found), _subscribers(found))
         for text in found["warnings"]:
             typer.echo(f"warning: {text}")
 
@@ -73,6 +74,14 @@ def _servers(found: dict[str, Any]) -> Any:
             _size(sum(report["disk"].values())) if report["disk"] else "",
             report["address"],
         )
+    return table
+
+
+def _keys(found: dict[str, Any]) -> Any:
+    table = console.table("process", "authorized", "lines", "entered", "refused", "denied", title="Keys")
+    for row in found["keys"]:
+        counts = [f"{row[name]:,}" for name in ("lines", "entered", "refused", "denied")]
+        table.add_row(f"{row['role']} {row['id']}", row["authorized"], *counts)
     return table
 
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from pubsub import console
 from pubsub.cli.operating import Holder, Operator, View, cluster, confirm
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.console.options import REACHING, takes_settings
 from pubsub.errors import NotKnown, NotNow, Unavailable
 from pubsub.protocol.messages import Outcome, Status
-from pubsub.protocol.names import check_id, check_topic
+from pubsub.protocol.names import check_id, check_topic, may_be_one_server, parse_endpoint
 
 app = typer.Typer(name="topic", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
-Proxies = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
-ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies.")]
-Config = Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")]
 Patience = Annotated[
     float, typer.Option("--patience", min=0.05, max=600, metavar="SECONDS", help="For one answer of a proxy or server.")
 ]
@@ -35,12 +36,11 @@ def topic() -> None:
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def move(
+    loaded: Loaded[ClientSettings],
     name: Topic,
     to: Annotated[str, typer.Option("--to", metavar="SERVER", help="ID of the server that is to hold it.")],
-    proxies: Proxies = None,
-    proxies_file: ProxiesFile = None,
-    config: Config = None,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
@@ -52,7 +52,7 @@ def move(
     """
     check_topic(name)
     check_id("server ID", to)
-    with cluster(proxies, proxies_file, config, patience, wait) as found:
+    with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         giver = view.owner(name)
         view.address_of(to)
@@ -81,7 +81,7 @@ def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> N
     def tell() -> None:
         now = found.look(name)
         if to in {holder.server for holder in now.holders(name)}:
-            return  # It has arrived: what is left is for the giver to delete.
+            return  # The topic has arrived; the giver has only its own copy to delete.
         answer = found.operate(giver, now, "move", topic=name, server=to, address=address)
         reason = answer.reason.replace("_", " ")
         if answer.outcome is Outcome.MOVED:
@@ -96,14 +96,13 @@ def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> N
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def unsubscribe(
+    loaded: Loaded[ClientSettings],
     name: Topic,
     subscriber: Annotated[
         str, typer.Option("--subscriber", metavar="ID", help="Whose subscription; as pubsub status shows it.")
     ],
-    proxies: Proxies = None,
-    proxies_file: ProxiesFile = None,
-    config: Config = None,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
@@ -114,7 +113,7 @@ def unsubscribe(
     Everything that waits for it is given up. If the client does come back it is told so, once it asks: `Superseded`.
     """
     check_topic(name)
-    with cluster(proxies, proxies_file, config, patience, wait) as found:
+    with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         owner = view.owner(name)
         facts = found.server_report(owner, view)["topics"].get(name, {"subscribers": {}})["subscribers"]
@@ -147,12 +146,11 @@ def unsubscribe(
 
 
 @app.command()
+@takes_settings(ClientSettings, REACHING)
 def abandon(
+    loaded: Loaded[ClientSettings],
     name: Topic,
     server: Annotated[str, typer.Option("--server", metavar="ID", help="The server whose holding is given up.")],
-    proxies: Proxies = None,
-    proxies_file: ProxiesFile = None,
-    config: Config = None,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
@@ -166,13 +164,13 @@ def abandon(
     """
     check_topic(name)
     check_id("server ID", server)
-    with cluster(proxies, proxies_file, config, patience, wait) as found:
+    with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         held = found.server_report(server, view)["topics"] if view.hearing(server) else {}
         _may_give_up(view, name, server, held, patience)
         reports = {one: found.server_report(one, view)["topics"].get(name, {}) for one in view.live()}
         lost = _lost(view, name, server, reports)
-        waiting = {one for one, facts in reports.items() if facts.get("frozen") in view.addresses(server) and facts}
+        waiting = _waiting(view, server, reports)
         if not lost and not waiting:
             unheard = any(not facts.get("heard", True) for facts in view.away(server).values())
             hint = f"; where its disk is lost: pubsub server forget {server}" if unheard else ""
@@ -184,8 +182,9 @@ def abandon(
             yes,
             word=name,
         )
-        _tell_servers(found, view, name, server, lost, waiting)
-        found.wait(lambda: _is_given_up(found.look(name), name, server, lost), "abandon", name)
+        tell = partial(_give_up_all, found, view, name, server, lost, bool(waiting))
+        tell()
+        found.wait(lambda: _is_done(found, name, server, lost, waiting), "abandon", name, again=tell)
     logs = sorted(holder.log for holder in lost if holder.log)
     console.report(
         as_json,
@@ -194,19 +193,32 @@ def abandon(
     )
 
 
-def _tell_servers(
-    found: Operator, view: View, name: str, server: str, lost: Iterable[Holder], waiting: Iterable[str]
-) -> None:
-    """Have every live server drop what a holder that is given up was to send it, or to be sent."""
+def _give_up_all(found: Operator, view: View, name: str, server: str, lost: Iterable[Holder], waiting: bool) -> None:
+    """Have every proxy forget the holder, and tell the servers that it is given up."""
     for holder in lost:
-        address = view.address_of_store(holder.store)
-        _give_up(found, name, holder, address)
-        for one in view.live():
-            facts = {"server": server, "address": address, "log": holder.log, "store": holder.store}
-            found.operate(one, view, "abandoned", topic=name, **facts)
-    for one in waiting:
-        for address in view.addresses(server):
-            found.operate(one, view, "abandoned", topic=name, server=server, address=address)
+        _give_up(found, name, holder, view.address_of_store(holder.store))
+    for address in (view.addresses(server) or {""}) if waiting else ():
+        _give_up(found, name, Holder(server, "", ""), address)
+
+
+def _waiting(view: View, server: str, reports: dict[str, dict[str, Any]]) -> set[str]:
+    """The servers that have frozen the topic for this one: the address that they noted names it, or is its place."""
+    addresses = view.addresses(server)
+
+    def is_for(frozen: str) -> bool:
+        named = parse_endpoint(frozen)[0]
+        return named == server if named else any(may_be_one_server(frozen, address) for address in addresses)
+
+    return {one for one, facts in reports.items() if facts.get("frozen") and is_for(facts["frozen"])}
+
+
+def _is_done(found: Operator, name: str, server: str, lost: set[Holder], waiting: set[str]) -> bool:
+    """Whether the holder is forgotten, and no server waits for it any more."""
+    view = found.look(name)
+    if not _is_given_up(view, name, server, lost):
+        return False
+    reports = {one: found.server_report(one, view)["topics"].get(name, {}) for one in waiting if view.hearing(one)}
+    return not _waiting(view, server, reports)
 
 
 def _may_give_up(view: View, name: str, server: str, held: dict[str, Any], patience: float) -> None:

@@ -119,7 +119,7 @@ class AsyncClient(ClientBase):
         def look() -> None:
             if wait.done() and look in session.watchers:
                 session.watchers.remove(look)
-                with suppress(RuntimeError):  # The loop was closed, and nobody waits any more.
+                with suppress(RuntimeError):  # The event loop was closed, so no coroutine waits any more.
                     loop.call_soon_threadsafe(finish)
 
         with session.lock:

@@ -28,10 +28,12 @@ class Client(ClientBase):
     Args:
         name: the client ID, 1-64 of A-Z a-z 0-9 . _ -
         proxies: the proxies' addresses, tried in this order.
-        proxies_file: a file that lists them, one a line, as the commands take it.
+        proxies_file: a file that lists them, one a line with their public keys, as the commands take it.
         directory: where its state lives; None: under the user's data directory, by client ID.
         power_safe: fsync every commit, so that a power cut of this host takes nothing back either.
         timeout: of a call that names none, in seconds.
+        key_file: holds its secret key; None: `NAME.key` beside its state, where there is one. A client with a key
+            speaks only to proxies whose keys it knows, from the proxies file or the settings.
         settings: everything that can be set; what is named beside it wins. None: what is not named is taken as the
             commands take it, from the environment (`PUBSUB_CLIENT_PROXIES`, `PUBSUB_PROXIES_FILE` …), else from the
             configuration file, else the default.
@@ -42,6 +44,7 @@ class Client(ClientBase):
         clock: where the time comes from.
         random: where numbers start; None: the operating system's randomness.
         boot: identifies this start of the operating system; None: it is asked.
+        keys: its own and its proxies', in memory, in place of files.
 
     Raises:
         CallerError: an argument is of a wrong type.
@@ -90,6 +93,11 @@ class Client(ClientBase):
             InvalidName, TooLarge, CallerError: it cannot be put; nothing was written.
             StorageError: the outbox's disk refused; nothing was sent.
             InDoubt: nobody answered in time; the message is kept and goes out once, with the next put or `flush`.
+            NotAllowed: a proxy says that this client has no right to put there; the message is kept as with InDoubt,
+                and not tried again before. Where proxies differ for a moment, after a change of who may what, a denial
+                by one of them ends the call.
+            NotLetIn: every proxy refuses this client's key, or has another key than is expected; it says for each what
+                to do. The message is kept as with InDoubt. Where one proxy lets it in the others are left out.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
         (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait))
@@ -131,6 +139,8 @@ class Client(ClientBase):
 
         Raises:
             InDoubt: not all could be in time; they are kept.
+            NotAllowed: some of them are on a topic to which there is no right; the others are finished.
+            NotLetIn: as `put`.
         """
         self._run(self._calls.puts.flush(timeout))
 
@@ -145,6 +155,7 @@ class Client(ClientBase):
         Raises:
             InvalidName: that is not a topic.
             Unavailable: it is not confirmed in time; every call on the topic, and every start, asks again.
+            NotAllowed, NotLetIn: as `put`; it stays wanted, and is asked for again as with Unavailable.
             StorageError: the disk refused; nothing was sent.
         """
         self._run(self._calls.subscribing.intend(topic, True, timeout))
@@ -171,6 +182,9 @@ class Client(ClientBase):
         Raises:
             NotSubscribed: to this topic.
             Unavailable: nobody answered in time.
+            NotAllowed: a proxy says that this client has no right to take there. What is here already is handed out
+                first; its place is kept, and the next call asks again.
+            NotLetIn: as `put`.
             DataLoss: messages are lost; said once, and the next call goes on behind them. A process that ended before
                 that call is told again after its start.
             Superseded: this client was opened elsewhere later.

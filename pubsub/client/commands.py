@@ -70,7 +70,7 @@ def client(
 @contextmanager
 def _opened(ctx: typer.Context, loaded: Settings, topic: str | None = None, *, new: bool = False) -> Iterator[Client]:
     """The client; one that is not there is made only where it may be `new`, and for nothing that no topic can be."""
-    from pubsub.base.reachability import obstacles, telling_obstacles
+    from pubsub.base.reachability import telling_obstacles
     from pubsub.client import Client
     from pubsub.client.storage.places import check_exists
     from pubsub.protocol import check_topic
@@ -87,11 +87,19 @@ def _opened(ctx: typer.Context, loaded: Settings, topic: str | None = None, *, n
                     yield opened
             except Unavailable as error:
                 if error.reason == opened._session.silence:
-                    error.reason = obstacles(opened.settings.proxies)
+                    error.reason = _silence(opened)
                 raise
     finally:
         if opened.record_problem:
             console.complain(f"the record is not whole: {opened.record_problem}")
+
+
+def _silence(opened: Client) -> str:
+    """Why no proxy answered: what keeps a connection from being made, or what those said that refuse."""
+    from pubsub.base.reachability import obstacles
+
+    shut, proxies = opened._session.core.doors.shut, opened.settings.proxies
+    return "; ".join(shut.get(index) or obstacles([address]) for index, address in enumerate(proxies))
 
 
 @app.command()
@@ -333,7 +341,7 @@ def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
 def _target(path: Path | None, opened: Client) -> Iterator[StreamTarget | FileTarget]:
     from pubsub.client.writing import StreamTarget, file_target
 
-    # Where standard output is a file, its name under /dev is that file's, which is not to be replaced.
+    # /dev/stdout may lead to a regular file; that file is written to, and never replaced by a new one.
     if path is None or str(path) in {"-", "/dev/stdout", "/dev/fd/1"}:
         yield StreamTarget(sys.stdout.buffer)
         return

@@ -18,7 +18,7 @@ def guards(function: Callable[..., Any]) -> None:
 
 def within_guard() -> bool:
     """Whether this is a call within a call: of a handler of `process`, or of a signal's."""
-    frame = sys._getframe(3)  # Who called the function that called `recover`.
+    frame = sys._getframe(3)  # The caller of the function that called `recover`.
     while frame is not None:
         if frame.f_code in _guards:
             return True

@@ -63,7 +63,8 @@ def _at_exit() -> None:
         session = calls.session
         if session.closed:
             continue
-        with suppress(ResourceWarning):  # Where warnings are errors (-W error) nobody is left who could take one.
+        # With -W error the warning is raised, and no caller is left who could catch it.
+        with suppress(ResourceWarning):
             _warn(session.name, calls)
         if not session.lock.acquire(timeout=LOCK_SECONDS):
             _log.warning("client %s: it is in use, and what its publishers hold is not put", session.name)

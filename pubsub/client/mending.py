@@ -22,7 +22,8 @@ def mend(session: Session) -> None:
             chunk = sub.chunk
             if chunk is not None:
                 chunk.stop()
-                if positions.get(sub.topic) == chunk.pieces[-1].last:  # It was taken, and nothing given back.
+                # The chunk was acknowledged as a whole, so what was not handed out must be given back.
+                if positions.get(sub.topic) == chunk.pieces[-1].last:
                     session.store.commit([sub.give_back(chunk)])
         for topic, _, _, _, _, _, tried, attempts in session.store.subscriptions():
             # The handler was at no fault, and the attempt does not count.

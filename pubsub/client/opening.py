@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -13,6 +14,7 @@ from pubsub.base.clock import Clock
 from pubsub.base.limits import PROXIES_MAX
 from pubsub.client.core.core import ClientCore, CoreSettings
 from pubsub.client.core.numbers import Numbers
+from pubsub.client.storage.places import key_path
 from pubsub.client.storage.store import Store
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, ConfigurationError
@@ -20,6 +22,7 @@ from pubsub.messenger.sockets import other_context
 
 if TYPE_CHECKING:
     from pubsub.client.storage.recorder import RecordSink
+    from pubsub.security.opening import ClientKeys
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _AWAITED: Final = frozenset({"zmq.asyncio", "zmq.green.core", "zmq.green"})
@@ -57,6 +60,21 @@ def check_context(context: object, proxies: Sequence[str]) -> None:
     elif not isinstance(context, zmq.Context) or type(context).__module__ in _AWAITED:
         kind = f"{type(context).__module__}.{type(context).__qualname__}"
         raise CallerError(f"context is a zmq.Context, not {kind}; an AsyncClient takes the same")
+
+
+def find_keys(name: str, settings: ClientSettings) -> ClientKeys | None:
+    """The keys of a client, as its settings name them; None where it has none.
+
+    Raises:
+        ConfigurationError: its key file cannot be used, or it has a key and its proxies have none, or they alone have.
+    """
+    usual = key_path(name, settings.directory)
+    if settings.key_file is None and not settings.proxy_keys and not os.path.lexists(usual):
+        return None
+    from pubsub.security import opening  # noqa: PLC0415 - where there are no keys nothing of it is needed.
+
+    proxies, keys = settings.proxies, settings.proxy_keys
+    return opening.find_client_keys("client", name, settings.key_file, usual, proxies, keys)
 
 
 def open_sink(record: RecordSink | Path | str | None) -> tuple[RecordSink | None, bool]:

@@ -284,7 +284,8 @@ class Publisher:
         except Interrupted:
             self._deadline = _NEVER
         except PubsubError:
-            self._deadline = now + 1.0  # It stays open: the next put or flush raises this, or goes on.
+            # The batch stays open: the next put or flush raises the same error, or succeeds.
+            self._deadline = now + 1.0
         finally:
             self._lock.release()
 
@@ -334,7 +335,7 @@ class Publisher:
         try:
             guarded(self._session, self._leave)
         except Interrupted:
-            raise  # What it holds goes to the outbox when the client is closed.
+            raise  # The messages held here go to the outbox when the client is closed.
         except PubsubError:
             self._lingering.leave()
             raise

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final
@@ -24,19 +23,20 @@ from pubsub.client.arguments import check_seconds
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.opening import boot_id, check_context, check_proxies, load_core, open_sink
+from pubsub.client.opening import boot_id, check_context, check_proxies, find_keys, load_core, open_sink
 from pubsub.client.steps import Steps
 from pubsub.client.storage.disk_errors import storage_errors
 from pubsub.client.storage.places import state_path
 from pubsub.client.storage.store import Store
 from pubsub.client.wire import Wire
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError, StorageError
+from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.messenger import Messenger
 from pubsub.protocol import Position, Put, check_id
 
 if TYPE_CHECKING:
     from pubsub.client.storage.recorder import Recorder, RecordSink
+    from pubsub.security.opening import ClientKeys
 
 _NEVER: Final = float("inf")
 _log: Final = logging.getLogger("pubsub.client")
@@ -55,8 +55,10 @@ class Session(Steps):
         messenger: one to use instead of its own.
         vfs: SQLite's file system, for one that is not the machine's.
         record: where to write down what it does; None: where the settings say, if they do.
+        keys: its own and its proxies'; None: where the settings say, if they do.
 
     Attributes:
+        keys: its own and its proxies'; None: it has none.
         recorder: writes down what it does; None: nobody does.
         trying: by topic, attempts of handlers that are counted on the disk, or about to be, and have not failed.
         released: everything is closed.
@@ -77,11 +79,13 @@ class Session(Steps):
         messenger: Messenger | None = None,
         vfs: str | None = None,
         record: RecordSink | Path | str | None = None,
+        keys: ClientKeys | None = None,
     ) -> None:
         super().__init__(check_id("client ID", name))
         check_proxies(settings.proxies)
         if messenger is None:
             check_context(context, settings.proxies)
+        self.keys = find_keys(name, settings) if keys is None else keys
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         self.released = False
@@ -115,7 +119,7 @@ class Session(Steps):
     def _connect(self, messenger: Messenger) -> None:
         self._messenger = messenger
         try:
-            self._wire = Wire(self.name, messenger, self.settings.proxies, self.counters)
+            self._wire = Wire(self.name, messenger, self.settings.proxies, self.counters, self.keys)
         except BaseException:
             self._messenger.close()
             raise
@@ -140,7 +144,7 @@ class Session(Steps):
     @property
     def silence(self) -> str:
         """What to say where nobody answered at all."""
-        return f"no answer from {', '.join(self.settings.proxies)}"
+        return self.core.doors.silence(self.settings.proxies)
 
     @property
     def now(self) -> float:
@@ -161,7 +165,7 @@ class Session(Steps):
         error = self.inherited = AfterFork(f"client {self.name}", parent)
         self.closed, self.owner = True, None
         if not self.lock._is_owned():  # type: ignore[attr-defined]
-            self.lock = threading.RLock()  # Who held it is a thread of the parent.
+            self.lock = threading.RLock()  # A thread of the parent process holds the other one for ever.
         self.store.forked(error)
         if self.transaction is not None:
             self.transaction.forked(error)
@@ -183,7 +187,7 @@ class Session(Steps):
 
     def deadline(self) -> float | None:
         """When a turn has something to do (the Messenger's ticker)."""
-        if self._wire.inbox:
+        if self._wire.inbox or self._wire.doors:
             return float("-inf")
         due = self._next
         for timer in self.timers:
@@ -195,13 +199,13 @@ class Session(Steps):
         for timer in tuple(self.timers):
             if timer.deadline() <= now:
                 timer.tick(now)
-        if (not self._wire.inbox and now < self._next) or self.over:
+        if (now < self._next and not self._wire.inbox and not self._wire.doors) or self.over:
             return
         try:
             with self.entered():
                 self.follow()
         except CallerError:
-            pass  # It was closed, or cut off, meanwhile.
+            pass  # The client was closed, or one of its steps cut off, meanwhile.
         except BaseException:
             self.give_back()
             raise
@@ -226,8 +230,10 @@ class Session(Steps):
         while self._wire.inbox:
             token, status = self._wire.inbox.popleft()
             core.receive(token, status, now)
+        if self._wire.doors:
+            self._wire.look_at_doors(core, now)
         if self.recorder is not None:
-            self.recorder.flush()  # What is acknowledged, before its rows can leave the outbox.
+            self.recorder.flush()  # Acknowledged puts are written down before their rows can leave the outbox.
         core.tick(now)
         if core.due:
             due, core.due = core.due, []
@@ -279,6 +285,9 @@ class Session(Steps):
     def send(self) -> None:
         """Send what may be sent, and note when the next turn is due. The lock is held."""
         core, now = self.core, self.now
+        if core.doors.knocking:  # First: what is sent has to find a connection.
+            core.doors.knocking = False
+            self._wire.knock()
         for outgoing in core.outgoing(now):
             message = outgoing.message
             if outgoing.row is not None and outgoing.row.body is None and isinstance(message, Put):
@@ -352,18 +361,12 @@ class Session(Steps):
 
     # The end
 
-    def close(self, acknowledge_seconds: float) -> None:
-        """Fsync, acknowledge what was taken, and release everything; what is unfinished is kept.
-
-        Args:
-            acknowledge_seconds: how long the last acknowledgements may take.
+    def release(self) -> None:
+        """Close the sockets, then the store; a call in another thread ends. More than once is fine.
 
         Raises:
             StorageError: the last commit failed; everything is released all the same.
         """
-        with suppress(Interrupted):
-            if not self.over:
-                self._take_leave(acknowledge_seconds)
         with self.lock:
             self.closed = True
             self.look()
@@ -375,18 +378,6 @@ class Session(Steps):
                 self.recorder.close()
             self.store.close()
             self.released = True
-
-    def _take_leave(self, acknowledge_seconds: float) -> None:
-        flying: list[Subscription] = []
-        with self.entered():
-            try:
-                self.forget_told(list(self.core.subscriptions.values()), fsync=True)
-                flying = self.core.acknowledge(self.now)
-                self.send()
-            except StorageError as error:
-                _log.warning("client %s: %s", self.name, error)
-        if flying:
-            self.wait(lambda: not any(sub.deadline is not None for sub in flying), self.now + acknowledge_seconds)
 
     def cut_off(self) -> bool:
         """Whether a step was cut off, found out already or not."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pubsub.base.clock import Clock
     from pubsub.client.storage.recorder import RecordSink
+    from pubsub.security.opening import ClientKeys
 
 ACKNOWLEDGE_SECONDS: Final = 0.2
 """How long `close` waits for the last acknowledgements to be answered."""
@@ -47,6 +48,7 @@ def make_settings(
     directory: Path | str | None,
     power_safe: bool | None,
     timeout: float | None,
+    key_file: Path | str | None = None,
 ) -> ClientSettings:
     """What a caller named; for the rest `settings`, and without these what commands would take.
 
@@ -63,6 +65,8 @@ def make_settings(
         named["proxies_file"] = check_path("proxies_file", proxies_file)
     if directory is not None:
         named["directory"] = check_path("directory", directory)
+    if key_file is not None:
+        named["key_file"] = check_path("key_file", key_file)
     if power_safe is not None:
         check_truth("power_safe", power_safe)
         named["power_safe"] = power_safe
@@ -74,6 +78,8 @@ def make_settings(
     check_kind("settings", settings, ClientSettings, "a ClientSettings")
     found = load(ClientSettings, named, environment={}, file=os.devnull, origin="this program").settings
     fields = {"proxies" if name == "proxies_file" else name for name in named}
+    if proxies_file is not None or ("proxies" in fields and found.proxies != settings.proxies):
+        fields.add("proxy_keys")  # Those of the settings are of other proxies.
     return replace(settings, **{name: getattr(found, name) for name in fields})
 
 
@@ -89,16 +95,20 @@ class ClientBase:
         directory: Path | str | None = None,
         power_safe: bool | None = None,
         timeout: float | None = None,
+        key_file: Path | str | None = None,
         settings: ClientSettings | None = None,
         recorder: RecordSink | Path | str | None = None,
         context: zmq.Context[Any] | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
         boot: str | None = None,
+        keys: ClientKeys | None = None,
     ) -> None:
         check_surroundings(recorder, clock, random, boot)
-        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout)
-        self._session = Session(name, made, context=context, clock=clock, random=random, boot=boot, record=recorder)
+        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file)
+        self._session = Session(
+            name, made, context=context, clock=clock, random=random, boot=boot, record=recorder, keys=keys
+        )
         self._calls = Calls(self._session)
         leaving.opened(self._calls)
 

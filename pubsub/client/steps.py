@@ -177,7 +177,7 @@ class Steps:
         for timer in tuple(self.timers):
             timer.give_back()
         owned = self.lock._is_owned()  # type: ignore[attr-defined]
-        # Who is in a step holds the lock: where it can be had, a step that has begun is nobody's any more.
+        # A thread within a step holds the lock. Where the lock is free, the thread that began this step was cut off.
         if not owned and not (self.midway and self.lock.acquire(blocking=False)):
             return
         self.torn = self.torn or self.midway

@@ -6,11 +6,18 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from pubsub.client.core.core import ClientCore
+from pubsub.client.core.turned_away import let_in, refused
+from pubsub.client.refusals import sentence
 from pubsub.errors import DecodeError, TooLarge
-from pubsub.messenger import Messenger
+from pubsub.messenger import CurveClient, Messenger, Refusal
+from pubsub.messenger.peer import Peer
 from pubsub.protocol import Message, Status, decode, encode
+
+if TYPE_CHECKING:
+    from pubsub.security.opening import ClientKeys
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -23,19 +30,55 @@ class Wire:
         messenger: connects.
         proxies: their addresses.
         counters: where what cannot be decoded is counted.
+        keys: the client's and the proxies'; None: there are none.
 
     Attributes:
         inbox: answers that came, with the tokens of what they answer.
+        doors: of proxies, by their index, why they do not let us in, each time that they do not; "" when they do again.
 
     Raises:
         ConfigurationError: that is not an address.
     """
 
-    def __init__(self, name: str, messenger: Messenger, proxies: Sequence[str], counters: dict[str, int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        messenger: Messenger,
+        proxies: Sequence[str],
+        counters: dict[str, int],
+        keys: ClientKeys | None = None,
+    ) -> None:
         self._name, self._messenger, self._counters = name, messenger, counters
         self.inbox: deque[tuple[int, Status]] = deque()
+        self.doors: deque[tuple[int, str]] = deque()
         self._registered: dict[int, int] = {}
-        self._peers = [messenger.connect(proxy) for proxy in proxies]
+        self._peers = [self._connect(proxy, index, keys) for index, proxy in enumerate(proxies)]
+
+    def _connect(self, proxy: str, index: int, keys: ClientKeys | None) -> Peer:
+        curve = None if keys is None else CurveClient(keys.pair, keys.expected[index])
+
+        def told(refusal: Refusal | None) -> None:
+            text = "" if refusal is None else sentence(refusal, self._name, proxy, index, keys)
+            self.doors.append((index, text))
+
+        return self._messenger.connect(proxy, curve=curve, told=told)
+
+    def knock(self) -> None:
+        """Have proxies that refuse asked again at once."""
+        for peer in self._peers:
+            self._messenger.hurry(peer)
+
+    def look_at_doors(self, core: ClientCore, now: float) -> None:
+        """Have the core know which proxies refused us, or let us in again. The session's lock is held."""
+        while self.doors:
+            proxy, text = self.doors.popleft()
+            if not text:
+                let_in(core, proxy)
+                continue
+            news = core.doors.shut.get(proxy) != text
+            refused(core, proxy, text, now)
+            if news:  # Where all of them refuse, the calls say so.
+                _log.log(logging.INFO if core.doors.closed else logging.WARNING, "client %s: %s", self._name, text)
 
     def send(self, token: int, proxy: int, message: Message) -> None:
         """Send a message to a proxy, whose answer comes in under `token`."""
@@ -44,7 +87,7 @@ class Wire:
             self._registered[token] = self._messenger.send(
                 self._peers[proxy], (head, body) if len(body) else head, partial(self._answered, token), retry=False
             )
-        except TooLarge as error:  # The Messenger is at a limit of its own: the next try may find room.
+        except TooLarge as error:  # The Messenger is at one of its limits; the next try may find room.
             _log.warning("client %s: %s", self._name, error)
 
     def forget(self, tokens: list[int]) -> None:

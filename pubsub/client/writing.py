@@ -161,7 +161,7 @@ def finish_interrupted(client: Client) -> list[Path]:
 def _rename(path: Path, part: Path, size: int) -> bool:
     """Give a part file its name; False where it has it already, and only its row was left."""
     with file_errors(part):
-        path.parent.stat()  # A directory that is away says nothing about what is in it.
+        path.parent.stat()  # Where the directory cannot be looked at, a file that seems missing may be there.
         try:
             stream = part.open("r+b")
         except FileNotFoundError:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from pubsub.base.limits import PROXIES_MAX
-from pubsub.errors import ConfigurationError
+from pubsub.base.loopback import reaches_out as reaches_out  # noqa: PLC0414  one of the rules of addresses
+from pubsub.errors import ConfigurationError, InvalidKey
+from pubsub.security.keys import PUBLIC, SECRET, format_public, parse_public
+
+PROXY_KEYS_MAX: Final = 4
+"""Keys of one proxy in a proxies file: the one that it has, and those it had or will have."""
 
 IPC_PATH_MAX: Final = 107
 """Bytes of a Unix socket's path, by the kernel."""
 
 ADDRESS_RULE: Final = "tcp://HOST:PORT, ipc://PATH or inproc://NAME"
 
-_TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5}|\*)")
+_TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+):([0-9]{1,5}|\*)")
 _EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104  named to refuse it
 
 
@@ -70,16 +75,20 @@ class ProxyAddress:
     Attributes:
         clients: where clients connect.
         servers: where servers connect; the same unless the line has a second address.
+        keys: the proxy's public keys, 32 bytes each, to be tried in turn; none where the cluster has no keys.
     """
 
     clients: str
     servers: str
+    keys: tuple[bytes, ...] = ()
 
 
 def read_proxies(path: Path) -> tuple[ProxyAddress, ...]:
     """The proxies of a proxies file: one a line, `#` begins a comment.
 
-    A line holds the address of the proxy; one with two addresses names the clients' side and the servers' side.
+    A line holds the address of the proxy; one with two addresses names the clients' side and the servers' side. Behind
+    them stands the proxy's public key, `pk_…`, or several with commas between. In a file with keys each line has one:
+    whoever connects trusts no other, and a line without a key would have it speak to anybody at that address.
 
     Raises:
         ConfigurationError: it cannot be read, names none or too many, or a line is wrong (which, and what is allowed).
@@ -88,37 +97,81 @@ def read_proxies(path: Path) -> tuple[ProxyAddress, ...]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"proxies file {path}: {getattr(error, 'strerror', None) or error}") from None
-    found = []
+    found: dict[int, ProxyAddress] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         try:
-            if len(words) > 2:
-                raise ValueError("one address, or two: clients' side, servers' side")
-            clients = check_address(words[0])
-            found.append(ProxyAddress(clients, check_address(words[-1])))
+            found[number] = _parse_proxy(words)
         except ValueError as error:
+            shown = "a line with a secret key" if SECRET in line else repr(line.strip())
             raise ConfigurationError(
-                f"proxies file {path}, line {number}: {line.strip()!r} is not allowed; allowed: {error}"
+                f"proxies file {path}, line {number}: {shown} is not allowed; allowed: {error}"
             ) from None
-    if not 0 < len(found) <= PROXIES_MAX:
-        raise ConfigurationError(f"proxies file {path} names {len(found)} proxies; allowed: 1-{PROXIES_MAX}")
-    if len({proxy.clients for proxy in found}) < len(found):
+    _check_keys(path, found)
+    proxies = tuple(found.values())
+    if not 0 < len(proxies) <= PROXIES_MAX:
+        raise ConfigurationError(f"proxies file {path} names {len(proxies)} proxies; allowed: 1-{PROXIES_MAX}")
+    if len({proxy.clients for proxy in proxies}) < len(proxies):
         raise ConfigurationError(f"proxies file {path} names a proxy twice")
-    return tuple(found)
+    return proxies
 
 
 def write_proxies(path: Path, proxies: Iterable[ProxyAddress]) -> None:
-    """Writes a proxies file that `read_proxies` reads.
+    """Writes a proxies file that `read_proxies` reads, at once: who reads it meanwhile sees the old one or the new one.
 
     Raises:
-        ConfigurationError: it cannot be written.
+        ConfigurationError: it cannot be written; then it is as it was.
     """
+    from pubsub.security.files import replace_file  # noqa: PLC0415  what only reads a proxies file needs none of it
+
     lines = ["# one proxy a line; where there are two addresses, the first is for clients and the second for servers"]
     for proxy in proxies:
-        lines.append(proxy.clients if proxy.clients == proxy.servers else f"{proxy.clients} {proxy.servers}")
+        words = [proxy.clients] if proxy.clients == proxy.servers else [proxy.clients, proxy.servers]
+        lines.append(" ".join([*words, *([",".join(map(format_public, proxy.keys))] if proxy.keys else [])]))
+    replace_file(path, ("\n".join(lines) + "\n").encode(), f"proxies file {path}")
+
+
+def _parse_proxy(words: list[str]) -> ProxyAddress:
+    """The proxy of a line's words; raises ValueError with what is allowed."""
+    keys = words[-1].split(",") if words[-1].startswith((PUBLIC, SECRET)) else []
+    addresses = words[:-1] if keys else words
+    if not 0 < len(addresses) <= 2:
+        raise ValueError("one address, or two: clients' side, servers' side; then the proxy's key, pk_…, if it has one")
+    proxy = ProxyAddress(check_address(addresses[0]), check_address(addresses[-1]))
+    return replace(proxy, keys=parse_keys(words[-1])) if keys else proxy
+
+
+def parse_keys(text: str) -> tuple[bytes, ...]:
+    """The public keys of one proxy, 32 bytes each; the text has commas between them.
+
+    Raises:
+        ValueError: they are none, or too many; the text says what is allowed, and repeats no secret key.
+    """
+    keys = text.split(",")
+    if len(keys) > PROXY_KEYS_MAX or len(set(keys)) < len(keys):
+        raise ValueError(f"1-{PROXY_KEYS_MAX} keys of a proxy, each once")
     try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"proxies file {path}: {error.strerror}") from None
+        return tuple(map(parse_public, keys))
+    except InvalidKey as error:
+        raise ValueError(f"a public key of the proxy, pk_…; of this one: {error.reason}") from None
+
+
+def _check_keys(path: Path, found: dict[int, ProxyAddress]) -> None:
+    """See that all lines have keys or none has, and no two the same."""
+    if not any(proxy.keys for proxy in found.values()):
+        return
+    owners: dict[bytes, int] = {}
+    for number, proxy in found.items():
+        if not proxy.keys:
+            raise ConfigurationError(
+                f"proxies file {path}, line {number}: {proxy.clients} has no key, and other lines have one; "
+                "put its key, pk_…, at the end of the line"
+            )
+        for key in proxy.keys:
+            if key in owners:
+                raise ConfigurationError(
+                    f"proxies file {path}, line {number}: its key stands in line {owners[key]} too"
+                )
+            owners[key] = number

@@ -2,9 +2,9 @@
 
 A setting has one name everywhere. `retention_hold_seconds` of a server is `--retention-hold-seconds`,
 `PUBSUB_SERVER_RETENTION_HOLD_SECONDS`, and `retention_hold_seconds` under `[server]` in the file. What every process
-of a cluster shares (`heartbeat_seconds`, `liveness`, `proxies_file`) may also be said once: as `PUBSUB_LIVENESS`, and
-under `[cluster]`. Proxies are named by `proxies` or by `proxies_file`: the nearer place wins, and a place names only
-one of them.
+of a cluster shares (`heartbeat_seconds`, `liveness`, `proxies_file`, `authorized`) may also be said once: as
+`PUBSUB_LIVENESS`, and under `[cluster]`. Proxies are named by `proxies` or by `proxies_file`: the nearer place wins,
+and a place names only one of them.
 
 Every bad value ends as one ConfigurationError: the setting, the value, where it came from, what is allowed.
 """
@@ -22,6 +22,7 @@ from pubsub.config.addresses import ProxyAddress, read_proxies
 from pubsub.config.rules import RULES
 from pubsub.config.settings import ClientSettings, LivenessSettings, ProxySettings, ServerSettings
 from pubsub.errors import ConfigurationError, SettingRefused
+from pubsub.security.keys import format_public
 
 S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 
@@ -32,10 +33,15 @@ ROLES: Final[Mapping[str, type[ProxySettings] | type[ServerSettings] | type[Clie
 }
 """Name of each role, as in the file's tables and the environment's names -> its settings."""
 
-SHARED: Final = frozenset({field.name for field in fields(LivenessSettings)} | {"proxies_file"})
+SHARED: Final = frozenset({field.name for field in fields(LivenessSettings)} | {"proxies_file", "authorized"})
 """Settings that may be given once for all roles."""
 
-FLAGS: Final[Mapping[str, str]] = {"directory": "--data", "proxies": "--proxy"}
+FLAGS: Final[Mapping[str, str]] = {
+    "directory": "--data",
+    "proxies": "--proxy",
+    "proxy_keys": "--proxy-key",
+    "key_file": "--key",
+}
 """Settings whose flag has another name than theirs; a client's directory is --directory."""
 
 CONFIG_VARIABLE: Final = "PUBSUB_CONFIG"
@@ -238,10 +244,11 @@ def _read_tables(file: Path | str | None, environment: Mapping[str, str]) -> dic
 
 
 def _find(field: Field[Any], places: list[dict[str, Given]]) -> Given | None:
-    """What the nearest place says of a setting; proxies may be said as a file."""
+    """What the nearest place says of a setting; proxies, with their keys, may be said as a file."""
+    nearer = False  # A file that is farther away than addresses is of other proxies than those.
     for place in places:
         found = place.get(field.name)
-        listed = place.get("proxies_file") if field.name == "proxies" else None
+        listed = place.get("proxies_file") if field.name in {"proxies", "proxy_keys"} and not nearer else None
         if found is not None and listed is not None:
             raise ConfigurationError(
                 f"proxies are named twice: by {found.origin} and by the file {listed.value} ({listed.origin}); "
@@ -251,6 +258,7 @@ def _find(field: Field[Any], places: list[dict[str, Given]]) -> Given | None:
             return found
         if listed is not None:
             return Given(_ProxiesFile(listed), listed.origin)
+        nearer = nearer or (field.name == "proxy_keys" and "proxies" in place)
     return None
 
 
@@ -258,18 +266,24 @@ def _find(field: Field[Any], places: list[dict[str, Given]]) -> Given | None:
 class _ProxiesFile:
     given: Given
 
-    def addresses(self, role: str) -> tuple[str, ...]:
+    def value(self, role: str, setting: str) -> tuple[str, ...]:
+        """The addresses of its proxies, or their keys."""
+        proxies = self._read(role)
+        if setting == "proxies":
+            return tuple(proxy.servers if role == "server" else proxy.clients for proxy in proxies)
+        return tuple(",".join(map(format_public, proxy.keys)) for proxy in proxies if proxy.keys)
+
+    def _read(self, role: str) -> tuple[ProxyAddress, ...]:
         try:
             path = RULES["directory"].value(self.given.value)
         except ValueError as error:
             raise _refusal(role, "proxies_file", self.given, str(error)) from None
-        proxies: tuple[ProxyAddress, ...] = read_proxies(path)  # type: ignore[arg-type]
-        return tuple(proxy.servers if role == "server" else proxy.clients for proxy in proxies)
+        return read_proxies(path)  # type: ignore[arg-type]
 
 
 def _check(role: str, setting: str, given: Given) -> object:
     if isinstance(given.value, _ProxiesFile):
-        return given.value.addresses(role)
+        return given.value.value(role, setting)
     try:
         return RULES[setting].value(given.value)
     except ValueError as error:

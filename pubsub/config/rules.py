@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX, PROXIES_MAX
-from pubsub.config.addresses import check_address
-from pubsub.errors import InvalidName
+from pubsub.config.addresses import check_address, parse_keys
+from pubsub.errors import InvalidName, without_secrets
 from pubsub.protocol.names import check_id
 
 _SIZE: Final = re.compile(r"([0-9][0-9_]*) ?(KiB|MiB|GiB|TiB)?")
@@ -126,11 +126,27 @@ def _addresses(given: object) -> tuple[str, ...]:
     return found
 
 
+def _proxy_keys(given: object) -> tuple[str, ...]:
+    """Text separates proxies by spaces, and keys of one proxy by commas."""
+    words = given.split() if isinstance(given, str) else given
+    if (
+        not isinstance(words, list | tuple)
+        or len(words) > PROXIES_MAX
+        or not all(isinstance(one, str) for one in words)
+    ):
+        raise ValueError(f"at most {PROXIES_MAX} public keys, pk_…")
+    for word in words:
+        parse_keys(word)
+    return tuple(words)
+
+
 def _path(given: object) -> Path:
     if isinstance(given, Path):
         return given.expanduser()
     if not isinstance(given, str) or not given.strip() or "\0" in given:
         raise ValueError("a path")
+    if without_secrets(given) != given:
+        raise ValueError("a path; a secret key is kept in a file, and the file is named")
     return Path(given).expanduser()
 
 
@@ -144,6 +160,13 @@ RULES: Final[Mapping[str, Rule]] = {
     "servers": Rule(_bound, "Address for servers; without it they connect where clients do.", optional=True),
     "advertise": Rule(check_address, "Address that others are told; without it the one listened on.", optional=True),
     "proxies": Rule(_addresses, "Address of a proxy; once for each."),
+    "proxy_keys": Rule(_proxy_keys, "Public key of a proxy, pk_…; once for each, in the order of the proxies."),
+    "key_file": Rule(_path, "File of its secret key; without it the usual one, where there is one.", optional=True),
+    "authorized": Rule(_path, "File of the keys that may enter, and what they may do.", optional=True),
+    "audit_file": Rule(
+        _path, "Where to write down who entered, was refused or operated; none: nowhere.", optional=True
+    ),
+    "insecure": Rule(_truth, "Listen without keys, also where others than this host can connect."),
     "directory": Rule(_path, "Where its durable state lives."),
     "startup_wait_seconds": Rule(
         _seconds(0, 3600), "After its start it assigns no topic for so long; none: one full liveness.", optional=True

@@ -76,6 +76,10 @@ class ProxySettings(LivenessSettings):
         topics_max: topics that it routes; one more is answered `full`.
         servers_max: servers that may announce themselves.
         memory_bytes_max: of the process, beyond which it closes all connections and listens anew; 0: none.
+        key_file: holds its secret key; None: `key` in its directory, where there is one.
+        authorized: file of the keys that may enter, and what they may do; needed with a key.
+        audit_file: where who entered, was refused, was denied or operated is written down; None: nowhere.
+        insecure: it may listen without keys where others than this host reach it.
     """
 
     role: ClassVar[str] = "proxy"
@@ -88,6 +92,10 @@ class ProxySettings(LivenessSettings):
     topics_max: int = 200_000
     servers_max: int = 256
     memory_bytes_max: int = 4 * GIB
+    key_file: Path | None = None
+    authorized: Path | None = None
+    audit_file: Path | None = None
+    insecure: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +107,7 @@ class ServerSettings(LivenessSettings):
         bind: where other servers connect; port 0: one that is free, and after a restart the same, if it still is.
         advertise: the address it tells them; None: what it is bound to.
         proxies: the addresses of all proxies' server side.
+        proxy_keys: their public keys, as text, in the same order; () where they have none.
         directory: where its store lives; one server at a time.
         announce_seconds: between periodic announcements.
         retention_hold_seconds: a record stays at least so long after it was put, subscribers or not.
@@ -113,6 +122,7 @@ class ServerSettings(LivenessSettings):
         answer_records_max, answer_bytes_max: of one answer to a GET.
         wait_seconds_max: of a long poll.
         memory_bytes_max: of the process, beyond which it closes all connections and opens them anew; 0: none.
+        key_file, authorized, audit_file, insecure: as a proxy's.
     """
 
     role: ClassVar[str] = "server"
@@ -121,6 +131,7 @@ class ServerSettings(LivenessSettings):
     bind: str = "tcp://127.0.0.1:0"
     advertise: str | None = None
     proxies: tuple[str, ...]
+    proxy_keys: tuple[str, ...] = ()
     directory: Path
     announce_seconds: float = 5.0
     retention_hold_seconds: float = 60.0
@@ -136,8 +147,13 @@ class ServerSettings(LivenessSettings):
     answer_bytes_max: int = 4 * MIB
     wait_seconds_max: float = 60.0
     memory_bytes_max: int = 8 * GIB
+    key_file: Path | None = None
+    authorized: Path | None = None
+    audit_file: Path | None = None
+    insecure: bool = False
 
     def _check_together(self) -> None:
+        _check_proxy_keys(self.role, self.proxies, self.proxy_keys)
         least = 2 * self.skew_seconds + self.patience_seconds
         if self.retention_hold_seconds < least:
             allowed = f"at least twice skew_seconds and one full liveness, {least:g} s"
@@ -153,6 +169,8 @@ class ClientSettings(RoleSettings):
 
     Attributes:
         proxies: the addresses of the proxies' client side, tried in this order.
+        proxy_keys: their public keys, as text, in the same order; () where they have none.
+        key_file: holds its secret key; None: `ID.key` beside its state, where there is one.
         directory: where its state lives; None: under the user's data directory, by client ID.
         timeout_seconds: of a call, where the call names none.
         try_seconds: patience of the first try; it doubles with each round over the proxies.
@@ -169,6 +187,8 @@ class ClientSettings(RoleSettings):
     role: ClassVar[str] = "client"
 
     proxies: tuple[str, ...] = field(default=("tcp://127.0.0.1:5601",))
+    proxy_keys: tuple[str, ...] = ()
+    key_file: Path | None = None
     directory: Path | None = None
     timeout_seconds: float = 30.0
     try_seconds: float = 0.1
@@ -183,3 +203,12 @@ class ClientSettings(RoleSettings):
     publisher_bytes: int = 1 * MIB
     linger_seconds: float = 0.005
     record: Path | None = None
+
+    def _check_together(self) -> None:
+        _check_proxy_keys(self.role, self.proxies, self.proxy_keys)
+
+
+def _check_proxy_keys(role: str, proxies: tuple[str, ...], keys: tuple[str, ...]) -> None:
+    """See that all proxies have a key, or none has: who connects to one without would trust whoever answers there."""
+    if keys and len(keys) != len(proxies):
+        raise SettingRefused(role, "proxy_keys", keys, f"one for each of the {len(proxies)} proxies, in their order")

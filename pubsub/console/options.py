@@ -25,18 +25,48 @@ S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 Lifeline = Annotated[str | None, typer.Option("--lifeline", hidden=True)]
 """Given by `pubsub up` to its children: see `console.end_with_parent`."""
 
-_FIRST: Final = ("id", "bind", "advertise", "servers", "proxies", "proxies_file", "directory")
+_OUR_KEY: Final = "File of our secret key; else PUBSUB_CLIENT_KEY_FILE names it."
+"""Of commands that are nobody's client, and have no usual place for a key."""
+
+_FIRST: Final = (
+    "id",
+    "bind",
+    "advertise",
+    "servers",
+    "proxies",
+    "proxies_file",
+    "proxy_keys",
+    "directory",
+    "key_file",
+    "authorized",
+)
 
 
-def takes_settings(role: type[S]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+ProxyAddresses = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
+ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies, with their keys.")]
+ProxyKeys = Annotated[list[str] | None, typer.Option("--proxy-key", metavar="KEY", help="Public key of a proxy, pk_…")]
+KeyFile = Annotated[str | None, typer.Option("--key", metavar="FILE", help="File of our secret key.")]
+"""Options of commands that do their work without a cluster, and ask one only where it is named."""
+
+REACHING: Final = frozenset({"proxies", "proxies_file", "proxy_keys", "key_file"})
+"""Settings of a client that say where the proxies are, and by which key they know who asks."""
+
+
+def takes_settings(
+    role: type[S], only: frozenset[str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorates a command: it gets the role's `Loaded` settings first, and an option for each of them.
 
     The command's own parameters follow and come first in its help. `--config` names the TOML file.
+
+    Args:
+        role: whose settings.
+        only: those that have an option; the others are as environment, file and defaults say. None: all have one.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         own: list[inspect.Parameter] = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        options: list[inspect.Parameter] = _options(role)
+        options: list[inspect.Parameter] = _options(role) if only is None else _some_options(role, only)
         names = [option.name for option in options]
 
         def command(**values: Any) -> None:
@@ -86,11 +116,17 @@ def _options(role: type[S]) -> list[inspect.Parameter]:
     return made
 
 
+def _some_options(role: type[S], only: frozenset[str]) -> list[inspect.Parameter]:
+    own = _text("key_file", "--key", _OUR_KEY, "FILE")
+    return [own if one.name == "key_file" else one for one in _options(role) if one.name in {*only, "config"}]
+
+
 def _option(role: str, field: Field[Any]) -> inspect.Parameter:
     setting = field.name
     flag, help_text = flag_name(role, setting), RULES[setting].help + _shown_default(field)
-    if setting == "proxies":
-        annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=help_text, metavar="ADDR")]
+    if setting in {"proxies", "proxy_keys"}:
+        metavar = "ADDR" if setting == "proxies" else "KEY"
+        annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=help_text, metavar=metavar)]
         return inspect.Parameter(setting, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     if field.type == "bool":
         both = f"{flag}/--no-{flag[2:]}"
@@ -109,7 +145,7 @@ def _unit(setting: str) -> str:
         return "ID"
     if setting == "directory":
         return "DIR"
-    if setting == "record":
+    if setting in {"record", "key_file", "authorized", "audit_file"}:
         return "FILE"
     if setting in {"bind", "advertise", "servers"}:
         return "ADDR"
@@ -120,7 +156,7 @@ def _unit(setting: str) -> str:
 
 
 def _shown_default(field: Field[Any]) -> str:
-    if field.default is MISSING or field.default is None:
+    if field.default is MISSING or field.default in {None, ()}:
         return ""
     value = field.default
     shown = " ".join(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pubsub.errors import PubsubError, StorageError
+from pubsub.errors import PubsubError, StorageError, without_secrets
 
 if TYPE_CHECKING:
     import typer
@@ -127,7 +127,7 @@ def take_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            found = os.open(os.devnull, mode)  # The lowest number that is free, which is this one.
+            found = os.open(os.devnull, mode)  # The system gives the lowest free number, and that is the closed one.
             os.set_inheritable(found, True)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays open
@@ -208,7 +208,7 @@ def note(text: str) -> None:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write("pubsub: " + " ".join(text.split()) + "\n")
+    sys.stderr.write("pubsub: " + without_secrets(" ".join(text.split())) + "\n")
 
 
 def announce(line: str) -> None:

@@ -17,10 +17,24 @@ has its callbacks called by the Messenger's own thread.
 """
 
 from pubsub.messenger.core import Counters
+from pubsub.messenger.curve import CurveClient, CurveServer
 from pubsub.messenger.framing import FIRST_CALLBACK, Callback
 from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.loop import Ticker
 from pubsub.messenger.messenger import Messenger
 from pubsub.messenger.peer import Peer, Request
+from pubsub.messenger.redial import Refusal
 
-__all__ = ["FIRST_CALLBACK", "Callback", "Counters", "Messenger", "MessengerLimits", "Peer", "Request", "Ticker"]
+__all__ = [
+    "FIRST_CALLBACK",
+    "Callback",
+    "Counters",
+    "CurveClient",
+    "CurveServer",
+    "Messenger",
+    "MessengerLimits",
+    "Peer",
+    "Refusal",
+    "Request",
+    "Ticker",
+]

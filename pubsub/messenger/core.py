@@ -68,7 +68,8 @@ class Counters:
         forgotten: callback registrations taken back by `forget`.
         callback_errors: exceptions that callbacks and server loops let out.
         peers_forgotten: peers that were silent for too long.
-        redialed: connections made anew that ZeroMQ had given up for good.
+        redialed: connections made anew that ZeroMQ had given up for good, or would try for ever.
+        turned_away: connections that the other side refused, for what keys there are on both sides or are not.
     """
 
     sent: int = 0
@@ -86,6 +87,7 @@ class Counters:
     callback_errors: int = 0
     peers_forgotten: int = 0
     redialed: int = 0
+    turned_away: int = 0
 
 
 class MessengerCore:
@@ -350,7 +352,7 @@ class MessengerCore:
                 return
             low = int(match[1])
             high = int(match[2]) if match[2] else low
-            # What is pending bounds the work, not the range, which anyone can forge.
+            # The work is bounded by the messages that are pending: the range is the peer's word, and may be forged.
             known = range(low, high + 1) if high - low < len(peer.pending) else list(peer.pending)
             for message_id in known:
                 pending = peer.pending.get(message_id)

@@ -28,7 +28,7 @@ def _closed_lock() -> Lock:
 
 def _open(lock: Lock) -> None:
     """Let go who waits for it; where nobody does yet, he will not wait."""
-    with suppress(RuntimeError):  # It is open already, or another thread was faster.
+    with suppress(RuntimeError):  # The lock is free already, or another thread released it first.
         lock.release()
 
 

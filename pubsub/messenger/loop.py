@@ -17,10 +17,13 @@ from zmq.backend import zmq_poll
 
 from pubsub.base.clock import Clock
 from pubsub.messenger.core import MessengerCore
+from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.driving import Driving
 from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.peer import Link
-from pubsub.messenger.sockets import Redial, receive_frames, send_frames
+from pubsub.messenger.redial import Redial
+from pubsub.messenger.redials import Redials
+from pubsub.messenger.sockets import receive_frames, send_frames
 from pubsub.messenger.wakeup import Wakeup
 
 _LOG: Final = logging.getLogger(__name__)
@@ -54,6 +57,7 @@ class Loop:
         clock: where the time comes from.
         limits: of the Messenger.
         context: to be ended with the sockets; None: it is not ours.
+        doorkeeper: answers ZeroMQ's questions about newcomers; None: nobody asks.
 
     Attributes:
         turn: whose turn it is to drive.
@@ -67,7 +71,12 @@ class Loop:
     """
 
     def __init__(
-        self, core: MessengerCore, clock: Clock, limits: MessengerLimits, context: zmq.Context[Any] | None
+        self,
+        core: MessengerCore,
+        clock: Clock,
+        limits: MessengerLimits,
+        context: zmq.Context[Any] | None,
+        doorkeeper: Doorkeeper | None = None,
     ) -> None:
         self._core, self._clock, self._limits, self._context = core, clock, limits, context
         self.turn = Driving(clock, limits.grace_seconds, self.wake)
@@ -82,9 +91,11 @@ class Loop:
         self._wakeup = Wakeup()
         self._sockets: dict[Link, zmq.Socket[bytes]] = {}
         self._links: dict[zmq.Socket[bytes], Link] = {}
-        self._redials: dict[zmq.Socket[bytes], Redial] = {}
-        self._redial_at = FOREVER
+        self._redials = Redials(core.counters, self._call, self.enqueue)
         self._pollset: list[tuple[Any, int]] = [(self._wakeup.fileno(), _POLLIN)]
+        self._doorkeeper = doorkeeper
+        if doorkeeper is not None:
+            self._pollset.append((doorkeeper.sock, _POLLIN))
         self._ticker_rests_until = 0.0
         self._sleeping = False
 
@@ -115,7 +126,7 @@ class Loop:
             self._links[sock] = link
             self._pollset.append((sock, _POLLIN))
             if redial is not None:
-                self._redials[redial.sock] = redial
+                self._redials.add(redial)
                 self._pollset.append((redial.sock, _POLLIN))
 
         self.enqueue(adopt)
@@ -129,7 +140,8 @@ class Loop:
                 self._core.closed(link)
                 del self._links[sock]
                 self._pollset.remove((sock, _POLLIN))
-                self._stop_redialing(sock)
+                if (watch := self._redials.drop(sock)) is not None:
+                    self._pollset.remove((watch, _POLLIN))
                 sock.close(0)
 
         self.enqueue(drop)
@@ -213,13 +225,14 @@ class Loop:
                     if link is not None:
                         self._drain(link, source)
                     elif source in self._redials:
-                        self._redials[source].take(clock.monotonic())
-                        self._redial_at = 0.0  # `_redial` finds out when it is.
+                        self._redials.take(source, clock.monotonic())
+                    elif self._doorkeeper is not None and source is self._doorkeeper.sock:
+                        self._doorkeeper.take()
                     else:
                         self._wakeup.clear()
                 now = clock.monotonic()
-                if self._redial_at <= now:
-                    self._redial(now)
+                if self._redials.due <= now:
+                    self._redials.redial(now)
                 due = core.deadline()
                 if due is not None and due <= now:
                     core.tick(now)
@@ -252,7 +265,7 @@ class Loop:
             self._sleeping = False
 
     def _until(self, deadline: float) -> float:
-        deadline = min(deadline, self._redial_at)
+        deadline = min(deadline, self._redials.due)
         due = self._core.deadline()
         if due is not None and due < deadline:
             deadline = due
@@ -319,20 +332,14 @@ class Loop:
             else:
                 core.counters.unsent += 1
 
-    def _stop_redialing(self, sock: zmq.Socket[bytes]) -> None:
-        for watch, redial in tuple(self._redials.items()):
-            if redial.watches(sock):
-                del self._redials[watch]
-                self._pollset.remove((watch, _POLLIN))
-                redial.close()
+    def hurry(self, link: Link) -> None:
+        """Connect a link again at once where it is refused."""
 
-    def _redial(self, now: float) -> None:
-        """Connect anew what ZeroMQ gave up, where that is due, and note when it is due next."""
-        for redial in self._redials.values():
-            if redial.due <= now:
-                redial.redial()
-                self._core.counters.redialed += 1
-        self._redial_at = min([redial.due for redial in self._redials.values()], default=FOREVER)
+        def hurry(now: float) -> None:
+            if (sock := self._sockets.get(link)) is not None:
+                self._redials.hurry(sock)
+
+        self.enqueue(hurry)
 
     def clean(self) -> None:
         """Send what is queued as far as that goes without waiting, and close the sockets. This thread has the turn."""
@@ -341,13 +348,13 @@ class Loop:
         if not self.torn and self._begin():
             self._flush()
             self._midway = False
-        for redial in self._redials.values():
-            redial.close()
-        self._redials.clear()
+        self._redials.close()
         for sock in self._links:
             sock.close(0)
         self._links.clear()
         self._sockets.clear()
+        if self._doorkeeper is not None:
+            self._doorkeeper.close()
         self.cleaned = True
         self._wakeup.close()
         if self._context is not None:

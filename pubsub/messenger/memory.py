@@ -65,7 +65,7 @@ class MemoryGuard:
             return False
         self._look_at = now + LOOK_SECONDS
         size = self._size()
-        if self._settling:  # What is left is not of the connections that were closed.
+        if self._settling:  # The memory of the closed connections is given back; the rest is not theirs.
             self._settling = False
             self._threshold = max(self._limit, int(size * GROWTH))
             return False

@@ -6,24 +6,31 @@ sockets when no caller does.
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 from collections.abc import Callable, Sequence
 from threading import Lock, RLock, Thread, get_ident
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import zmq
 
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
-from pubsub.errors import AfterFork, CallerError, Interrupted, TooLarge
+from pubsub.base.loopback import reaches_out
+from pubsub.errors import AfterFork, CallerError, ConfigurationError, Interrupted, TooLarge
 from pubsub.messenger.core import AnswerCallback, Counters, MessengerCore, ServerLoop
+from pubsub.messenger.curve import CurveClient, CurveServer
+from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.framing import Callback
 from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.loop import FOREVER, Loop, Ticker
 from pubsub.messenger.peer import Buffer, Link, Peer, Request
+from pubsub.messenger.redial import Redial, Told, open_redialed
 from pubsub.messenger.seen import INSTANCE_BITS
-from pubsub.messenger.sockets import Redial, open_redialed, open_router
+from pubsub.messenger.sockets import open_router
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def _parts(contents: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
@@ -33,6 +40,24 @@ def _parts(contents: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
     if isinstance(contents, str) or not all(isinstance(part, bytes | memoryview) for part in contents):
         raise CallerError("the contents of a message are bytes or memoryview, one or several")
     return contents or (b"",)
+
+
+Zap = Callable[[Sequence[bytes]], list[bytes]]
+"""From the frames of a question about a newcomer it makes those of the reply."""
+
+
+def _careful(zap: Zap, counters: Counters) -> Zap:
+    """The same, where it may raise: that is logged and counted, and nobody is let in."""
+
+    def answer(question: Sequence[bytes]) -> list[bytes]:
+        try:
+            return zap(question)
+        except Exception:  # noqa: BLE001 - as with a callback.
+            counters.callback_errors += 1
+            _LOG.exception("zap %r raised", zap)
+            return []
+
+    return answer
 
 
 class Messenger:
@@ -49,6 +74,11 @@ class Messenger:
         clock: where the time comes from.
         limits: what is held at most.
         chance: where the jitter of retries comes from; None: seeded by the system.
+        zap: answers ZeroMQ's questions about who may enter where keys are asked for (ZAP, RFC 27): from the frames of
+            a question it makes those of the reply. Called as callbacks are; it must not raise. None: nobody asks.
+
+    Raises:
+        ConfigurationError: somebody else answers those questions in the shared context.
     """
 
     def __init__(
@@ -57,6 +87,7 @@ class Messenger:
         clock: Clock | None = None,
         limits: MessengerLimits | None = None,
         chance: random.Random | None = None,
+        zap: Zap | None = None,
     ) -> None:
         self._context: zmq.Context[Any] = zmq.Context() if context is None else context
         self.clock: Clock = clock or SystemClock()
@@ -64,7 +95,11 @@ class Messenger:
         self._core = MessengerCore(
             secrets.randbits(INSTANCE_BITS), chance or random.Random(), self._answer, self.limits
         )
-        self._loop = Loop(self._core, self.clock, self.limits, self._context if context is None else None)
+        self._owns_context = context is None
+        self._doorkeeper = None if zap is None else Doorkeeper(self._context, _careful(zap, self._core.counters))
+        self._loop = Loop(
+            self._core, self.clock, self.limits, self._context if context is None else None, self._doorkeeper
+        )
         self._connections: dict[str, Peer] = {}
         self._connecting = Lock()
         self._thread: Thread | None = None
@@ -73,32 +108,61 @@ class Messenger:
 
     # Links
 
-    def listen(self, endpoint: str, server_loop: ServerLoop, *, idempotent: bool = False) -> str:
+    def listen(
+        self,
+        endpoint: str,
+        server_loop: ServerLoop,
+        *,
+        idempotent: bool = False,
+        curve: CurveServer | None = None,
+        insecure: bool = False,
+    ) -> str:
         """Open an endpoint with a server loop of its own.
 
         Args:
             endpoint: `tcp://HOST:PORT` (port 0: a free one), `ipc://PATH` or `inproc://NAME`.
             server_loop: called with each `Request` that names no callback of ours.
             idempotent: hand repeats on too, and neither keep nor acknowledge the answers.
+            curve: who connects must prove who it is, and be let in by the Messenger's `zap`. None: anybody is let in.
+            insecure: anybody may be let in where others than this host reach the endpoint, too.
 
         Returns:
             The endpoint that others can connect to, with its port.
 
         Raises:
-            ConfigurationError: the address is in use or is not one.
+            ConfigurationError: the address is in use or is not one; or it would be open to others than this host, or
+                ask for keys with nobody to say whose are let in.
         """
         self._check_open()
-        sock, bound = open_router(self._context, endpoint)
+        if curve is None and not insecure and reaches_out(endpoint):
+            raise ConfigurationError(
+                f"{endpoint} would be open without keys to anyone who reaches it: "
+                "give it keys (curve=…), or say insecure=True"
+            )
+        if curve is not None and self._doorkeeper is None and self._owns_context:
+            raise ConfigurationError(f"{endpoint} asks for keys, and nothing says whose are let in: Messenger(zap=…)")
+        sock, bound = open_router(self._context, endpoint, curve=curve)
         self._adopt(self._core.opened(bound, server_loop, idempotent=idempotent), sock)
         return bound
 
-    def connect(self, endpoint: str, server_loop: ServerLoop | None = None, *, idempotent: bool = False) -> Peer:
+    def connect(
+        self,
+        endpoint: str,
+        server_loop: ServerLoop | None = None,
+        *,
+        idempotent: bool = False,
+        curve: CurveClient | None = None,
+        told: Told | None = None,
+    ) -> Peer:
         """Connect to an endpoint, now or as soon as somebody opens it, and again whenever the connection breaks.
 
         Args:
             endpoint: of another Messenger.
             server_loop: for messages of the other side that name no callback of ours.
             idempotent: as in `listen`.
+            curve: prove who we are, and speak only with whom has one of the expected keys. None: neither.
+            told: called, as callbacks are, with the `Refusal` where the other side does not let us in, or is not the
+                one that is expected, each time that it is tried; with None when nothing stands against it any more.
 
         Returns:
             The other side, to send to. Each call makes a connection of its own.
@@ -107,11 +171,16 @@ class Messenger:
             ConfigurationError: `endpoint` is not an address.
         """
         self._check_open()
-        sock, redial = open_redialed(self._context, endpoint, heartbeat_seconds=self.limits.heartbeat_seconds)
+        heartbeat = self.limits.heartbeat_seconds
+        sock, redial = open_redialed(self._context, endpoint, heartbeat_seconds=heartbeat, curve=curve, told=told)
         link = self._core.connected(endpoint, server_loop, idempotent=idempotent)
         self._adopt(link, sock, redial)
         assert link.peer is not None
         return link.peer
+
+    def hurry(self, peer: Peer) -> None:
+        """Connect to a peer again at once where it refuses us, which is else tried every 1 to 30 s. From any thread."""
+        self._loop.hurry(peer.link)
 
     def disconnect(self, peer: Peer) -> None:
         """Close the connection to a peer; what is pending to it is abandoned."""

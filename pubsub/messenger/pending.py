@@ -50,7 +50,7 @@ class PendingMessages:
         pending.retired = True
         self.count -= 1
         self.size -= pending.size
-        pending.head, pending.parts = b"", ()  # Its entry in the queue stays until it is due; the bytes need not.
+        pending.head, pending.parts = b"", ()  # The queue keeps the entry until it is due, but need not keep its bytes.
         del pending.peer.pending[pending.message_id]
 
     def due(self, now: float) -> Iterator[Pending]:

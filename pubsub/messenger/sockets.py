@@ -7,7 +7,6 @@ routed is reported per message. Nothing lingers: reliability is end to end, neve
 
 from __future__ import annotations
 
-import contextlib
 import resource
 import secrets
 import struct
@@ -20,6 +19,7 @@ from zmq import backend
 
 from pubsub.base.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
 from pubsub.errors import ConfigurationError
+from pubsub.messenger.curve import CurveClient, CurveServer, lock_dealer, lock_router
 
 HIGH_WATER_MARK: Final = 10_000
 """Messages that a socket queues in each direction per peer. Windows of clients and servers stay below it."""
@@ -82,7 +82,11 @@ def other_context(endpoint: str) -> str:
 
 
 def open_router(
-    context: zmq.Context[Any], endpoint: str, *, received_max: int = HIGH_WATER_MARK
+    context: zmq.Context[Any],
+    endpoint: str,
+    *,
+    received_max: int = HIGH_WATER_MARK,
+    curve: CurveServer | None = None,
 ) -> tuple[zmq.Socket[bytes], str]:
     """A ROUTER bound to `endpoint`.
 
@@ -90,6 +94,7 @@ def open_router(
         context: to make it in.
         endpoint: to bind to.
         received_max: messages of one peer that wait to be taken; no more is read from it meanwhile.
+        curve: newcomers prove who they are; None: anybody enters.
 
     Returns:
         The socket and the endpoint it is bound to, with the port filled in where `endpoint` ends in `:0` or `:*`.
@@ -108,6 +113,7 @@ def open_router(
     sock.setsockopt(zmq.TCP_MAXRT, int(SILENT_SECONDS * 1000))
     sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
     sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    lock_router(sock, endpoint, curve)
     try:
         sock.bind(endpoint[:-1] + "*" if endpoint.startswith("tcp://") and endpoint.endswith(":0") else endpoint)
     except zmq.ZMQError as error:
@@ -120,7 +126,14 @@ def open_router(
     return sock, bound.decode().rstrip("\0") if isinstance(bound, bytes) else endpoint
 
 
-def open_dealer(context: zmq.Context[Any], endpoint: str, *, heartbeat_seconds: float = 0.0) -> zmq.Socket[bytes]:
+def open_dealer(
+    context: zmq.Context[Any],
+    endpoint: str,
+    *,
+    heartbeat_seconds: float = 0.0,
+    curve: CurveClient | None = None,
+    turn: int = 0,
+) -> zmq.Socket[bytes]:
     """A DEALER that connects to `endpoint`, under a fresh random routing ID, and reconnects with back-off.
 
     Args:
@@ -128,34 +141,24 @@ def open_dealer(context: zmq.Context[Any], endpoint: str, *, heartbeat_seconds: 
         endpoint: to connect to.
         heartbeat_seconds: between ZeroMQ's own pings; a connection that is silent for three of them is made anew. 0:
             none, where the messages themselves carry heartbeats.
+        curve: it proves who it is, and expects the other side to; None: neither.
+        turn: which of the keys that it may expect.
 
     Raises:
         ConfigurationError: `endpoint` is not an address, or is an `inproc://` one of another context.
     """
-    sock = _dealer(context, endpoint, heartbeat_seconds)
-    _connect(sock, endpoint)
+    sock = make_dealer(context, endpoint, heartbeat_seconds)
+    lock_dealer(sock, endpoint, curve, turn)
+    connect(sock, endpoint)
     return sock
 
 
-def open_redialed(
-    context: zmq.Context[Any], endpoint: str, *, heartbeat_seconds: float = 0.0
-) -> tuple[zmq.Socket[bytes], Redial]:
-    """As `open_dealer`, and what connects it again where ZeroMQ does not.
+def make_dealer(context: zmq.Context[Any], endpoint: str, heartbeat_seconds: float) -> zmq.Socket[bytes]:
+    """A DEALER that is to be connected to `endpoint`; see `open_dealer`.
 
     Raises:
-        ConfigurationError: `endpoint` is not an address, or is an `inproc://` one of another context.
+        ConfigurationError: `endpoint` is an `inproc://` address of another context.
     """
-    sock = _dealer(context, endpoint, heartbeat_seconds)
-    redial = Redial(context, sock, endpoint)  # Before it connects: a connection may be over within a millisecond.
-    try:
-        _connect(sock, endpoint)
-    except ConfigurationError:
-        redial.close()
-        raise
-    return sock, redial
-
-
-def _dealer(context: zmq.Context[Any], endpoint: str, heartbeat_seconds: float) -> zmq.Socket[bytes]:
     contexts = [one for one, names in tuple(_bound.items()) if endpoint in names and not one.closed]
     if contexts and context not in contexts:
         raise ConfigurationError(other_context(endpoint))
@@ -170,7 +173,12 @@ def _dealer(context: zmq.Context[Any], endpoint: str, heartbeat_seconds: float) 
     return sock
 
 
-def _connect(sock: zmq.Socket[bytes], endpoint: str) -> None:
+def connect(sock: zmq.Socket[bytes], endpoint: str) -> None:
+    """Connect a DEALER; where that cannot be, it is closed.
+
+    Raises:
+        ConfigurationError: `endpoint` is not an address.
+    """
     try:
         sock.connect(endpoint)
     except zmq.ZMQError as error:
@@ -286,6 +294,17 @@ def send_frames(sock: zmq.Socket[bytes], routing: bytes, head: bytes, parts: Seq
     return True
 
 
+def watch(context: zmq.Context[Any], sock: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
+    """What tells of a socket's connections: a message an event, whose number its first two bytes are."""
+    endpoint = f"inproc://watch-{secrets.token_hex(8)}"
+    sock.monitor(endpoint, events)
+    watching: zmq.Socket[bytes] = context.socket(zmq.PAIR)
+    watching.linger = 0
+    watching.rcvhwm = 0  # ZeroMQ's own thread waits where there is no room.
+    watching.connect(endpoint)
+    return watching
+
+
 class Connections:
     """Counts the connections to a socket that is bound: those it accepted, those that turned out to be ZeroMQ, and
     those that ended. Who sends nothing, or something else, is accepted and ends; it is never ZeroMQ.
@@ -295,6 +314,8 @@ class Connections:
         sock: the socket.
         counters: where it is counted.
         names: of the three counters.
+        failed: of the counter of handshakes that failed for another reason than that somebody is not let in; "": they
+            are not counted.
 
     Attributes:
         sock: to be polled for reading; `take` then counts.
@@ -306,15 +327,13 @@ class Connections:
         sock: zmq.Socket[bytes],
         counters: MutableMapping[str, int],
         names: tuple[str, str, str],
+        failed: str = "",
     ) -> None:
         self._watched, self._counters = sock, counters
         self._names = dict(zip(_CONNECTION_EVENTS, names, strict=True))
-        endpoint = f"inproc://connections-{secrets.token_hex(8)}"
-        sock.monitor(endpoint, sum(_CONNECTION_EVENTS))
-        self.sock: zmq.Socket[bytes] = context.socket(zmq.PAIR)
-        self.sock.linger = 0
-        self.sock.rcvhwm = 0  # ZeroMQ's own thread waits where there is no room.
-        self.sock.connect(endpoint)
+        if failed:
+            self._names |= dict.fromkeys(_FAILED_EVENTS, failed)
+        self.sock = watch(context, sock, sum(self._names))
 
     def take(self) -> None:
         """Count what was noted since the last time; a part of it, where that is much."""
@@ -338,74 +357,4 @@ EVENTS_MAX: Final = 1_000
 
 _CONNECTION_EVENTS: Final = (int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_HANDSHAKE_SUCCEEDED), int(zmq.EVENT_DISCONNECTED))
 
-
-class Redial:
-    """Connects a DEALER again where ZeroMQ has given its connection up for good.
-
-    ZeroMQ tries again by itself after whatever may happen to a connection, but not after a protocol error: a port that
-    once answered with something else than ZeroMQ, or with another security mechanism, ends the connection without a
-    word, and each send finds no room from then on (libzmq, `session_base_t::engine_error`, reason `protocol_error`).
-    What a monitor sees then is a connection that ended with no retry behind it, whatever ended it.
-
-    Args:
-        context: the socket's.
-        sock: the socket, not connected yet.
-        endpoint: what it will be connected to.
-
-    Attributes:
-        sock: to be polled for reading; `take` then looks what happened.
-        due: when `redial` is to be called, on the monotonic clock in seconds; infinity where ZeroMQ sees to it.
-    """
-
-    def __init__(self, context: zmq.Context[Any], sock: zmq.Socket[bytes], endpoint: str) -> None:
-        self._watched, self._endpoint = sock, endpoint
-        self._seconds = REDIAL_SECONDS
-        self.due = float("inf")
-        watch = f"inproc://redial-{secrets.token_hex(8)}"
-        sock.monitor(watch, _RETRIED | _ENDED | _ESTABLISHED)
-        self.sock: zmq.Socket[bytes] = context.socket(zmq.PAIR)
-        self.sock.linger = 0
-        self.sock.rcvhwm = 0  # ZeroMQ's own thread waits where there is no room.
-        self.sock.connect(watch)
-
-    def take(self, now: float) -> None:
-        """Look what happened to the connection since the last time."""
-        for _ in range(EVENTS_MAX):
-            try:
-                event = struct.unpack("=hi", self.sock.recv_multipart(zmq.NOBLOCK)[0])[0]
-            except zmq.Again:
-                return
-            if event == _ENDED:
-                self.due = now + self._seconds
-            else:
-                self.due = float("inf")
-                if event == _ESTABLISHED:
-                    self._seconds = REDIAL_SECONDS
-
-    def watches(self, sock: zmq.Socket[bytes]) -> bool:
-        """Whether it is this socket's connection."""
-        return sock is self._watched
-
-    def redial(self) -> None:
-        """Connect again; where nothing comes of that either, later once more."""
-        with contextlib.suppress(zmq.ZMQError):  # ZeroMQ may have forgotten the endpoint with its connection.
-            self._watched.disconnect(self._endpoint)
-        self._watched.connect(self._endpoint)
-        self._seconds = min(2 * self._seconds, REDIAL_SECONDS_MAX)
-        self.due = float("inf")
-
-    def close(self) -> None:
-        """Watch no more."""
-        with contextlib.suppress(zmq.ZMQError):  # The context, which may be another's, was ended before.
-            self._watched.disable_monitor()
-        self.sock.close(0)
-
-
-REDIAL_SECONDS: Final = 1.0
-"""A connection that ZeroMQ gave up for good is made anew after this; each time in a row after twice as long."""
-
-REDIAL_SECONDS_MAX: Final = 30.0
-
-_RETRIED: Final = int(zmq.EVENT_CONNECT_RETRIED)
-_ENDED: Final = int(zmq.EVENT_DISCONNECTED)
-_ESTABLISHED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+_FAILED_EVENTS: Final = (int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL), int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL))

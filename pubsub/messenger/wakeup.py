@@ -29,7 +29,7 @@ class Wakeup:
         try:
             self._writer.send(b"\0")
         except OSError:
-            return  # It is full, so it is readable already; or it is closed, and nobody sleeps any more.
+            return  # The pipe is full, and so readable already; or it is closed, and no thread sleeps on it any more.
 
     def clear(self) -> None:
         """Take out all that was written."""

@@ -37,6 +37,7 @@ class Outcome(StrEnum):
     SUPERSEDED = "superseded"  # the subscription, or the client, was opened anew elsewhere
     RESTAGE = "restage"  # a stage that a publish names is not here in full: write the batch again
     REFUSED = "refused"  # the bytes themselves cannot be served
+    DENIED = "denied"  # whoever asked has no right to it now; an earlier try may have been taken
     ANNOUNCE = "announce"  # to a server: who are you? announce yourself
     TAKEN = "taken"  # to a server: its ID or store is in use by one that is still heard
     STALE = "stale"  # to a server: an announcement older than what was heard before

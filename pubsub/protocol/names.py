@@ -16,7 +16,8 @@ _ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 _TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
 _RESERVED: Final = re.compile(r"[_$].*|.*[*>#].*")
 _HEX: Final = re.compile(r"[0-9a-f]{16}")
-_ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:]{1,255}:[0-9]{1,5}|(ipc|inproc)://[!-~]{1,100}")
+_ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:]{1,255}:[0-9]{1,5}|ipc://[!-~]{1,107}|inproc://[!-~]{1,100}")
+_KEYED: Final = re.compile(rf"(tcp|ipc)://([A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}})@(.*)", re.DOTALL)
 
 
 def is_id(text: str) -> bool:
@@ -35,8 +36,37 @@ def is_hex(text: str) -> bool:
 
 
 def is_endpoint(text: str) -> bool:
-    """Whether `text` may be an address that sockets connect to: tcp with a port, ipc or inproc."""
-    return _ENDPOINT.fullmatch(text) is not None
+    """Whether `text` may be an address of a server, with its ID or without: tcp with a port, ipc or inproc."""
+    return _ENDPOINT.fullmatch(parse_endpoint(text)[1]) is not None
+
+
+def keyed_endpoint(server: str, endpoint: str) -> str:
+    """Where a server that has a key is reached, as it tells others: `tcp://s2@10.0.0.2:5701`, `ipc://s2@/path`.
+
+    So whoever is to connect knows whose key to expect. `inproc://` is within a process, and nobody's key is asked for.
+    """
+    scheme, _, place = endpoint.partition("://")
+    return endpoint if scheme == "inproc" else f"{scheme}://{server}@{place}"
+
+
+def keyless_endpoint(endpoint: str) -> str:
+    """Where a server without a key is reached, as it tells others: `ipc://./s2@x` where the path is `s2@x`."""
+    return f"ipc://./{endpoint.removeprefix('ipc://')}" if parse_endpoint(endpoint)[0] else endpoint
+
+
+def parse_endpoint(text: str) -> tuple[str, str]:
+    """The ID of the server, "" where it has no key, and the address that sockets connect to."""
+    match = _KEYED.fullmatch(text)
+    return (match[2], f"{match[1]}://{match[3]}") if match and is_id(match[2]) else ("", text)
+
+
+def may_be_one_server(one: str, other: str) -> bool:
+    """Whether two addresses may be the same server's: they are one place, and do not name two IDs.
+
+    An address that was noted before its server had a key names none, nor does one from after it had.
+    """
+    (server, place), (other_server, other_place) = parse_endpoint(one), parse_endpoint(other)
+    return place == other_place and (not server or not other_server or server == other_server)
 
 
 def check_id(kind: str, text: str) -> str:

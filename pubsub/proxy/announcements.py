@@ -200,7 +200,7 @@ class Announcements:
             return
         if verdict is Verdict.TAKEN:
             for rival in judgement.rivals:
-                # If its link is closed, the shell finds out by this very message, and the newcomer need not wait.
+                # Where the rival's link is closed, sending this heartbeat shows it, and the newcomer need not wait.
                 rival.newcomer = link
                 self._replies.beat(rival, now)
         text = f"announcement of server {said.sender} (store {said.store}) is {verdict.value}: {reason}"

@@ -13,9 +13,11 @@ rule between the two is the shell's to keep: what stands in `table.changes` is o
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pubsub.base.clock import Stamps
+from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
@@ -37,6 +39,9 @@ READS: Final = frozenset({"GET", "READ"})
 REPORT_SECONDS: Final = 0.25
 """A report is made at most so often; whoever asks in between gets the last one."""
 
+SENTENCE_BYTES_MAX: Final = 300
+"""Of the sentence that tells a client why it has no right to something."""
+
 NOBODY: Final = "no_server_is_heard"
 DRAINING: Final = "every_server_is_draining"
 
@@ -56,6 +61,7 @@ class ProxyCore:
         notices: lines for the log.
         counters: how often what happened.
         servers: the conversation with the servers.
+        keys: gives what a report says of keys; None: the proxy has none.
     """
 
     def __init__(self, settings: ProxySettings, now: float, wall: float, remembered: Remembered | None = None) -> None:
@@ -68,6 +74,7 @@ class ProxyCore:
         self.counters = self.replies.counters
         self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, now)
         self._operations = Operations(self.table, self.servers, self.replies, self.notices)
+        self.keys: Callable[[], Mapping[str, Any]] | None = None
         self._started = now
         self._report: tuple[float, bytes] = (float("-inf"), b"")
 
@@ -171,7 +178,7 @@ class ProxyCore:
             self.replies.refuse(client, prefix, error.reason)
             return
         if awaits := self.servers.roster.awaits():
-            # Who is awaited may hold it.
+            # A server that is still awaited may hold the topic.
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, awaits)
             return
         server = self.table.assignments.assigned(topic, now)
@@ -179,7 +186,7 @@ class ProxyCore:
             if now < self.servers.starts_at:
                 self.replies.answer(client, prefix, Outcome.UNAVAILABLE, STARTING)
                 return
-            # Who has read of a topic that is gone is told so by a server; who has not makes none by asking.
+            # A reader that names a log is told by a server that the topic is gone; any other makes no topic by reading.
             if name in READS and not _history(frames[0])[0]:
                 self.replies.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
@@ -224,6 +231,7 @@ class ProxyCore:
             self.replies.answer(client, prefix, Outcome.UNKNOWN, f"server_{asked.target}_is_not_known")
 
     def _facts(self, now: float) -> Facts:
+        addresses = (self.settings.bind, self.settings.servers or "")
         return Facts(
             proxy=self.settings.id,
             uptime_seconds=now - self._started,
@@ -232,6 +240,8 @@ class ProxyCore:
             counters=dict(self.counters),
             notices=[(now - said, text) for said, text in self.notices.recent],
             left_out=self.notices.left_out,
+            keys=self.keys() if self.keys is not None else None,
+            insecure=next(filter(reaches_out, addresses), "") if self.keys is None else "",
         )
 
     def _not_heard(self, server: Server) -> str:
@@ -239,6 +249,33 @@ class ProxyCore:
         if self.table.named(server.id) in {None, server}:
             return f"server_{server.id}_is_not_heard"
         return f"server_{server.id}_with_store_{server.store}_is_not_heard"
+
+    def turn_away(self, client: bytes, head: bytes, outcome: Outcome, reason: str, text: str = "") -> None:
+        """Answer a request that is not to be served.
+
+        Args:
+            client: the link of who asked.
+            head: prefix and header of the request.
+            outcome: DENIED or REFUSED.
+            reason: why, in a word.
+            text: why, as a sentence for a person; no more than SENTENCE_BYTES_MAX of it are told.
+        """
+        try:
+            prefix = unpack(head)
+        except DecodeError:
+            self.counters["malformed"] += 1
+            return
+        if outcome is Outcome.REFUSED:
+            self.counters["refused"] += 1
+        body = text.encode("utf-8")[:SENTENCE_BYTES_MAX].decode("utf-8", "ignore").encode("utf-8")
+        self.replies.answer(client, prefix, outcome, reason, body=body)
+
+    def expel(self, link: bytes, now: float) -> None:
+        """The server of this link is none any more: nothing is sent to it, and its topics wait for another."""
+        server = self.table.links.get(link)
+        if server is not None:
+            self.table.detach(server)
+            self.servers.presence.died(server, now)
 
     def server_message(self, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from the servers' side: origin, head and body."""

@@ -85,8 +85,12 @@ class Operations:
             for server in self._table.alive(now)
         ):
             return Answer(Outcome.BUSY, f"server_{asked.server}_is_heard", asked.server)
-        if not self._table.abandon(AbandonedLog(asked.topic, asked.log, asked.server, asked.store, asked.address)):
+        lost = AbandonedLog(asked.topic, asked.log, asked.server, asked.store, asked.address)
+        if not self._table.abandon(lost):
             return Answer(Outcome.FULL, "too_many_logs_were_given_up")
+        for server in self._table.alive(now):  # They believe it of proxies only, who have seen that nobody hears it.
+            if server.link is not None:
+                self._replies.abandoned(server, lost)
         text = f"topic {asked.topic} of server {asked.server} was given up, with log {asked.log or 'unknown'}"
         self._notices.say(f"dead {asked.log}", text, now)
         return Answer(Outcome.SUCCESS)

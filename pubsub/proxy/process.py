@@ -1,48 +1,38 @@
 """The proxy's process: sockets, the loop, signals and the routes file around a `ProxyCore`. It decides nothing.
 
-    drain what the sockets hold (bounded)  ->  each message is forwarded as it is taken  ->  answers of the proxy itself
-    ->  sleep until the next message or the core's deadline
+    let in who may enter  ->  drain what the sockets hold (bounded)  ->  each message is forwarded as it is taken  ->
+    answers of the proxy itself  ->  sleep until the next message, or the deadline of the core or the entrance
 
-A message that the core had to handle is settled before the next one is taken: changes of the routes are committed, then
-its answers are sent. So whatever is forwarded finds all that came before it on the disk. The two paths that carry all
-traffic, `_from_client` and `_from_server`, use pyzmq's frame calls directly: with `recv_multipart` a proxy forwards a
-third less.
+How messages move is in `traffic`, and in `keyed` where sockets ask for keys.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Container
 from math import ceil
 from typing import Any, Final
 
 import zmq
-import zmq.backend
 
 from pubsub.base.clock import Clock, SystemClock
+from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
 from pubsub.console.terminal import announce
-from pubsub.errors import ConfigurationError, PubsubError, StoreFull
+from pubsub.errors import ConfigurationError, PubsubError
+from pubsub.messenger.curve import CurveServer
 from pubsub.messenger.memory import MemoryGuard, once_free
-from pubsub.messenger.sockets import FRAMES_MAX, Connections, allow_connections, open_router
-from pubsub.messenger.unsent import LARGE_BYTES, Unsent
+from pubsub.messenger.sockets import Connections, allow_connections, open_router
+from pubsub.messenger.unsent import Unsent
 from pubsub.messenger.wakeup import Wakeup
-from pubsub.protocol.batch import Buffer
 from pubsub.proxy.core import ProxyCore
-from pubsub.proxy.in_flight import LARGE_BYTES as COUNTED_BYTES
-from pubsub.proxy.notices import Routine
-from pubsub.proxy.replies import ORIGIN_MARK, Send
+from pubsub.proxy.entrance import Entrance
+from pubsub.proxy.keyed import KeyedTraffic
 from pubsub.proxy.routes_file import RoutesStore
-
-DRAIN_MAX: Final = 256
-"""Messages taken from one socket before the other, and the timers, have their turn."""
-
-DRAIN_SECONDS: Final = 0.05
-"""The turn ends earlier where messages take long, so that heartbeats leave in time."""
-
-RETRY_SECONDS: Final = 1.0
-"""Between tries to write the routes file on a full disk."""
+from pubsub.proxy.traffic import Socket
+from pubsub.security.access import BOTH, CLIENTS, SERVERS
+from pubsub.security.audit import Audit
+from pubsub.security.opening import ProcessKeys, find_keys
 
 LINGER_MS: Final = 200
 """How long the last messages of a proxy that stops may take."""
@@ -55,20 +45,12 @@ UNREAD_TOTAL_MAX: Final = 256 * 1024 * 1024
 
 CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
-_NOBLOCK: Final = int(zmq.NOBLOCK)
-_MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
-_RCVMORE: Final = int(zmq.RCVMORE)
-_recv: Final = zmq.backend.Socket.recv
-_send: Final = zmq.backend.Socket.send
-_get: Final = zmq.backend.Socket.get
-_MARK: Final = ORIGIN_MARK[0]
+HANDSHAKES_FAILED: Final = "handshakes_failed"
 
 log = logging.getLogger("pubsub.proxy")
 
-Socket = zmq.Socket[bytes]
 
-
-class ProxyProcess:
+class ProxyProcess(KeyedTraffic):
     """One proxy, driven by the thread that calls `run`.
 
     Args:
@@ -76,6 +58,7 @@ class ProxyProcess:
         context: a ZeroMQ context to share, which is left alone; None: one of its own.
         clock: where the core's time comes from.
         guard: tells when the process is too large; None: nobody does, since it is not the proxy's alone.
+        keys: its key pair and who is authorized, for who has them in memory; None: as the settings say.
 
     Attributes:
         bind: the address where clients connect, its port filled in after `start`.
@@ -90,11 +73,13 @@ class ProxyProcess:
         context: zmq.Context[Any] | None = None,
         clock: Clock | None = None,
         guard: MemoryGuard | None = None,
+        keys: ProcessKeys | None = None,
     ) -> None:
+        super().__init__()
         self.settings = settings
         self.bind = settings.bind
         self.servers = settings.servers or settings.bind
-        self.core: ProxyCore
+        self._keys = keys
         self._clock = clock or SystemClock()
         self._own_context = context is None
         self._context: zmq.Context[Any] = context or zmq.Context()
@@ -108,13 +93,15 @@ class ProxyProcess:
         self._unread = Unsent(UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX)
 
     def start(self) -> None:
-        """Open the routes file and bind.
+        """Find the keys, open the routes file and bind.
 
         Raises:
-            ConfigurationError: an address is in use, or is not one.
+            ConfigurationError: an address is in use, or is not one; or keys are set up by half, or not at all where
+                others than this host would reach it.
             StorageError: the routes file cannot be used.
         """
         try:
+            self._open_entrance()
             self._store = RoutesStore(self.settings.directory)
             remembered = self._store.load()
             self._listen(self.settings.bind, self.settings.servers)
@@ -122,26 +109,71 @@ class ProxyProcess:
             self.close()
             raise
         self.core = ProxyCore(self.settings, self._clock.monotonic(), self._clock.wall(), remembered)
+        if self._entrance is not None:
+            self.core.keys = self._entrance.gate.report
         self._watch()
 
+    def _open_entrance(self) -> None:
+        """Have somebody at the doors, if they are locked, before there are any."""
+        settings, name = self.settings, f"proxy {self.settings.id}"
+        addresses = (settings.bind, settings.servers or settings.bind)
+        outside = next(filter(reaches_out, addresses), "")
+        keys = self._keys or find_keys(
+            "proxy",
+            settings.id,
+            settings.key_file,
+            settings.directory / "key",
+            settings.authorized,
+            outside,
+            settings.insecure,
+        )
+        if keys is None:
+            if outside:
+                self._insecure(name, outside)
+        elif any(map(_leaves, addresses)):
+            self._entrance = Entrance(keys, Audit(settings.audit_file, name), self._context, self._clock)
+
+    def _insecure(self, name: str, outside: str) -> None:
+        """Write down that anybody is let in."""
+        log.warning("%s listens on %s without keys, for anyone who reaches it", name, outside)
+        audit = Audit(self.settings.audit_file, name)
+        audit.write(self._clock.wall(), "insecure", address=outside)
+        audit.close()
+
     def _listen(self, bind: str, servers: str | None) -> None:
-        self._clients, self.bind = open_router(self._context, bind)
-        self._sockets.append(self._clients)
-        self._servers = self._clients
         # Two times "any free port" are two addresses; two times the same one is one.
-        if servers is not None and (servers != bind or servers.endswith((":0", ":*"))):
-            self._servers, self.servers = open_router(self._context, servers)
-            self._sockets.append(self._servers)
-        else:
-            self.servers = self.bind
+        two = servers is not None and (servers != bind or servers.endswith((":0", ":*")))
+        self._clients, self.bind = self._open(bind, CLIENTS if two else BOTH)
+        self._servers, self.servers = self._clients, self.bind
+        if two:
+            assert servers is not None
+            self._servers, self.servers = self._open(servers, SERVERS)
+
+    def _open(self, address: str, door: str) -> tuple[Socket, str]:
+        entrance = self._entrance if _leaves(address) else None
+        curve: CurveServer | None = None if entrance is None else entrance.curve(door)
+        sock, bound = open_router(self._context, address, curve=curve)
+        self._sockets.append(sock)
+        if curve is not None:
+            self._locked |= {sock}
+        return sock, bound
 
     def _watch(self) -> None:
         self._connections = [
-            Connections(self._context, sock, self.core.counters, CONNECTION_COUNTERS) for sock in self._sockets
+            Connections(
+                self._context,
+                sock,
+                self.core.counters,
+                CONNECTION_COUNTERS,
+                HANDSHAKES_FAILED if sock in self._locked else "",
+            )
+            for sock in self._sockets
         ]
         self._poller = zmq.Poller()
         for sock in (*self._sockets, *(connections.sock for connections in self._connections)):
             self._poller.register(sock, zmq.POLLIN)
+        if self._entrance is not None:
+            self._poller.register(self._entrance.sock, zmq.POLLIN)
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
 
     def _listen_anew(self, now: float) -> None:
@@ -167,9 +199,10 @@ class ProxyProcess:
         Raises:
             StorageError: the disk failed, so that nothing can be promised any more.
         """
-        clock, core, guard = self._clock.monotonic, self.core, self._guard
+        clock, core, guard, entrance = self._clock.monotonic, self.core, self._guard, self._entrance
         while not self._stopping:
-            wait = max(0, ceil((core.deadline - clock()) * 1000))
+            due = core.deadline if entrance is None else min(core.deadline, entrance.deadline)
+            wait = ceil(max(0.0, due - clock()) * 1000)
             wait = wait if guard.wait_ms is None else min(wait, guard.wait_ms)
             ready = [source for source, _ in self._poller.poll(wait)]
             now = clock()
@@ -178,6 +211,10 @@ class ProxyProcess:
                 continue
             if self._wakeup.fileno() in ready:
                 self._wakeup.clear()
+            if entrance is not None:
+                if entrance.sock in ready:
+                    entrance.take()
+                self._look(now)
             self.turn(ready, now)
             for connections in self._connections:
                 if connections.sock in ready:
@@ -186,36 +223,21 @@ class ProxyProcess:
         core.leave(now)
         self._settle(now)
 
-    def turn(self, ready: Container[object], now: float) -> None:
-        """One turn of the loop, which is the simulation's too: it brings sockets and a clock of its own.
-
-        Args:
-            ready: the sockets that have something.
-            now: monotonic seconds.
-
-        Raises:
-            StorageError: the disk failed, so that nothing can be promised any more.
-        """
-        core = self.core
-        if now >= core.deadline:
-            core.tick(now)
-            self._unread.sweep()
-            self._settle(now)
-        if self._clients in ready:
-            self._drain(self._clients)
-        if self._servers is not self._clients and self._servers in ready:
-            self._drain(self._servers)
-        now = self._clock.monotonic()
-        if core.suspended and now >= self._retry_at:
-            self._retry(now)
-        self._settle(now)
-        for line in core.notices.take() if core.notices.lines else ():
-            log.log(logging.INFO if isinstance(line, Routine) else logging.WARNING, "%s", line)
-
     def stop(self) -> None:
         """End `run` soon; any thread and any signal handler may."""
         self._stopping = True
         self._wakeup.set()
+
+    def hang_up(self) -> None:
+        """Look soon who is authorized, and open the audit anew; any thread and any signal handler may."""
+        if self._entrance is not None:
+            self._entrance.gate.hang_up()
+        self._wakeup.set()
+
+    @property
+    def keyed(self) -> bool:
+        """Whether its doors ask for keys."""
+        return self._entrance is not None
 
     def close(self) -> None:
         """Release sockets and file; only after `run` has ended."""
@@ -223,6 +245,8 @@ class ProxyProcess:
             return
         self._closed = True
         self._close_sockets(LINGER_MS)
+        if self._entrance is not None:
+            self._entrance.close()
         if self._own_context:
             self._context.term()
         if self._store is not None:
@@ -234,196 +258,29 @@ class ProxyProcess:
             connections.close()
         for sock in self._sockets:
             sock.close(linger_ms)
-        self._connections, self._sockets = [], []
-
-    # The traffic ------------------------------------------------------------------------------------------------------
-
-    def _drain(self, sock: Socket) -> None:
-        """Take what the socket holds, within bounds, and pass it on message by message."""
-        from_both = self._clients is self._servers
-        from_servers = sock is self._servers and not from_both
-        clock = self._clock.monotonic
-        now = clock()
-        end = now + DRAIN_SECONDS
-        for _ in range(DRAIN_MAX):
-            try:
-                link = _recv(sock, _NOBLOCK)
-            except zmq.Again:
-                return
-            first = _recv(sock, _NOBLOCK)
-            if from_servers or (from_both and (not first or first[0] == _MARK)):
-                usual = self._from_server(sock, link, first, now)
-            else:
-                usual = self._from_client(sock, link, first, now)
-            if not usual:
-                self._settle(now)
-                now = clock()
-                if now >= end:
-                    return
-
-    def _from_client(self, sock: Socket, client: bytes, head: bytes, now: float) -> bool:
-        """Pass a request on; False where it took more than that."""
-        body: Any = None
-        if _get(sock, _RCVMORE):
-            # A batch of many records is handed on as it lies in the message; to copy a small one is cheaper.
-            body = _recv(sock, _NOBLOCK, b" count=1 " in head)
-            if _get(sock, _RCVMORE):
-                self.core.client_message(client, (head, b"", *self._rest(sock)), now)
-                return False
-        core = self.core
-        server = core.route(head, now)
-        if server is None:
-            core.client_message(client, (head,) if body is None else (head, _buffer(body)), now)
-            return False
-        size = 0 if body is None else len(body)
-        if size > COUNTED_BYTES and not core.room_for(server, client, (head, _buffer(body))):
-            return False
-        servers = self._servers
-        try:
-            _send(servers, server, _MORE)
-        except zmq.ZMQError as error:
-            frames = (ORIGIN_MARK + client, head) if body is None else (ORIGIN_MARK + client, head, _buffer(body))
-            self._undelivered(Send(True, server, frames), error, now)
-            return False
-        _send(servers, ORIGIN_MARK + client, _MORE)
-        if body is None:
-            _send(servers, head, _NOBLOCK)
-        else:
-            _send(servers, head, _MORE)
-            _send(servers, body, _NOBLOCK)
-        if size > COUNTED_BYTES:
-            core.went(server, client, size, now)
-            return False
-        return True
-
-    def _from_server(self, sock: Socket, link: bytes, origin: bytes, now: float) -> bool:
-        """Pass an answer on; False where it took more than that."""
-        core = self.core
-        if not _get(sock, _RCVMORE):
-            core.server_message(link, (origin,), now)
-            return False
-        head = _recv(sock, _NOBLOCK)
-        body: Any = None
-        if _get(sock, _RCVMORE):
-            body = _recv(sock, _NOBLOCK, b" records=" not in head)
-            if _get(sock, _RCVMORE):
-                core.server_message(link, (origin, head, b"", *self._rest(sock)), now)
-                return False
-        server = core.table.links.get(link)
-        if server is None or not origin or origin[0] != _MARK or core.suspended:
-            frames = (origin, head) if body is None else (origin, head, _buffer(body))
-            core.server_message(link, frames, now)
-            return False
-        server.liveness.heard(now)
-        clients = self._clients
-        if body is not None and len(body) > LARGE_BYTES:
-            return self._large_answer(origin[1:], head, body, now)
-        try:
-            _send(clients, origin[1:], _MORE)
-        except zmq.ZMQError as error:
-            self._undelivered(Send(False, origin[1:], (head,)), error, now)
-            return False
-        if body is None:
-            _send(clients, head, _NOBLOCK)
-        else:
-            _send(clients, head, _MORE)
-            _send(clients, body, _NOBLOCK)
-        return True
-
-    def _large_answer(self, client: bytes, head: bytes, body: Any, now: float) -> bool:
-        """Pass on an answer with a large body, unless the client leaves too many unread."""
-        unread = self._unread
-        if not unread.has_room(client):
-            self.core.counters["answers_dropped_unread"] += 1
-            return False
-        clients = self._clients
-        try:
-            _send(clients, client, _MORE)
-        except zmq.ZMQError as error:
-            self._undelivered(Send(False, client, (head,)), error, now)
-            return False
-        _send(clients, head, _MORE)
-        _send(clients, unread.frame(client, _buffer(body)), _NOBLOCK)
-        return True
-
-    @staticmethod
-    def _rest(sock: Socket) -> list[bytes]:
-        """The frames that are left of a message with too many, so that the next one is not misread; a few are kept."""
-        kept: list[bytes] = []
-        while _get(sock, _RCVMORE):
-            frame = _recv(sock, _NOBLOCK)
-            if len(kept) < FRAMES_MAX:
-                kept.append(frame)
-        return kept
-
-    # What is rare -----------------------------------------------------------------------------------------------------
-
-    def _settle(self, now: float) -> None:
-        """Write what has to be remembered, then send what the core has to say."""
-        core = self.core
-        if core.table.changes and not core.suspended:
-            self._commit(now)
-        while core.replies.sends:
-            for send in core.replies.take():
-                self._deliver(send, now)
-
-    def _commit(self, now: float) -> None:
-        assert self._store is not None
-        try:
-            self._store.write(self.core.table.changes)
-        except StoreFull as error:
-            self._retry_at = now + RETRY_SECONDS
-            self.core.suspend("the_disk_of_the_proxy_is_full", now)
-            log.warning("%s", error)
-        else:
-            self.core.table.changes.clear()
-
-    def _retry(self, now: float) -> None:
-        assert self._store is not None
-        self._retry_at = now + RETRY_SECONDS
-        try:
-            self._store.write(self.core.table.changes)
-        except StoreFull:
-            return
-        self.core.table.changes.clear()
-        self.core.resume(now)
-
-    def _deliver(self, send: Send, now: float) -> None:
-        """Send one message of the core's."""
-        sock = self._servers if send.to_server else self._clients
-        try:
-            _send(sock, send.link, _MORE)
-        except zmq.ZMQError as error:
-            self._undelivered(send, error, now)
-            return
-        last = len(send.frames) - 1
-        for index, frame in enumerate(send.frames):
-            _send(sock, frame, _NOBLOCK if index == last else _MORE)
-
-    def _undelivered(self, send: Send, error: zmq.ZMQError, now: float) -> None:
-        """The first frame was not taken, so nothing of the message was: its link is closed, or its queue is full."""
-        if error.errno not in {zmq.EHOSTUNREACH, zmq.EAGAIN}:
-            raise error
-        self.core.undelivered(send, now, gone=error.errno == zmq.EHOSTUNREACH)
+        self._connections, self._sockets, self._locked = [], [], frozenset()
 
 
-def _buffer(body: Any) -> Buffer:
-    """A body as the core takes it, whether it was copied or not."""
-    buffer: Buffer = body if isinstance(body, bytes) else body.buffer
-    return buffer
+def _leaves(address: str) -> bool:
+    """Whether what listens there can be reached from outside this process, so that a key locks it."""
+    return not address.startswith("inproc://")
 
 
 def run_proxy(settings: ProxySettings) -> None:
     """Run a proxy until SIGTERM or SIGINT; says on standard output when it is ready. For the main thread only.
 
+    With keys SIGHUP has it look at once who is authorized; without, it ends the process, as it does any.
+
     Raises:
-        ConfigurationError: an address is in use, or is not one.
+        ConfigurationError: as of `ProxyProcess.start`.
         StorageError: the routes file cannot be used.
     """
     allow_connections()
     process = ProxyProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
     process.start()
     before = {number: signal.signal(number, lambda *_: process.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    if process.keyed:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
     try:
         announce(f"proxy {settings.id} ready: clients {process.bind}, servers {process.servers}")
         process.run()

@@ -1,11 +1,14 @@
 """What a proxy knows, as JSON: the answer to REPORT with the target "-".
 
     proxy, uptime_seconds, starting, startup_seconds_left, proxies_agree
+    insecure    where others than this host are let in without a key, "" where nobody is
     servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
                 draining, heard (whether it ever said to this proxy what it holds)
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
     abandoned   topic, log, server, store: logs that were given up, ABANDONED_MAX at most
     doubts      topic, servers: they may hold it without having said so; they are not heard
+    authorized_digest, authorized_lines, problems (of a proxy with keys: what its file means, the same at all; its
+                length; what is wrong with its files)
     topics_total, counters, warnings (what is wrong now), notices (what was said lately: seconds_ago, text)
 
 `silence_seconds` is null and `proxies` empty for a server that was not heard since the proxy started. A topic that was
@@ -15,7 +18,7 @@ assigned and not announced yet has no holders, and names the server as `assigned
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
@@ -42,6 +45,8 @@ class Facts:
     counters: dict[str, int]
     notices: list[tuple[float, str]]
     left_out: int
+    keys: Mapping[str, Any] | None = None
+    insecure: str = ""
 
 
 def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "") -> bytes:
@@ -50,6 +55,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
     report = {
         "proxy": facts.proxy,
         "uptime_seconds": round(facts.uptime_seconds, 3),
+        "insecure": facts.insecure,
         "starting": facts.startup_seconds_left > 0,
         "startup_seconds_left": round(facts.startup_seconds_left, 3),
         "proxies_agree": len(named) <= 1,
@@ -62,11 +68,13 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
             if topic in {"", name}
         ],
         "topics_total": len(table),
-        "counters": facts.counters,
+        "counters": facts.counters | (facts.keys["counters"] if facts.keys is not None else {}),
         "warnings": list(islice(_warnings(table, facts, now), WARNINGS_MAX)),
         "notices": [{"seconds_ago": round(ago, 1), "text": text} for ago, text in facts.notices],
         "notices_left_out": facts.left_out,
     }
+    if facts.keys is not None:
+        report |= {name: facts.keys[name] for name in ("authorized_digest", "authorized_lines", "problems")}
     return json.dumps(report, separators=(",", ":")).encode("ascii")
 
 

@@ -106,7 +106,7 @@ class RoutesStore:
         if (version := db.pragma("user_version")) > FORMAT:
             raise StoreNewer(self.path, version, FORMAT)
         for name, wanted in _PRAGMAS:
-            # One at a time and read back: several in one execute stop at the first that returns a row.
+            # Each pragma alone, and read back: several in one execute stop at the first that returns a row.
             db.pragma(name, wanted)
             if (found := db.pragma(name)) != wanted:
                 raise StorageError(self.path, f"{name} is {found}, not {wanted}")

@@ -203,7 +203,7 @@ class RoutingTable:
         except (ValueError, IndexError):
             return
         server = self.servers.get(store)
-        # A store that has said all it holds since is a holder like any other: what it is given now is new.
+        # A store that has announced everything since then is a holder like any other: a topic it is given now is new.
         back = server is not None and server.back
         given_up = any(
             lost.log == log or (lost.store == store and not back) for lost in self.abandoned.get(topic, {}).values()
@@ -218,7 +218,7 @@ class RoutingTable:
             server = Server(StoreRow(store, server_id, 0, 0, "", heard=False), signs)
             self.await_store(server)
         if server.change >= after:
-            return  # What was announced since says all there is to say.
+            return  # A later announcement of that server has told of this topic already.
         server.given[topic] = after
         server.digest = b""
         if topic not in server.topics:
@@ -243,7 +243,7 @@ class RoutingTable:
             if server.store != lost.store and server.topics[lost.topic] != lost.log:
                 continue
             server.back = False
-            # What this proxy heard of last may be an older log than the one that is named.
+            # The last log that this proxy heard of may be older than the log that the operator named.
             known = AbandonedLog(lost.topic, server.topics[lost.topic], server.id, server.store, server.address)
             logs[known.log] = self.changes.abandoned[known.topic, known.log] = known
             self._drop(server, lost.topic)

@@ -95,7 +95,7 @@ class Servers:
         elif server is None or frames[0][:1] != ORIGIN_MARK:
             self._counters["answers_of_strangers_dropped"] += 1
         elif self._replies.suspended:
-            self._counters["answers_dropped"] += 1  # It may rest on an announcement that could not be written.
+            self._counters["answers_dropped"] += 1  # The answer may rest on an announcement that could not be written.
         else:
             self._replies.sends.append(Send(False, bytes(frames[0][1:]), frames[1:]))
 
@@ -111,7 +111,7 @@ class Servers:
             self._counters["malformed"] += 1
             return
         try:
-            # The list of topics is taken apart later, and only where it is needed: it may be long.
+            # The list of topics may be long, so it is decoded later, and only where it is needed.
             said = decode(head[prefix.length :], b"")
             if isinstance(said, Periodic):
                 self.announcements.take(link, prefix, said, body, now)
@@ -192,7 +192,7 @@ class Servers:
                 f"topic {said.topic} of server {holder.id} was given up, with log {said.log}, server {server.id} says"
             )
             self._notices.say(f"dead {said.log}", text, now)
-            if holder.link is not None:  # The answer to what it announces then tells it.
+            if holder.link is not None:  # The server announces itself again, and the answer to that tells it.
                 self._replies.tell(holder.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "a_log_was_given_up")
 
     def tick(self, now: float) -> None:

@@ -40,7 +40,7 @@ from pubsub.protocol.messages import (
     Transfer,
     Unsubscribe,
 )
-from pubsub.protocol.names import is_hex
+from pubsub.protocol.names import is_hex, parse_endpoint
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.proxies import Proxies
@@ -181,7 +181,9 @@ class ServerCore:
 
     def _from_server(self, origin: Origin, message: Message, now: float) -> None:
         """What came to our own address, or from another server's."""
-        if isinstance(message, Transfer):
+        if not _is_its_own(origin, message.sender if isinstance(message, Transfer | Status) else None):
+            self.state.counters["servers_under_a_wrong_name"] += 1
+        elif isinstance(message, Transfer):
             self.moves.transfer(origin, message, now)
         elif isinstance(message, Status) and origin.link != LISTENER:
             topic, gone = self.moves.refused(origin, message, now)
@@ -197,7 +199,10 @@ class ServerCore:
             reason: a few words for a person.
         """
         self.proxies.heard(origin.link, now)
-        self.state.replies.refuse(origin, reason)
+        if _is_its_own(origin, None):
+            self.state.replies.refuse(origin, reason)
+        else:
+            self.state.counters["servers_under_a_wrong_name"] += 1
 
     def _hear(self, stamp: int, now: float) -> None:
         if stamp and not self.state.stamps.hear(stamp, now):
@@ -254,7 +259,7 @@ class ServerCore:
         self._go_on(now)
         self.moves.tick(now)
         if now >= self.proxies.deadline():
-            # Who gets a new socket is told everything too.
+            # A proxy that gets a new socket is told everything too.
             announcing = any(now >= min(proxy.announce_at, proxy.reconnect_at) for proxy in self.proxies.all)
             holdings = {name: announced(topic) for name, topic in state.topics.items()} if announcing else {}
             self.proxies.tick(holdings, state.change, now)
@@ -324,8 +329,20 @@ class ServerCore:
             outcome, reason: of the answers; by default, that it was for want of space.
         """
         self.state.revert(reload)
-        # What is under way, and is nowhere stored, begins anew.
+        # Moves and announcements under way are not stored, and begin anew.
         self.proxies.withdraw_announcements()
         self.moves.reverted(now)
         self.retention.pause(now)
         self.state.replies.retry(outcome, reason)
+
+
+def _is_its_own(origin: Origin, sender: str | None) -> bool:
+    """Whether what another server says comes from who may say it: it names itself, and by the ID that its key has.
+
+    Args:
+        sender: the ID that the message names; None where it does not matter who sent it.
+    """
+    if isinstance(origin.link, str):
+        named = parse_endpoint(origin.link)[0]  # Whoever answers there has the key of the server that is named.
+        return not named or sender is None or sender == named
+    return origin.speaker is None or (origin.speaker != "" and sender in {None, origin.speaker})

@@ -79,13 +79,14 @@ class GroupCommit:
         except apsw.Error as error:
             raise translate(error, self.store.path) from None
 
-    def handle(self, link: int | str, frames: Frames, now: float) -> None:
+    def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> None:
         """Take a message.
 
         Args:
             link: where it came from, as in `Origin`.
             frames: origin, head and body; the origin is empty where the other end has none.
             now: monotonic seconds.
+            speaker: whose key it came with, as in `Origin`.
         """
         core = self.core
         if not 2 <= len(frames) <= 3:
@@ -97,7 +98,7 @@ class GroupCommit:
         except DecodeError:
             core.state.counters["malformed"] += 1
             return
-        origin = Origin(link, bytes(frames[0]), prefix.source)
+        origin = Origin(link, bytes(frames[0]), prefix.source, speaker)
         try:
             message = decode(head[prefix.length :], frames[2] if len(frames) == 3 else None)
         except DecodeError as error:
@@ -181,7 +182,7 @@ class GroupCommit:
         core, store = self.core, self.store
         with self._translated():
             core.reverted(self._reload, now, outcome, reason)
-            # A topic read anew has only the copies that its spans refer to: none that was about to be deleted.
+            # A topic that was read anew has no watermark that was about to be deleted: no span refers to it.
             core.retention.discard_watermarks(store.unused_watermarks(core.state.topics.values()))
 
     def _reload(self, name: str) -> Topic | None:

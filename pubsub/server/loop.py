@@ -45,10 +45,17 @@ class Sockets(Protocol):
     """What carries a server's messages."""
 
     def dealer(self, address: str) -> Any:
-        """A new socket to a proxy or another server.
+        """A new socket to a proxy.
 
         Raises:
             ConfigurationError: the address is none, or no socket can be opened.
+        """
+
+    def to_server(self, address: str) -> Any:
+        """A new socket to another server.
+
+        Raises:
+            ConfigurationError: the address is none, or of nobody whose key is known, or no socket can be opened.
         """
 
     def close(self, sock: Any) -> None:
@@ -56,6 +63,9 @@ class Sockets(Protocol):
 
     def receive(self, sock: Any) -> Frames | None:
         """The next message, None where none waits."""
+
+    def receive_known(self, listener: Any) -> tuple[str | None, Frames] | None:
+        """The next message at the server's own address, None where none waits; and who speaks, as in `Origin`."""
 
     def send(self, sock: Any, frames: list[Any]) -> bool:
         """Send a message; False where it cannot be taken."""
@@ -111,7 +121,7 @@ class Loop:
             if dealer in ready:
                 self._drain(proxy, dealer, now)
         if self.listener in ready:
-            self._drain(LISTENER, self.listener, now)
+            self._drain_listener(now)
         for address, (peer, _) in list(self.servers.items()):
             if peer in ready:
                 self.servers[address] = (peer, now)
@@ -135,12 +145,22 @@ class Loop:
 
     def _drain(self, link: int | str, sock: Any, now: float) -> None:
         size = 0
-        for _ in range(DRAIN_MAX if link != LISTENER else TRANSFER_DRAIN_MAX):
+        for _ in range(DRAIN_MAX):
             frames = self._sockets.receive(sock) if size < DRAIN_BYTES_MAX else None
             if frames is None:
                 return
             size += sum(map(len, frames))
             self._group_commit.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
+
+    def _drain_listener(self, now: float) -> None:
+        size = 0
+        for _ in range(TRANSFER_DRAIN_MAX):
+            taken = self._sockets.receive_known(self.listener) if size < DRAIN_BYTES_MAX else None
+            if taken is None:
+                return
+            speaker, frames = taken
+            size += sum(map(len, frames))
+            self._group_commit.handle(LISTENER, frames, now, speaker)
 
     def send(self, now: float) -> None:
         """Send what the core has to say, after the commit."""
@@ -180,9 +200,14 @@ class Loop:
         if len(self.servers) >= PEERS_MAX:
             self._core.state.counters["servers_forgotten"] += 1
             self._close_server(min(self.servers, key=lambda one: self.servers[one][1]))
-        peer = self._sockets.dealer(address)
+        peer = self._sockets.to_server(address)
         self.servers[address] = (peer, now)
         return peer
+
+    def close_servers(self, which: Callable[[Any], bool]) -> None:
+        """Close the sockets to those other servers of which that is so, with what waits in them."""
+        for address in [one for one, (sock, _) in self.servers.items() if which(sock)]:
+            self._close_server(address)
 
     def _close_server(self, address: str) -> None:
         if address in self.servers:
@@ -199,7 +224,7 @@ class Loop:
             old = self.dealers[proxy]
             try:
                 self.dealers[proxy] = self._sockets.dealer(self._settings.proxies[proxy])
-            except ConfigurationError:  # No file is left for it: the old one may still do, or will be tried again.
+            except ConfigurationError:  # No further file may be opened: the old socket may do, or this is tried again.
                 self._core.state.counters["sockets_not_opened"] += 1
                 continue
             self._sockets.close(old)

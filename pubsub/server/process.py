@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 
@@ -25,13 +26,14 @@ from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
     Connections,
     allow_connections,
-    open_dealer,
     open_router,
-    receive,
-    send,
 )
 from pubsub.messenger.wakeup import Wakeup
+from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
+from pubsub.security.opening import ProcessKeys
+from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
+from pubsub.server.links import Links
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.database import translate
@@ -44,10 +46,9 @@ TRANSFERS_RECEIVED_MAX: Final = 32
 
 CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
-_log: Final = logging.getLogger(__name__)
+HANDSHAKES_FAILED: Final = "handshakes_failed"
 
-GOODBYE_MS: Final = 200
-"""How long a stopping server's last messages may take to leave."""
+_log: Final = logging.getLogger(__name__)
 
 
 class ServerProcess:
@@ -58,6 +59,8 @@ class ServerProcess:
         context: the ZeroMQ context, where it is shared (inproc); None: one of its own.
         clock: where the time comes from.
         guard: tells when the process is too large; None: nobody does, since it is not the server's alone.
+        keys: its keys, where it has them in memory; None: those that its settings name, if any. Where the context is
+            shared it is somebody else, a proxy, who answers ZeroMQ there about newcomers.
     """
 
     def __init__(
@@ -67,8 +70,11 @@ class ServerProcess:
         context: zmq.Context[Any] | None = None,
         clock: Clock | None = None,
         guard: MemoryGuard | None = None,
+        keys: ProcessKeys | None = None,
     ) -> None:
         self.settings = settings
+        self._keys = keys
+        self._doors: Doors | None = None
         self.address = ""
         self._own_context = context is None
         self._context: zmq.Context[Any] = zmq.Context() if context is None else context
@@ -92,8 +98,12 @@ class ServerProcess:
 
     def _start(self) -> None:
         settings = self.settings
+        keys = self._keys or keys_of(settings, self._clock.wall())
         self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
         self._closers.append(self._store.close)
+        if keys is not None:
+            self._doors = Doors(settings, keys, self._context, self._clock, alone=self._own_context)
+            self._closers.append(self._doors.close)
         self._listener, self.address = self._listen(settings.bind)
         self._closers.append(lambda: self._close_listener())  # noqa: PLW0108 - `_close_listener` may be replaced
         reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
@@ -107,7 +117,8 @@ class ServerProcess:
         )
         self.core = self._group_commit.core
         check_stale(settings, self.core)
-        self.core.proxies.address = settings.advertise or self.address
+        told = settings.advertise or self.address
+        self.core.proxies.address = keyless_endpoint(told) if keys is None else keyed_endpoint(settings.id, told)
         with self._translated():
             grow_log(self._store)
         self._checkpointer = Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
@@ -115,13 +126,20 @@ class ServerProcess:
         self._closers.append(self._checkpointer.stop)
         self._poller = zmq.Poller()
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
+        if self._doors is not None and self._doors.sock is not None:
+            self._poller.register(self._doors.sock, zmq.POLLIN)
         self._watch_listener()
-        self._sockets = _Sockets(self._context, self._poller)
-        self._closers.append(self._sockets.goodbye)
-        self._loop = Loop(settings, self._group_commit, self._sockets, self._listener, self._checkpointer.check)
+        self._links = Links(self._context, self._poller, self._wakeup, self._doors)
+        self._closers.append(self._links.goodbye)
+        if self._doors is not None:
+            self.core.reports.keys = partial(self._doors.report, self._links.refusals)
+        self._loop = Loop(settings, self._group_commit, self._links, self._listener, self._checkpointer.check)
 
     def _watch_listener(self) -> None:
-        self._connections = Connections(self._context, self._listener, self.core.state.counters, CONNECTION_COUNTERS)
+        failed = "" if self._doors is None else HANDSHAKES_FAILED
+        self._connections = Connections(
+            self._context, self._listener, self.core.state.counters, CONNECTION_COUNTERS, failed
+        )
         for sock in (self._listener, self._connections.sock):
             self._poller.register(sock, zmq.POLLIN)
 
@@ -137,9 +155,7 @@ class ServerProcess:
         for sock in (self._listener, self._connections.sock):
             self._poller.unregister(sock)
         self._close_listener()
-        self._listener, _ = once_free(
-            lambda: open_router(self._context, self.address, received_max=TRANSFERS_RECEIVED_MAX)
-        )
+        self._listener, _ = once_free(lambda: self._bound(self.address))
         self._watch_listener()
         self._loop.connect_anew(self._listener, self._clock.monotonic())
 
@@ -149,18 +165,22 @@ class ServerProcess:
         A server that was giving a topic to this one when it died knows no other address to go on with.
         """
         if not bind.startswith("tcp://") or bind[-2:] not in {":0", ":*"}:
-            return open_router(self._context, bind, received_max=TRANSFERS_RECEIVED_MAX)
+            return self._bound(bind)
         before = kept_port(self._store)
         if before is not None:
             with contextlib.suppress(ConfigurationError):
-                return open_router(self._context, f"{bind[:-1]}{before}", received_max=TRANSFERS_RECEIVED_MAX)
-        listener, address = open_router(self._context, bind, received_max=TRANSFERS_RECEIVED_MAX)
+                return self._bound(f"{bind[:-1]}{before}")
+        listener, address = self._bound(bind)
         try:
             keep_port(self._store, int(address.rpartition(":")[2]))
         except BaseException:
             listener.close(0)
             raise
         return listener, address
+
+    def _bound(self, address: str) -> tuple[zmq.Socket[bytes], str]:
+        curve = None if self._doors is None else self._doors.curve
+        return open_router(self._context, address, received_max=TRANSFERS_RECEIVED_MAX, curve=curve)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -197,8 +217,9 @@ class ServerProcess:
         self._loop.send(now)
 
     def _turn(self) -> None:
-        core = self.core
-        wait = core.deadline() - self._clock.monotonic()
+        core, doors = self.core, self._doors
+        deadline = core.deadline() if doors is None else min(core.deadline(), doors.gate.deadline, self._links.due)
+        wait = deadline - self._clock.monotonic()
         most = 1000 if self._guard.wait_ms is None else self._guard.wait_ms
         ready = dict(self._poller.poll(max(0, min(most, int(wait * 1000) + 1)) if wait > 0 else 0))
         if ready.pop(self._wakeup.fileno(), None):
@@ -209,7 +230,29 @@ class ServerProcess:
             return
         if self._connections.sock in ready:
             self._connections.take()
+        if doors is not None:
+            self._let_in(doors, ready, now)
         self._loop.turn(ready, now)
+
+    def _let_in(self, doors: Doors, ready: Container[Any], now: float) -> None:
+        """Let in who may enter, and end what is under way with servers that are not authorized any more."""
+        if doors.sock in ready:
+            doors.take()
+        if now >= doors.gate.deadline and doors.look(now):
+            self.core.moves.receiving.drop_givers(doors.is_server)
+            self._loop.close_servers(self._links.is_outdated)
+        self._links.turn(ready, now)
+
+    def hang_up(self) -> None:
+        """Read again who is authorized, and open the audit file anew; any thread and any signal handler may."""
+        if self._doors is not None:
+            self._doors.gate.hang_up()
+            self._wakeup.set()
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it asks others for keys; known after `start`."""
+        return self._doors is not None
 
     def stop(self) -> None:
         """Have `run` return after the current commit; any thread and any signal handler may."""
@@ -226,40 +269,6 @@ class ServerProcess:
             self._context.term()
 
 
-class _Sockets:
-    """ZeroMQ's sockets, as the loop uses them.
-
-    Args:
-        poller: watches those that are open.
-    """
-
-    receive = staticmethod(receive)
-    send = staticmethod(send)
-
-    def __init__(self, context: zmq.Context[Any], poller: zmq.Poller) -> None:
-        self._context, self._poller = context, poller
-        self._open: set[zmq.Socket[bytes]] = set()
-
-    def dealer(self, address: str) -> zmq.Socket[bytes]:
-        """A new socket to a proxy or another server."""
-        sock = open_dealer(self._context, address)
-        self._open.add(sock)
-        self._poller.register(sock, zmq.POLLIN)
-        return sock
-
-    def close(self, sock: zmq.Socket[bytes]) -> None:
-        """Close one of them, with what waits in it."""
-        self._open.discard(sock)
-        self._poller.unregister(sock)
-        sock.close(0)
-
-    def goodbye(self) -> None:
-        """Close all; what was said last has a moment to leave."""
-        for sock in self._open:
-            sock.close(GOODBYE_MS)
-        self._open.clear()
-
-
 def run_server(settings: ServerSettings) -> None:
     """Run a server until SIGTERM or SIGINT.
 
@@ -271,6 +280,8 @@ def run_server(settings: ServerSettings) -> None:
     process.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
+    if process.has_keys:
+        signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
     try:
         process.run(lambda: announce(f"server {settings.id} ready: {process.address}"))
     finally:

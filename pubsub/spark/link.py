@@ -18,12 +18,12 @@ import zmq
 
 from pubsub.base.limits import PROXIES_MAX
 from pubsub.client.core.retries import Retries
+from pubsub.config.addresses import parse_keys
 from pubsub.errors import ConfigurationError, DecodeError, Refused, Unavailable
-from pubsub.messenger import Messenger
-from pubsub.protocol import RETRY, Outcome, Publish, Read, Report, Stage, Status, decode, encode
-from pubsub.protocol.messages import Get, Subscribe, Unsubscribe
-
-Request = Subscribe | Unsubscribe | Get | Read | Stage | Publish | Report
+from pubsub.messenger import CurveClient, Messenger, Peer, Refusal
+from pubsub.protocol import RETRY, Outcome, Report, Status, decode, encode
+from pubsub.spark.identity import NOBODY, Identity
+from pubsub.spark.refusals import Request, denied, not_let_in, turned_away, word
 
 TRY_SECONDS: Final = 0.5
 """Patience of the first try: a range is larger than a message."""
@@ -32,8 +32,6 @@ TRIES: Final = 3
 RETRY_SECONDS: Final = 0.05
 RETRY_SECONDS_MAX: Final = 1.0
 """How long is waited before a request that was answered `retry` is made again; it doubles."""
-
-_WORDS: Final = {Subscribe: "subscribe", Unsubscribe: "unsubscribe", Get: "acknowledge", Read: "read"}
 
 
 @dataclass(slots=True)
@@ -60,23 +58,37 @@ class ProxyConnection:
         proxies: their addresses, tried in this order.
         timeout_seconds: after which a request that is not settled raises.
         context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
+        identity: who asks, and by which keys.
 
     Raises:
-        ConfigurationError: an address is none, or there are too many.
+        ConfigurationError: an address is none, or there are too many; or the key cannot be used on this machine.
     """
 
-    def __init__(self, proxies: Sequence[str], timeout_seconds: float, context: zmq.Context[Any] | None = None) -> None:
+    def __init__(
+        self,
+        proxies: Sequence[str],
+        timeout_seconds: float,
+        context: zmq.Context[Any] | None = None,
+        identity: Identity = NOBODY,
+    ) -> None:
         if not 0 < len(proxies) <= PROXIES_MAX:
             raise ConfigurationError(f"1 to {PROXIES_MAX} proxies are needed; {len(proxies)} are named")
-        self.timeout_seconds = timeout_seconds
+        self.timeout_seconds, self.identity, self.pair = timeout_seconds, identity, identity.pair()
+        self._proxies = tuple(proxies)
+        self._refusals: list[Refusal | None] = [None] * len(proxies)
         self._messenger = Messenger(context)
         try:
-            self._peers = [self._messenger.connect(proxy) for proxy in proxies]
+            self._peers = [self._connect(index) for index in range(len(proxies))]
         except BaseException:
             self._messenger.close()
             raise
         self._proxy = 0
         self._logs: dict[str, str] = {}
+
+    def _connect(self, index: int) -> Peer:
+        told, keys = partial(self._refusals.__setitem__, index), self.identity.proxy_keys
+        curve = CurveClient(self.pair, parse_keys(keys[index])) if self.pair is not None and keys else None
+        return self._messenger.connect(self._proxies[index], curve=curve, told=told)
 
     def ask(self, request: Request) -> Status:
         """Send a request and wait until it is settled.
@@ -87,6 +99,8 @@ class ProxyConnection:
         Raises:
             Unavailable: there was none within the time-out; the text says what was answered last.
             Refused: the service refused its bytes.
+            NotAllowed: the key has no right to it, or not any more.
+            NotLetIn: no proxy lets this key in, or none has the key that it must have.
         """
         return self.finish(self.start(request))
 
@@ -95,6 +109,10 @@ class ProxyConnection:
         if not isinstance(request, Report):
             request.log = self._logs.get(request.topic, "")
         head, body = encode(request)
+        if all(self._refusals):  # It may be let in by now.
+            self._refusals[:] = [None] * len(self._refusals)
+            for peer in self._peers:
+                self._messenger.hurry(peer)
         pending = Asked(request, head, body, Retries(len(self._peers), TRIES, TRY_SECONDS, self._proxy))
         self._send(pending)
         return pending
@@ -105,8 +123,11 @@ class ProxyConnection:
         pause = RETRY_SECONDS
         while True:
             patience = min(until, time.monotonic() + pending.retries.patience)
-            self._messenger.wait(lambda: pending.answer is not None, patience)
+            self._messenger.wait(lambda: pending.answer is not None or self._refused_by(pending), patience)
             status = pending.answer
+            if status is None and all(self._refusals):
+                self._forget(pending)
+                raise not_let_in(self._refused(), self.identity.client, self.pair)
             if status is not None and status.outcome not in RETRY:
                 return self._settled(pending, status)
             if status is not None:
@@ -117,10 +138,24 @@ class ProxyConnection:
                 pause = min(pause * 2, RETRY_SECONDS_MAX)
             if time.monotonic() >= until:
                 self._forget(pending)
-                topic = getattr(pending.request, "topic", "") or "the cluster"
-                raise Unavailable(_word(pending.request), topic, self.timeout_seconds, pending.reason)
-            pending.retries.fail()
+                topic, reason = getattr(pending.request, "topic", "") or "the cluster", pending.reason
+                if refused := self._refused():
+                    reason += f"; {turned_away(refused, self.identity.client, self.pair)}"
+                raise Unavailable(word(pending.request), topic, self.timeout_seconds, reason)
+            if status is None and self._refused_by(pending):
+                pending.retries.restart((pending.retries.proxy + 1) % len(self._peers))
+            else:
+                pending.retries.fail()
             self._send(pending)
+
+    def _refused_by(self, pending: Asked) -> bool:
+        """Whether the proxy that is being asked refuses us."""
+        return self._refusals[pending.retries.proxy] is not None
+
+    def _refused(self) -> dict[str, Refusal]:
+        """The proxies that refuse us at present."""
+        both = zip(self._proxies, self._refusals, strict=True)
+        return {proxy: refusal for proxy, refusal in both if refusal is not None}
 
     def _send(self, pending: Asked) -> None:
         pending.answer = None
@@ -144,7 +179,9 @@ class ProxyConnection:
         request = pending.request
         if status.outcome is Outcome.REFUSED:
             topic = getattr(request, "topic", "the cluster")
-            raise Refused(_word(request), topic, status.reason.replace("_", " "))
+            raise Refused(word(request), topic, status.reason.replace("_", " "))
+        if status.outcome is Outcome.DENIED:
+            raise denied(request, status, self.pair)
         if status.log and not isinstance(request, Report):
             self._logs[request.topic] = status.log
         return status
@@ -163,7 +200,3 @@ class ProxyConnection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _word(request: Request) -> str:
-    return _WORDS.get(type(request), type(request).__name__.lower())

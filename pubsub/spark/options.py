@@ -1,7 +1,8 @@
 """The options of source and sink, checked where the query is built: what is wrong is said in one sentence.
 
-Options travel, pickled, to every executor and may show up in a trace; so none of them is a secret. (Names are those
-that people know from Kafka's connector, where there is one.)
+Options travel, pickled, to every executor, and Spark shows them where it describes a query; so none of them is a secret
+but `secretKey`, which Spark leaves out for its name. (Names are those that people know from Kafka's connector, where
+there is one.)
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Final
 
+from pubsub.config.addresses import read_proxies
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.names import check_id, check_new_topic, check_topic, is_endpoint, parse_position
+from pubsub.security.keys import format_public
+from pubsub.spark.identity import READER, Identity, identity_of, proxy_keys_of
 
 _EDGES: Final = ("earliest", "latest")
 
@@ -26,6 +31,7 @@ class SourceOptions:
     Attributes:
         proxies: addresses of the proxies' client side.
         timeout: seconds after which a request that nobody settles ends the query.
+        identity: who asks, and by which keys.
         subscribe: the topics; empty: those that `pattern` matches.
         pattern: a regular expression that a topic's whole name matches.
         subscription: the durable name under which a stream stands; "": what is stored is read (batch only).
@@ -37,6 +43,7 @@ class SourceOptions:
 
     proxies: tuple[str, ...]
     timeout: float
+    identity: Identity
     subscribe: tuple[str, ...]
     pattern: str
     subscription: str
@@ -53,20 +60,21 @@ class SinkOptions:
     """Where rows go.
 
     Attributes:
-        proxies, timeout: as of the source.
+        proxies, timeout, identity: as of the source. The identity's ID, with the query's, is the publisher.
         topic: of all rows; "": the column `topic` says it.
-        sink: the sink's name, which with the query's ID is the publisher.
+        sink: the sink's name, which is the ID of who asks where no other is given.
         batch: of a batch job that may be run again: its number; None: each run is another job.
     """
 
     proxies: tuple[str, ...]
     timeout: float
+    identity: Identity
     topic: str
     sink: str
     batch: int | None
 
 
-_COMMON: Final = {"proxies", "timeout", "path"}
+_COMMON: Final = {"proxies", "proxiesfile", "proxykeys", "clientid", "keyfile", "secretkey", "timeout", "path"}
 _SOURCE: Final = _COMMON | {
     "subscribe",
     "subscribepattern",
@@ -93,8 +101,16 @@ _SPELT: Final = {
         "minPartitions",
         "failOnDataLoss",
         "batchId",
+        "proxiesFile",
+        "proxyKeys",
+        "clientId",
+        "keyFile",
+        "secretKey",
     )
 }
+
+_SECRET: Final = re.compile(r"(?<![A-Za-z0-9_-])sk_[A-Za-z0-9_-]{40,}")
+"""What is a secret key, or nearly all of one."""
 
 
 def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions:
@@ -121,9 +137,11 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
         re.compile(pattern)
     except (PubsubError, re.error) as error:
         raise ConfigurationError(str(error)) from None
+    proxies, keys = _proxies(given)
     return SourceOptions(
-        proxies=_proxies(given),
+        proxies=proxies,
         timeout=_seconds(given),
+        identity=identity_of(given, proxies, keys, READER),
         subscribe=tuple(sorted(set(subscribe))),
         pattern=pattern,
         subscription=subscription,
@@ -153,7 +171,15 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     batch = _count(given, "batchid") if "batchid" in given else None
     if batch is not None and "sink" not in given:
         raise ConfigurationError("option batchId needs option sink: the two together are what a repeat is told by")
-    return SinkOptions(proxies=_proxies(given), timeout=_seconds(given), topic=topic, sink=sink, batch=batch)
+    proxies, keys = _proxies(given)
+    return SinkOptions(
+        proxies=proxies,
+        timeout=_seconds(given),
+        identity=identity_of(given, proxies, keys, sink),
+        topic=topic,
+        sink=sink,
+        batch=batch,
+    )
 
 
 def _lowered(options: Mapping[str, str], known: set[str]) -> dict[str, str]:
@@ -161,17 +187,30 @@ def _lowered(options: Mapping[str, str], known: set[str]) -> dict[str, str]:
     for name in sorted(given.keys() - known):
         spelt = ", ".join(sorted(_SPELT.get(each, each) for each in known - _ENGINE))
         raise ConfigurationError(f"option {name} is not known; there are {spelt}")
+    for name in sorted(given.keys() - {"secretkey"}):
+        if _SECRET.search(given[name]):
+            raise ConfigurationError(
+                f"option {_SPELT.get(name, name)} holds a secret key (sk_), which Spark shows there: make a new one,"
+                " and give it by option keyFile, or secretKey"
+            )
     return given
 
 
-def _proxies(given: Mapping[str, str]) -> tuple[str, ...]:
+def _proxies(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The proxies' addresses, and their public keys as text, () where they have none."""
+    if file := given.get("proxiesfile", ""):
+        if given.get("proxies") or given.get("proxykeys"):
+            raise ConfigurationError("option proxiesFile names the proxies and their keys; drop proxies and proxyKeys")
+        listed = read_proxies(Path(file).expanduser())
+        keys = (",".join(map(format_public, proxy.keys)) for proxy in listed if proxy.keys)
+        return tuple(proxy.clients for proxy in listed), tuple(keys)
     default = next(field.default for field in fields(ClientSettings) if field.name == "proxies")
     proxies = tuple(filter(None, (text.strip() for text in given.get("proxies", "").split(",")))) or default
     assert isinstance(proxies, tuple)
     for proxy in proxies:
         if not is_endpoint(proxy):
             raise ConfigurationError(f"option proxies: {proxy} is not an address such as tcp://host:5601")
-    return proxies
+    return proxies, proxy_keys_of(given.get("proxykeys", ""), proxies)
 
 
 def _seconds(given: Mapping[str, str]) -> float:

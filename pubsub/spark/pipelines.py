@@ -26,6 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.names import check_id, check_topic
 from pubsub.spark.datasource import PubsubDataSource
+from pubsub.spark.identity import NOBODY, Identity
 from pubsub.spark.link import ProxyConnection
 from pubsub.spark.ranges import Topics
 from pubsub.spark.session import cause, start
@@ -80,15 +81,17 @@ class Place:
     Attributes:
         proxies: addresses of the proxies' client side.
         timeout: seconds after which a request that nobody settles ends the query.
+        identity: who asks, and by which keys.
     """
 
     proxies: tuple[str, ...]
     timeout: float = 30.0
+    identity: Identity = NOBODY
 
     @property
     def options(self) -> dict[str, str]:
         """As options of source and sink."""
-        return {"proxies": ",".join(self.proxies), "timeout": f"{self.timeout:g}"}
+        return {"proxies": ",".join(self.proxies), "timeout": f"{self.timeout:g}"} | self.identity.options
 
 
 @dataclass
@@ -203,8 +206,9 @@ def hold(place: Place, topics: Sequence[str], name: str) -> None:
 
     Raises:
         Unavailable: nobody answers.
+        NotLetIn, NotAllowed: see `ProxyConnection.ask`.
     """
-    with ProxyConnection(place.proxies, place.timeout) as link:
+    with ProxyConnection(place.proxies, place.timeout, identity=place.identity) as link:
         for topic in topics:
             Topics(link, name).subscribe(topic, "earliest")
 

@@ -18,9 +18,6 @@ from pubsub.protocol import Get, Outcome, Position, Read, Report, Status, Subscr
 from pubsub.protocol.names import format_position, parse_position
 from pubsub.spark.link import ProxyConnection
 
-READER: Final = "spark"
-"""Who asks, for the protocol's sake; what counts is the name of the subscription."""
-
 _EPOCH_MS: Final = 1_577_836_800_000
 
 
@@ -126,12 +123,13 @@ class Topics:
     """What a driver asks of topics.
 
     Args:
-        link: to the proxies.
+        link: to the proxies; its client is who asks, but what counts is the name of the subscription.
         subscription: name of the durable subscription; "": none, ranges are of what is stored.
     """
 
     def __init__(self, link: ProxyConnection, subscription: str) -> None:
         self._link, self._subscription = link, subscription
+        self._client = link.identity.client
 
     def listed(self) -> list[str]:
         """Every topic of the cluster.
@@ -140,7 +138,7 @@ class Topics:
             Unavailable: no proxy answers.
             CallerError: there are more than a report lists.
         """
-        report = json.loads(bytes(self._link.ask(Report(READER, "-")).body))
+        report = json.loads(bytes(self._link.ask(Report(self._client, "-")).body))
         names = [row["topic"] for row in report["topics"]]
         if report["topics_total"] > len(names):
             raise CallerError(f"the cluster has {report['topics_total']:,} topics, more than can be matched; name them")
@@ -158,18 +156,19 @@ class Topics:
         """
         number = _number()
         for _ in range(2):
-            request = Subscribe(READER, topic, number, number, name=self._subscription, start=start)
+            request = Subscribe(self._client, topic, number, number, name=self._subscription, start=start)
             status = self._link.ask(request)
             if status.outcome is Outcome.SUCCESS:
                 return status.position
-            number = min(status.number + 1, NUMBER_MAX)  # It was ended once: whoever asks anew has a higher number.
+            # The subscription was ended once: whoever subscribes anew needs a higher number.
+            number = min(status.number + 1, NUMBER_MAX)
         raise Superseded(self._subscription, topic)
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription: what only it still held may go."""
         number = _number()
         for _ in range(2):
-            status = self._link.ask(Unsubscribe(READER, topic, number, number, name=self._subscription))
+            status = self._link.ask(Unsubscribe(self._client, topic, number, number, name=self._subscription))
             if status.outcome is Outcome.SUCCESS:
                 return
             number = min(status.number + 1, NUMBER_MAX)
@@ -181,7 +180,7 @@ class Topics:
             RangeLost: it is not there, or not any more.
             Unavailable: see `ProxyConnection.ask`.
         """
-        status = self._link.ask(Read(READER, topic, after, until, name=self._subscription, bytes_max=bytes_max))
+        status = self._link.ask(Read(self._client, topic, after, until, name=self._subscription, bytes_max=bytes_max))
         if status.outcome is not Outcome.SUCCESS:
             raise gone(topic, after, until, status)
         facts = json.loads(bytes(status.body))
@@ -195,7 +194,7 @@ class Topics:
             RangeLost: the subscription stands elsewhere.
             Unavailable: see `ProxyConnection.ask`.
         """
-        status = self._link.ask(Get(READER, topic, last, 0, 0, records_max=0, name=self._subscription))
+        status = self._link.ask(Get(self._client, topic, last, 0, 0, records_max=0, name=self._subscription))
         if status.outcome is Outcome.BEHIND:
             raise gone(topic, last, last, status)
         if status.outcome is not Outcome.EMPTY:

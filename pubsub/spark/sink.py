@@ -93,6 +93,7 @@ class Attempt:
     def __init__(self, link: ProxyConnection, options: SinkOptions, publisher: str, batch: int, partition: int) -> None:
         self._link, self._options = link, options
         self._publisher, self._batch = publisher, batch
+        self._client = options.identity.client
         self.name = f"{partition}.{uuid.uuid4().hex}"
         self.rows: dict[str, int] = {}
         self._sent: dict[str, deque[Asked]] = {}
@@ -122,11 +123,11 @@ class Attempt:
         for count, body in pieces(values, keys):
             first = self.rows.get(topic, 0)
             self.rows[topic] = first + count
-            # They count also where they need no staging: another server may publish than the one that said so.
+            # Rows that need no staging here count too: another server than the one that said so may publish them.
             if topic in self._published:
                 continue
             stage = Stage(
-                self._options.sink, topic, self._batch, self._publisher, self.name, first, count, crc32(body), body=body
+                self._client, topic, self._batch, self._publisher, self.name, first, count, crc32(body), body=body
             )
             sent.append(self._link.start(stage))
             while len(sent) >= WINDOW:
@@ -134,7 +135,7 @@ class Attempt:
 
     def _settle(self, topic: str, pending: Asked) -> None:
         status = self._link.finish(pending)
-        if status.outcome is Outcome.GAP:  # It may have overtaken the one before, which is settled by now.
+        if status.outcome is Outcome.GAP:  # The publish may have overtaken the one before it, which is settled by now.
             status = self._link.ask(pending.request)
         if status.outcome is Outcome.DUPLICATE:
             self._published.add(topic)
@@ -152,7 +153,7 @@ class Attempt:
 def stage(options: SinkOptions, publisher: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
     """Stage all rows of a task; what is to be committed."""
     context = TaskContext.get()
-    with ProxyConnection(options.proxies, options.timeout) as link:
+    with ProxyConnection(options.proxies, options.timeout, identity=options.identity) as link:
         attempt = Attempt(link, options, publisher, batch, 0 if context is None else context.partitionId())
         for each in rows:
             attempt.write(each)
@@ -177,10 +178,10 @@ def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
         raise ConfigurationError("commit messages of different queries or batches came together")
     topics = {options.topic} if options.topic else {topic for one in staged for topic in one.rows}
     answers = {}
-    with ProxyConnection(options.proxies, options.timeout) as link:
+    with ProxyConnection(options.proxies, options.timeout, identity=options.identity) as link:
         for topic in sorted(topics):
             stages = {one.attempt: one.rows[topic] for one in staged if one.rows.get(topic)}
-            status = link.ask(Publish(options.sink, topic, batch, publisher, stages))
+            status = link.ask(Publish(options.identity.client, topic, batch, publisher, stages))
             if status.outcome is Outcome.RESTAGE:
                 raise Restage(topic, batch, status.reason.replace("_", " "))
             if status.outcome not in {Outcome.SUCCESS, Outcome.DUPLICATE}:
@@ -235,7 +236,7 @@ class BatchWriter(DataSourceArrowWriter):
             raise ConfigurationError("a topic cannot be overwritten; use mode append")
         self.options = options
         self._batch = 0 if options.batch is None else options.batch
-        # A name in full for one that says which batch it is; else one that no other run has.
+        # A sink that names its batch always has the same identity; any other has one that no other run has.
         identity = f"batch {options.sink}" if options.batch is not None else f"run {uuid.uuid4().hex}"
         self._publisher = publisher_of(identity)
 

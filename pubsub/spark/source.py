@@ -37,7 +37,6 @@ from pubsub.spark.arrow import record_batch
 from pubsub.spark.link import ProxyConnection
 from pubsub.spark.options import SourceOptions
 from pubsub.spark.ranges import (
-    READER,
     Plan,
     Range,
     RangeLost,
@@ -80,11 +79,11 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
         RangeLost: records of it are lost, and that is to end the query.
         Unavailable: nobody answered within the time-out.
     """
-    until = parse_position(part.until)
-    with ProxyConnection(options.proxies, options.timeout) as link:
+    until, client = parse_position(part.until), options.identity.client
+    with ProxyConnection(options.proxies, options.timeout, identity=options.identity) as link:
 
         def ask(after: Position | None) -> Read:
-            return Read(READER, part.topic, after, until, options.subscription, BATCH_RECORDS_MAX, ANSWER_BYTES)
+            return Read(client, part.topic, after, until, options.subscription, BATCH_RECORDS_MAX, ANSWER_BYTES)
 
         pending = link.start(ask(parse_position(part.after) if part.after else None))
         while True:
@@ -130,8 +129,14 @@ class _Asking:
     @property
     def topics(self) -> Topics:
         if self._link is None:
-            self._link = ProxyConnection(self.options.proxies, self.options.timeout)
+            options = self.options
+            self._link = ProxyConnection(options.proxies, options.timeout, identity=options.identity)
         return Topics(self._link, self.options.subscription)
+
+    def renew(self) -> None:
+        """Where the key file holds another key by now, go on with that one."""
+        if self._link is not None and self._link.pair != self.options.identity.pair():
+            self.close()
 
     def named(self) -> list[str]:
         """The topics that are read.
@@ -178,7 +183,7 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start == edge:
             return stands
         position = parse_position(start)
-        self.topics.plan(topic, position)  # It says where the position is none.
+        self.topics.plan(topic, position)  # `plan` raises where the server knows no such position.
         return position
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -202,6 +207,7 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 - Spark's name
         """How far the next batch goes; acknowledges where it begins, which is in the checkpoint."""
+        self.renew()
         self._acknowledge(start)
         begin = read_offsets(start)
         for topic in self._come(begin):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 
-from pubsub.base.reachability import obstacle, obstacles
+import pytest
+import zmq
+
+from pubsub.base.reachability import mechanism, obstacle, obstacles
 
 
 def test_who_listens_is_no_obstacle(tmp_path: Path) -> None:
@@ -25,3 +29,45 @@ def test_who_listens_is_no_obstacle(tmp_path: Path) -> None:
 def test_each_address_is_named_with_its_reason(tmp_path: Path) -> None:
     first, second = f"ipc://{tmp_path}/a", f"ipc://{tmp_path}/b"
     assert obstacles([first, second]) == f"{first}: No such file or directory; {second}: No such file or directory"
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:*", "tcp://[::1]:*", "ipc://{}/s"])
+@pytest.mark.parametrize("name", ["NULL", "PLAIN", "CURVE"])
+def test_zeromq_says_how_it_lets_others_in(tmp_path: Path, endpoint: str, name: str) -> None:
+    context = zmq.Context()
+    with context.socket(zmq.ROUTER) as router:
+        router.linger = 0
+        router.ipv6 = True
+        if name == "PLAIN":
+            router.plain_server = True
+        elif name == "CURVE":
+            router.curve_server = True
+            router.curve_secretkey = zmq.curve_keypair()[1]
+        router.bind(endpoint.format(tmp_path))
+        assert mechanism(router.last_endpoint.decode(), 10.0) == name
+    context.term()
+
+
+@pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 32, b"\xff" * 9, b"\xff" * 64])
+def test_who_is_not_zeromq_says_nothing(words: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(words)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert mechanism(f"tcp://127.0.0.1:{listening.getsockname()[1]}") == ""
+        thread.join()
+
+
+def test_who_does_not_answer_in_time_or_is_not_there_says_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        assert mechanism(address, 0.01) == ""
+    assert mechanism(address) == ""
+    assert mechanism(f"ipc://{tmp_path}/none") == ""
+    assert mechanism("inproc://x") == ""
+    assert mechanism("tcp://nowhere") == ""

@@ -98,7 +98,7 @@ def test_the_rooms_run_as_modules_from_a_checkout(module: str) -> None:
 
 def test_a_command_loads_neither_tables_nor_the_other_roles() -> None:
     """What `pubsub client … put` costs before it does anything is imports."""
-    unwanted = ("rich", "pydantic", "asyncio", "pubsub.server", "pubsub.proxy")
+    unwanted = ("rich", "pydantic", "asyncio", "pubsub.server", "pubsub.proxy", "hashlib")
     program = (
         "import sys; from pubsub.cli import main; main(['client', 'c', 'put', 't', '/none', '--proxy', 'h:1']);"
         f"print([name for name in {unwanted} if name in sys.modules])"
@@ -188,3 +188,44 @@ def test_a_default_address_at_which_nobody_answers_is_told_as_that(
     assert hint in error
     assert main([*command, "--proxy", nobody]) == 4
     assert hint not in capsys.readouterr().err
+
+
+SECRET = "sk_" + "A" * 43
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["CLIENT_KEY_FILE", "CLIENT_PROXY_KEYS", "CLIENT_PROXIES", "AUTHORIZED", "SERVER_AUDIT_FILE", f"SERVER_{SECRET}"],
+)
+@pytest.mark.parametrize("words", [["config", "show"], ["config", "show", "--json"], ["client", "alice", "flush"]])
+def test_a_secret_key_in_the_wrong_place_is_shown_by_nobody(
+    setting: str,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv(f"PUBSUB_{setting}", SECRET)
+    main(words)
+    out, err = capsys.readouterr()
+    assert "A" * 16 not in out + err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status", "--key", SECRET, "--proxy", "127.0.0.1:9"],
+        ["status", "--proxy-key", SECRET, "--proxy", "127.0.0.1:9"],
+        ["status", SECRET],
+        ["keys", "check", SECRET],
+        ["keys", "new", "client", "alice", "--out", f"/dev/null/{SECRET}"],
+        ["keys", "revoke", "alice", "--authorized", SECRET],
+        ["up", "--dir", f"/dev/null/{SECRET}", "--keys"],
+    ],
+)
+def test_nor_on_the_command_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) != 0
+    out, err = capsys.readouterr()
+    assert "A" * 16 not in out + err
+    assert err.count("\n") == 1

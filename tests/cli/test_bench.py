@@ -61,6 +61,22 @@ def test_repetitions_and_sizes_are_interleaved_and_come_with_their_floors(
         assert one["share"] == pytest.approx(sum(shares) / 2)
 
 
+@pytest.mark.slow
+def test_with_keys_each_figure_stands_beside_the_one_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", "of another cluster")
+    monkeypatch.setenv("PUBSUB_AUTHORIZED", "of another cluster")
+    measures = ("sync-put", "end-to-end", "fan-out", "delivery", "topics", "stopped", "large")
+    only = ("--only", ",".join(measures), "--sizes", "64", "--secs", "0.02", "--reps", "2")
+    facts = bench(capsys, tmp_path, "--keys", *only)
+    assert facts["keys"] is True
+    assert {one["measure"] for one in facts["results"]} == set(measures)
+    for one in facts["results"]:
+        assert len(one["values"]) == len(one["rival"]["values"]) >= 1
+    assert not list(tmp_path.iterdir()), "no key stays behind"
+
+
 def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--dir", str(tmp_path), "--secs", "0.02", "--reps", "1", "--only", "put-1000"]) == 0
     out = capsys.readouterr().out
@@ -76,6 +92,7 @@ def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--sizes", "100,x"], "--sizes 100,x"),
         (["--sizes", "0"], "--sizes 0"),
         (["--against", "sqlite"], "only redis"),
+        (["--keys", "--spark"], "--keys is measured beside the same without keys"),
         (["--secs", "0"], "secs"),
     ],
 )
@@ -115,6 +132,11 @@ def test_a_ratio_says_how_many_times_as_good_it_is() -> None:
     latency = Series("put", "p50", 1, "µs", [10.0], [5.0], [20.0])
     assert (rate.ratio, rate.share) == (4.0, None)
     assert (latency.ratio, latency.share) == (2.0, 2.0)
+
+
+def test_what_is_nothing_is_not_compared() -> None:
+    assert Series("large", "idle", 1, "% CPU", [0.0, 2.0, 1.0], [], [1.0, 1.0, 0.0]).ratio == 0.5
+    assert Series("large", "idle", 1, "% CPU", [0.0], [], [1.0]).ratio is None
 
 
 def test_a_floor_belongs_to_the_figures_of_its_unit() -> None:

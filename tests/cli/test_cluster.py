@@ -19,6 +19,8 @@ from pubsub.cli import main
 from pubsub.cli.cluster import Child, _listening
 from pubsub.config import ProxyAddress, read_proxies
 from pubsub.errors import ConfigurationError
+from pubsub.security.files import read_key_file
+from pubsub.security.pairs import pair_of
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -127,6 +129,32 @@ def test_it_comes_up_again_at_the_same_addresses(tmp_path: Path) -> None:
         assert [one.get("clients") for one in cluster.facts["processes"]] == before
 
 
+def test_with_keys_it_comes_up_again_with_the_same_ones(tmp_path: Path) -> None:
+    def files() -> dict[str, bytes]:
+        names = ("proxies", "authorized", "client.key", "p1/key", "s1/key")
+        return {name: (tmp_path / name).read_bytes() for name in names}
+
+    with up(tmp_path, "--proxies", "1", "--servers", "1", "--keys") as cluster:
+        assert cluster.facts["client_key_file"] == str(tmp_path / "client.key")
+        assert cluster.facts["authorized"] == str(tmp_path / "authorized")
+        (proxy,) = read_proxies(tmp_path / "proxies")
+        assert proxy.keys == (pair_of(read_key_file(tmp_path / "p1/key")).public,)
+        before = files()
+    with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
+        assert cluster.facts["client_key_file"] == str(tmp_path / "client.key")
+        assert files() == before
+
+
+def test_keys_come_to_a_cluster_that_had_none(tmp_path: Path) -> None:
+    with up(tmp_path, "--proxies", "1", "--servers", "1"):
+        (before,) = read_proxies(tmp_path / "proxies")
+        assert not before.keys
+    with up(tmp_path, "--proxies", "1", "--servers", "1", "--keys"):
+        (after,) = read_proxies(tmp_path / "proxies")
+        assert (after.clients, after.servers) == (before.clients, before.servers)
+        assert after.keys == (pair_of(read_key_file(tmp_path / "p1/key")).public,)
+
+
 def test_a_process_that_dies_is_reported_and_the_exit_code_says_so(tmp_path: Path) -> None:
     with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
         os.kill(cluster.pid("s1"), signal.SIGKILL)
@@ -161,6 +189,15 @@ def test_a_second_cluster_in_the_same_directory_is_one_line_that_names_the_first
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
 def test_whatever_signal_ends_up_ends_its_children(tmp_path: Path, number: int) -> None:
+    # A shell starts what it runs in the background with some of them ignored, and that would be respected.
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        ends_by(tmp_path, number)
+    finally:
+        signal.signal(number, before)
+
+
+def ends_by(tmp_path: Path, number: int) -> None:
     with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
         until_heard(["--proxies-file", str(tmp_path / "proxies")], "s1")
         code, errors = cluster.stop(number)
@@ -267,6 +304,14 @@ def test_a_server_says_which_proxy_it_cannot_reach(tmp_path: Path) -> None:
         finally:
             process.terminate()
             process.communicate(timeout=20)
+
+
+def test_who_has_said_who_may_enter_gets_no_cluster_without_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PUBSUB_AUTHORIZED", "elsewhere/authorized")
+    assert main(["up", "--dir", str(tmp_path)]) == 8
+    assert "start it with --keys, which makes a file of its own, or unset PUBSUB_AUTHORIZED" in capsys.readouterr().err
 
 
 def test_the_number_of_proxies_is_fixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pubsub import console
 from pubsub.cli.reports import gather, picture
 from pubsub.cli.status import _proxies, _servers, _subscribers, _topics
+from pubsub.config.settings import ClientSettings
 from pubsub.errors import Unavailable
 from pubsub.messenger import Messenger, Request
 from pubsub.protocol import Outcome, Report, Status, decode, encode
@@ -77,6 +78,40 @@ def test_a_full_disk_is_warned_of() -> None:
     assert found["warnings"] == ["server s1: its disk is full"]
 
 
+def keyed(report: dict[str, Any], digest: str, **counters: int) -> dict[str, Any]:
+    return report | {"authorized_digest": digest, "authorized_lines": 4, "counters": counters}
+
+
+def test_of_keys_it_says_who_came_and_what_was_denied() -> None:
+    counters = {"handshakes_entered": 9, "handshakes_refused_key": 2, "handshakes_failed": 1, "denied": 5}
+    found = picture({"x": keyed(proxy_report("p1", s1=True), "aa", **counters)}, {"s1": keyed(server_report({}), "aa")})
+    assert found["keys"] == [
+        {"role": "proxy", "id": "p1", "authorized": "aa", "lines": 4, "entered": 9, "refused": 3, "denied": 5},
+        {"role": "server", "id": "s1", "authorized": "aa", "lines": 4, "entered": 0, "refused": 0, "denied": 0},
+    ]
+    assert found["warnings"] == []
+
+
+def test_where_who_is_authorized_is_not_the_same_everywhere_it_says_where() -> None:
+    proxies: dict[str, Any] = {
+        name: keyed(proxy_report(name, s1=True), digest) for name, digest in (("p1", "aa"), ("p2", "bb"))
+    }
+    found = picture(proxies, {"s1": keyed(server_report({}), "aa")})
+    (warning,) = found["warnings"]
+    assert warning.endswith("bring the file to all of them: aa: proxy p1, server s1; bb: proxy p2")
+
+
+def test_who_lets_in_anybody_and_whose_files_cannot_be_used_is_warned_of() -> None:
+    open_to_all = proxy_report("p1", s1=True) | {"insecure": "tcp://0.0.0.0:5601"}
+    broken = server_report({}) | {"problems": ["authorized file /a, line 3: it is not UTF-8"]}
+    found = picture({"x": open_to_all}, {"s1": broken})
+    assert found["keys"] == []
+    assert found["warnings"] == [
+        "proxy p1 lets in without a key whoever reaches tcp://0.0.0.0:5601 (--insecure)",
+        "server s1: authorized file /a, line 3: it is not UTF-8",
+    ]
+
+
 def test_the_tables_say_it_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
     found = picture(
         {"tcp://h:1": proxy_report("p1", s1=True, s2=False), "tcp://h:2": "no answer"},
@@ -108,7 +143,7 @@ def answering() -> Iterator[str]:
 
 
 def test_proxies_are_asked_and_through_them_the_servers(answering: str) -> None:
-    found = gather([answering, "tcp://127.0.0.1:9"], 1.0)
+    found = gather(ClientSettings(proxies=(answering, "tcp://127.0.0.1:9")), 1.0)
     assert [proxy["answered"] for proxy in found["proxies"]] == [True, False]
     assert {server["id"]: server["answered"] for server in found["servers"]} == {"s1": True, "s3": False}
     assert "server s3: not heard" in found["warnings"]
@@ -117,5 +152,5 @@ def test_proxies_are_asked_and_through_them_the_servers(answering: str) -> None:
 def test_without_any_proxy_there_is_no_picture() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"tcp://127\.0\.0\.1:9: Connection refused"):
-        gather(["tcp://127.0.0.1:9"], 0.2)
+        gather(ClientSettings(proxies=("tcp://127.0.0.1:9",)), 0.2)
     assert time.monotonic() - started < 10

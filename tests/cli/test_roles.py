@@ -80,6 +80,44 @@ def test_a_port_in_use_is_one_line(role, flag: str, tmp_path: Path) -> None:
     assert f"address {address} is in use by another process" in line
 
 
+EVERYWHERE = {
+    proxy: ["--bind", "tcp://0.0.0.0:0"],
+    server: ["--bind", "tcp://0.0.0.0:0", "--advertise", "tcp://127.0.0.1:1"],
+}
+
+
+@pytest.mark.parametrize("role", [proxy, server])
+def test_nobody_listens_outside_without_keys_unless_it_is_meant(role, tmp_path: Path) -> None:
+    code, line = refused(*role(tmp_path), *EVERYWHERE[role])
+    assert code == 8
+    assert "would listen on tcp://0.0.0.0:0 without keys, for anyone who reaches it: pubsub keys new" in line
+    assert line.endswith(", or --insecure")
+    with running(*role(tmp_path), *EVERYWHERE[role], "--insecure") as (_, ready):
+        assert " ready: " in ready
+
+
+def test_status_names_a_proxy_that_lets_in_anybody(tmp_path: Path) -> None:
+    with running(*proxy(tmp_path), *EVERYWHERE[proxy], "--insecure") as (_, ready):
+        address = ready.split(" clients ")[1].split(",")[0].replace("0.0.0.0", "127.0.0.1")
+        done = subprocess.run(command("status", "--proxy", address), capture_output=True, text=True, check=False)
+    assert "warning: proxy p1 lets in without a key whoever reaches tcp://0.0.0.0:0 (--insecure)\n" in done.stdout
+
+
+@pytest.mark.parametrize("role", [proxy, server])
+def test_half_of_the_keys_is_one_line_that_says_what_is_missing(role, tmp_path: Path) -> None:
+    made = subprocess.run(
+        command("keys", "new", role.__name__, "x", "--out", tmp_path / "key"), capture_output=True, check=False
+    )
+    assert made.returncode == 0
+    code, line = refused(*role(tmp_path))  # The key lies where it looks by itself.
+    assert code == 8
+    assert "has a key, and nothing says whose keys may enter: name the file by --authorized FILE" in line
+    (tmp_path / "authorized").write_text("# nobody\n")
+    code, line = refused(*role(tmp_path / "other"), "--authorized", tmp_path / "authorized")
+    assert code == 8
+    assert "has no key, though" in line
+
+
 @pytest.mark.parametrize("role", [proxy, server])
 def test_a_second_process_on_the_same_directory_is_one_line_and_harms_nothing(role, tmp_path: Path) -> None:
     with running(*role(tmp_path)) as (process, _):

@@ -7,7 +7,8 @@ from zlib import crc32
 
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change, Confirmed
-from pubsub.client.core.core import ClientCore, CoreSettings, Outgoing
+from pubsub.client.core.core import ClientCore, CoreSettings
+from pubsub.client.core.effects import Outgoing
 from pubsub.client.core.numbers import EPOCH_SECONDS, Numbers
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.prefetch import Loss, Taking

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,8 @@ from pubsub.config.addresses import (
     write_proxies,
 )
 from pubsub.errors import ConfigurationError
+from pubsub.security.keys import format_secret
+from tests.security.keyring import key, pk, public_keys
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,12 @@ from pubsub.errors import ConfigurationError
 )
 def test_an_address_to_connect_to(text: str, address: str) -> None:
     assert check_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["tcp://s2@10.0.0.2:5701", "s2@10.0.0.2:5701"])
+def test_an_address_is_not_named_with_the_id_that_a_server_puts_into_it(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        check_address(text)
 
 
 @pytest.mark.parametrize("text", ["tcp://*:5601", "tcp://*:*", "tcp://127.0.0.1:0", "tcp://eth0:5601"])
@@ -90,3 +99,79 @@ def test_a_proxies_file_that_is_missing_or_no_text(tmp_path: Path) -> None:
         read_proxies(tmp_path / "binary")
     with pytest.raises(ConfigurationError, match="No such file"):
         write_proxies(tmp_path / "none" / "proxies", [])
+
+
+def test_proxies_with_keys_are_written_and_read(tmp_path: Path) -> None:
+    proxies = (
+        ProxyAddress("tcp://h:1", "tcp://h:2", (key("a"),)),
+        ProxyAddress("tcp://h:3", "tcp://h:3", (key("old"), key("new"))),
+    )
+    write_proxies(tmp_path / "proxies", proxies)
+    assert read_proxies(tmp_path / "proxies") == proxies
+
+
+@given(st.lists(public_keys, min_size=1, max_size=4, unique=True))
+def test_keys_of_a_proxy_stay_in_their_order(keys: list[bytes]) -> None:
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "proxies"
+        write_proxies(path, [ProxyAddress("tcp://h:1", "tcp://h:1", tuple(keys))])
+        (found,) = read_proxies(path)
+        assert found.keys == tuple(keys)
+
+
+def test_a_proxies_file_with_keys_as_a_person_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "proxies"
+    path.write_text(f"# ours\nh:1 h:2 {pk('a')}  # the first\n\nh:3\t{pk('old')},{pk('new')}\n")
+    assert read_proxies(path) == (
+        ProxyAddress("tcp://h:1", "tcp://h:2", (key("a"),)),
+        ProxyAddress("tcp://h:3", "tcp://h:3", (key("old"), key("new"))),
+    )
+
+
+SECRET = format_secret(key("secret"))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            f"h:1 {pk('a')}\nh:2\n",
+            "line 2: tcp://h:2 has no key, and other lines have one; put its key, pk_…, at the end",
+        ),
+        (f"h:1\nh:2 {pk('a')}\n", "line 1: tcp://h:1 has no key"),
+        (f"h:1 {pk('a')}\nh:2 {pk('a')}\n", "line 2: its key stands in line 1 too"),
+        (f"h:1 {pk('a')}\nh:2 {pk('b')},{pk('a')}\n", "line 2: its key stands in line 1 too"),
+        (f"h:1 {pk('a')},{pk('a')}\n", "line 1: 'h:1 pk_"),
+        (f"h:1 {','.join(pk(str(each)) for each in range(5))}\n", "1-4 keys of a proxy, each once"),
+        ("h:1 pk_short\n", "a public key of the proxy, pk_…; of this one: it is not pk_ and 43 characters"),
+        (f"h:1 {pk('a')},\n", "of this one: it does not begin with pk_"),
+        (f"{pk('a')}\n", "line 1: 'pk_"),
+        (f"h:1 h:2 h:3 {pk('a')}\n", "one address, or two"),
+        (f"h:1 {pk('a')} h:2\n", "one address, or two"),
+        (f"h:1 {SECRET}\n", "line 1: a line with a secret key is not allowed; allowed: a public key"),
+        (f"h:1 {pk('a')},{SECRET}\n", "line 1: a line with a secret key is not allowed"),
+    ],
+)
+def test_a_key_in_a_proxies_file_that_cannot_be_is_one_line(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "proxies"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as raised:
+        read_proxies(path)
+    assert complaint in str(raised.value)
+    assert SECRET[3:20] not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_proxies_file_is_replaced_at_once(tmp_path: Path) -> None:
+    """Who reads it while it is written sees the whole old one, also through a link; its mode stays."""
+    path, link = tmp_path / "proxies", tmp_path / "link"
+    write_proxies(path, [ProxyAddress("tcp://h:1", "tcp://h:1")])
+    path.chmod(0o640)
+    link.symlink_to(path)
+    with path.open() as old:
+        write_proxies(link, [ProxyAddress("tcp://h:2", "tcp://h:2")])
+        assert "tcp://h:1\n" in old.read()
+    assert link.is_symlink()
+    assert [proxy.clients for proxy in read_proxies(path)] == ["tcp://h:2"]
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link", "proxies"]

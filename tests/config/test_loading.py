@@ -160,6 +160,11 @@ BAD = {
     "publisher_records": ["0", "65537"],
     "publisher_bytes": ["0"],
     "linger_seconds": ["-1"],
+    "proxy_keys": ["pk_short", "pk_" + "A" * 42 + "!", "sk_" + "A" * 43, " ".join(["pk_" + "A" * 43] * 65)],
+    "key_file": ["a\0b"],
+    "authorized": ["a\0b"],
+    "audit_file": ["a\0b"],
+    "insecure": ["maybe", ""],
 }
 
 

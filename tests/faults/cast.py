@@ -57,14 +57,14 @@ class Cast:
         objections: what happened that should not have, besides what the checker says.
     """
 
-    def __init__(self, directory: Path, seed: int, record: Path | None = None) -> None:
+    def __init__(self, directory: Path, seed: int, record: Path | None = None, *, keys: bool = False) -> None:
         self._stack = ExitStack()
-        self.cluster = self._stack.enter_context(Cluster(directory, record))
+        self.cluster = self._stack.enter_context(Cluster(directory, record, keys=keys))
         self.net = Net(self.cluster, self._stack)
         for _ in range(3):
             self.cluster.server(retention_hold_seconds=HOLD_SECONDS, skew_seconds=SKEW_SECONDS)
         self.cluster.wait_ready()
-        self.watch = self._stack.enter_context(Watch(self.net.direct))
+        self.watch = self._stack.enter_context(Watch(self.net.direct, self.cluster.wire))
         self.topics = list(TOPICS)
         self.busy: set[str] = set()
         self.objections: list[Objection] = []

@@ -20,8 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from pubsub import Client
+from pubsub.cli.cluster_keys import ClusterKeys
+from pubsub.config.addresses import ProxyAddress
 from pubsub.config.settings import ClientSettings
+from pubsub.messenger.curve import CurveClient
 from pubsub.protocol import Report
+from pubsub.security.files import read_key_file
+from pubsub.security.keys import format_public, parse_public
+from pubsub.security.pairs import pair_of
 from tests.faults.wire import Wire
 
 ROOT = Path(__file__).parents[2]
@@ -169,10 +175,16 @@ class Cluster:
         addresses: of the proxies' client side, in order.
         inner: of their server side.
         record: where all clients write down what they do; None: nowhere.
+        keys: of all its processes, and of clients one that may do everything; None: nobody has any.
     """
 
-    def __init__(self, directory: Path, record: Path | None = None) -> None:
+    def __init__(self, directory: Path, record: Path | None = None, *, keys: bool = False) -> None:
         self.directory, self.record = directory, record
+        # Not in the processes' own directories: a proxy may lose all that it had there.
+        self.keys = ClusterKeys(directory / "keys") if keys else None
+        if self.keys is not None:
+            (directory / "keys").mkdir()
+            self.keys.make_client()
         self.processes: list[Process] = []
         self.proxies: list[Process] = []
         self.servers: list[Process] = []
@@ -219,7 +231,7 @@ class Cluster:
         name = f"p{len(self.proxies) + 1}"
         client_side, server_side = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
         settings = {"bind": client_side, "servers": server_side, "data": self.directory / name} | options
-        made = self.process(name, *_command("proxy", name, settings))
+        made = self.process(name, *_command("proxy", name, settings), *self._locked("proxy", name))
         self.proxies.append(made.start("--startup-wait-seconds", "0"))  # There is no owner to wait for yet.
         self.addresses.append(client_side)
         self.inner.append(server_side)
@@ -231,9 +243,39 @@ class Cluster:
         """Starts one more server; `entry`: the program that takes the command's words."""
         name = name or f"s{len(self.servers) + 1}"
         settings = {"proxy": proxies or self.inner, "data": self.directory / name} | options
-        made = self.process(name, *_command("server", name, settings, entry))
+        known = [word for key in self.proxy_keys() for word in ("--proxy-key", key)]
+        made = self.process(name, *_command("server", name, settings, entry), *known, *self._locked("server", name))
         self.servers.append(made.start())
         return made
+
+    def _locked(self, role: str, name: str) -> list[str]:
+        return [] if self.keys is None else self.keys.options(role, name)
+
+    def proxy_keys(self, addresses: Sequence[str] = ()) -> list[str]:
+        """The public keys of proxies, as text; [] where there are none.
+
+        Args:
+            addresses: of which of them, by their client sides, in this order; (): of all.
+        """
+        if self.keys is None:
+            return []
+        named = self.keys.named([ProxyAddress(address, address) for address in self.addresses])
+        known = {proxy.clients: format_public(proxy.keys[0]) for proxy in named}
+        return [known[address] for address in addresses or self.addresses]
+
+    def key_settings(self, addresses: Sequence[str] = ()) -> dict[str, Any]:
+        """What a client of these proxies is to be told of keys, as JSON can say it."""
+        if self.keys is None:
+            return {}
+        return {"proxy_keys": self.proxy_keys(addresses), "key_file": str(self.keys.client)}
+
+    def wire(self, proxy: int = 0, address: str = "") -> Wire:
+        """A link to a proxy; to its own client side, or to another address of it."""
+        place = address or self.addresses[proxy]
+        if self.keys is None:
+            return Wire(place)
+        expected = (parse_public(self.proxy_keys()[proxy]),)
+        return Wire(place, CurveClient(pair_of(read_key_file(self.keys.client)), expected))
 
     def publisher(self, name: str, topics: Sequence[str], **options: Any) -> Process:
         """Starts a publisher; see `publisher.py`."""
@@ -249,6 +291,7 @@ class Cluster:
             "directory": str(self.directory / "clients"),
             "proxies": self.addresses,
             "topics": list(topics),
+            "keys": self.key_settings(options.get("proxies", ())),
             **({"record": str(self.record)} if self.record is not None else {}),
             **options,
         }
@@ -256,10 +299,12 @@ class Cluster:
 
     def client(self, name: str, *, directory: Path | None = None, **options: Any) -> Client:
         """A client in this process; it is closed with the cluster."""
+        proxies = tuple(options.pop("proxies", self.addresses))
         settings = ClientSettings(
-            proxies=tuple(options.pop("proxies", self.addresses)),
+            proxies=proxies,
             directory=directory or self.directory / "clients",
             record=self.record,
+            **self.key_settings(proxies),
             **({"timeout_seconds": PATIENCE_SECONDS} | options),
         )
         self.clients.append(Client(name, settings=settings))
@@ -271,7 +316,7 @@ class Cluster:
 
     def holders(self, topic: str, proxy: int = 0) -> list[str]:
         """Who holds a topic as a proxy knows, once it knows of any: of what was put through another, it hears later."""
-        with Wire(self.addresses[proxy]) as wire:
+        with self.wire(proxy) as wire:
 
             def known() -> list[str]:
                 rows = json.loads(bytes(wire.ask(Report("test", "-", topic)).body))["topics"]
@@ -281,7 +326,7 @@ class Cluster:
 
     def report(self, target: str, proxy: int = 0) -> dict[str, Any]:
         """What a server ("s1") or a proxy ("-") says of itself, once the proxy can tell."""
-        with Wire(self.addresses[proxy]) as wire:
+        with self.wire(proxy) as wire:
             return dict(until(lambda: wire.report(target), f"{target} reports"))
 
 

@@ -237,6 +237,9 @@ class Disorder:
         """Run a command; it may fail, as it would while things are broken."""
         self._operators += 1
         addresses = [word for address in self._cast.cluster.addresses for word in ("--proxy", address)]
+        if self._cast.cluster.keys is not None:
+            addresses += ["--key", str(self._cast.cluster.keys.client)]
+            addresses += [word for key in self._cast.cluster.proxy_keys() for word in ("--proxy-key", key)]
         process = self._cast.cluster.process(f"operator{self._operators}", "-m", "pubsub", *words, *addresses)
         process.start()
         while process.running.poll() is None:

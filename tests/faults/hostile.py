@@ -15,6 +15,7 @@ from zlib import crc32
 import zmq
 
 from pubsub.cli.reports import gather
+from pubsub.config.settings import ClientSettings
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer
 from pubsub.protocol import Message, Outcome, Status, decode, encode
@@ -126,7 +127,7 @@ class Town:
         return dict(until(lambda: self._report(target), f"{target} reports")["counters"])
 
     def _report(self, target: str) -> dict[str, Any]:
-        found = gather(self.cluster.addresses, 20.0)
+        found = gather(ClientSettings(proxies=tuple(self.cluster.addresses)), 20.0)
         parts = found["proxies"] if target == "-" else [one for one in found["servers"] if one["id"] == target]
         return next((part["report"] for part in parts if part["answered"]), {})
 

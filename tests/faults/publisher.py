@@ -33,7 +33,10 @@ def main(facts: dict[str, Any]) -> None:
     if "die" in facts:
         die_at(**facts["die"])
     settings = ClientSettings(
-        proxies=tuple(facts["proxies"]), directory=Path(facts["directory"]), timeout_seconds=facts.get("timeout", 40.0)
+        proxies=tuple(facts["proxies"]),
+        directory=Path(facts["directory"]),
+        timeout_seconds=facts.get("timeout", 40.0),
+        **facts.get("keys", {}),
     )
     with Client(facts["name"], settings=settings, recorder=facts.get("record"), boot=facts.get("boot")) as client:
         putting = Putting(client, facts["name"], padding=facts.get("padding", 0))

@@ -125,6 +125,7 @@ def main(facts: dict[str, Any]) -> None:
         Subscription.taken = property(lambda _: {})  # type: ignore[assignment]
     settings = ClientSettings(
         proxies=tuple(facts["proxies"]),
+        **facts.get("keys", {}),
         directory=Path(facts["directory"]),
         timeout_seconds=facts.get("timeout", 40.0),
         handler_attempts=facts.get("attempts", 1000),

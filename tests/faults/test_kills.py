@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -27,10 +28,16 @@ def kill_and_restart(rng: Random, victim: Process, takers: list[Process]) -> Non
     victim.start()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_killing_any_process_at_any_moment_loses_doubles_and_misplaces_nothing(cluster: Cluster, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "keys"), [(1, False), (2, False), (3, True)])
+def test_killing_any_process_at_any_moment_loses_doubles_and_misplaces_nothing(
+    tmp_path: Path, seed: int, keys: bool
+) -> None:
+    with Cluster(tmp_path, keys=keys) as cluster:
+        kill_all(cluster.run(), seed)
+
+
+def kill_all(cluster: Cluster, seed: int) -> None:
     rng = Random(seed)
-    cluster.run()
     subscribers = [
         cluster.subscriber("bob", TOPICS, seed=seed, clumsy=0.02, beside=["process", "process"]),
         cluster.subscriber("eve", TOPICS, seed=seed, leaves=["e"]),

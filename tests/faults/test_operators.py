@@ -31,6 +31,9 @@ class Operator:
         """Exit code, facts, the line of the error."""
         self._capsys.readouterr()
         named = [word for address in proxies or self._cluster.addresses for word in ("--proxy", address)]
+        facts = self._cluster.key_settings()
+        named += [word for key in facts.get("proxy_keys", ()) for word in ("--proxy-key", key)]
+        named += ["--key", facts["key_file"]] if facts else []
         code = main([*words, *named, *(PATIENT if "--json" not in words else ())])
         shown = self._capsys.readouterr()
         return code, json.loads(shown.out) if shown.out.startswith("{") else shown.out, shown.err
@@ -263,6 +266,30 @@ def test_a_giver_whose_receiver_is_lost_takes_the_topic_back(cluster: Cluster, o
     until(lambda: holders(cluster, "t") in (["s1"], ["s2"]), "it is where it is")
     alice.put("t", b"4")
     assert drained(bob, "t", 3) == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("keys", [False, True], ids=["without keys", "with keys"])
+def test_a_topic_that_was_on_its_way_to_a_server_that_is_lost_is_taken_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: bool
+) -> None:
+    """Only proxies say so to the server that gives it: to give up what is not known to be held needs no log."""
+    with Cluster(tmp_path, keys=keys) as cluster:
+        cluster.run(proxies=2, servers=2)
+        operator = Operator(cluster, capsys)
+        alice = cluster.client("alice")
+        for number in range(64):
+            alice.put("t", b"%d " % number + bytes(1024 * 1024))
+        (giver,) = holders(cluster, "t")
+        receiver = next(server for server in cluster.servers if server.name != giver)
+        code, _, _ = operator("topic", "move", "t", "--to", receiver.name, "--wait", "0.1", "--yes", "--json")
+        receiver.kill()
+        assert code == 4, "it takes longer"
+        named = f"tcp://{receiver.name}@127.0.0.1:" if keys else "tcp://127.0.0.1:"
+        assert cluster.report(giver)["topics"]["t"]["frozen"].startswith(named)
+        until(lambda: operator("topic", "abandon", "t", "--server", receiver.name)[0] == 0, "nobody hears it any more")
+        assert cluster.report(giver)["topics"]["t"]["frozen"] == ""
+        alice.put("t", b"64 ")
+        assert holders(cluster, "t") == [giver]
 
 
 # Copies put back

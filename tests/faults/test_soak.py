@@ -17,8 +17,9 @@ from tests.faults.sampling import Sample
 pytestmark = pytest.mark.faults
 
 
-def test_a_short_soak_has_traffic_and_faults_and_nothing_to_object_to(tmp_path: Path) -> None:
-    words = ["--minutes", "0.1", "--seed", "1", "--directory", str(tmp_path / "soak")]
+@pytest.mark.parametrize("keys", [[], ["--keys"]], ids=["without keys", "with keys"])
+def test_a_short_soak_has_traffic_and_faults_and_nothing_to_object_to(tmp_path: Path, keys: list[str]) -> None:
+    words = ["--minutes", "0.1", "--seed", "1", "--directory", str(tmp_path / "soak"), *keys]
     ended = subprocess.run(
         [sys.executable, ROOT / "scripts" / "soak.py", *words], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -28,6 +29,7 @@ def test_a_short_soak_has_traffic_and_faults_and_nothing_to_object_to(tmp_path: 
     told = json.loads((tmp_path / "soak" / "soak.json").read_text())
     figures = told["figures"]
     assert told["objections"] == []
+    assert told["outcomes"].get("reloads", 0) >= (5 if keys else 0)
     assert sum(told["faults"].values()) >= 1
     assert all(count > 20 for count in figures["put"].values())
     assert all(count > 100 for count in figures["delivered"].values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,12 +20,19 @@ PATIENCE_MS = 1000
 class Watch:
     """Asks each of the proxies; a context manager.
 
+    Args:
+        addresses: of the proxies.
+        wire: makes a link to one, by its number and address.
+
     Attributes:
         reports: the last answer of each, in order; None while it does not answer.
     """
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, addresses: Sequence[str], wire: Callable[[int, str], Wire] = lambda _, address: Wire(address)
+    ) -> None:
         self.reports: list[dict[str, Any] | None] = [None for _ in addresses]
+        self._wire = wire
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._follow, args=item, daemon=True) for item in enumerate(addresses)]
 
@@ -55,7 +62,7 @@ class Watch:
 
     def _follow(self, number: int, address: str) -> None:
         while not self._ended.is_set():
-            with suppress(AssertionError, zmq.ZMQError, ValueError), Wire(address) as wire:
+            with suppress(AssertionError, zmq.ZMQError, ValueError), self._wire(number, address) as wire:
                 while not self._ended.is_set():
                     status = wire.answer(wire.send(Report("watch", "-")), PATIENCE_MS)
                     self.reports[number] = json.loads(bytes(status.body))

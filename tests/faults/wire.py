@@ -7,6 +7,7 @@ from typing import Any
 
 import zmq
 
+from pubsub.messenger.curve import CurveClient
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer
 from pubsub.protocol import Message, Report, Status, decode, encode
@@ -15,11 +16,11 @@ PATIENCE_MS = 20_000
 
 
 class Wire:
-    """A link to a proxy; a context manager."""
+    """A link to a proxy; a context manager. With `curve` by a key."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, curve: CurveClient | None = None) -> None:
         self._context: zmq.Context[Any] = zmq.Context()
-        self._socket = open_dealer(self._context, address)
+        self._socket = open_dealer(self._context, address, curve=curve)
         self._number = 100
         self._answers: dict[int, Status] = {}
 

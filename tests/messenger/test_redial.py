@@ -6,8 +6,9 @@ import pytest
 import zmq
 
 from pubsub.errors import ConfigurationError
-from pubsub.messenger import Messenger, sockets
-from pubsub.messenger.sockets import REDIAL_SECONDS, REDIAL_SECONDS_MAX, open_redialed
+from pubsub.messenger import Messenger
+from pubsub.messenger import redial as redialing
+from pubsub.messenger.redial import REDIAL_SECONDS, REDIAL_SECONDS_MAX, open_redialed
 from tests.messenger.stranger import STRANGERS, Stranger
 
 
@@ -25,8 +26,8 @@ def test_who_met_a_stranger_finds_who_listens_there_later(words, until):
 
 
 def test_a_stranger_is_asked_more_and_more_seldom(monkeypatch):
-    monkeypatch.setattr(sockets, "REDIAL_SECONDS", 0.01)
-    monkeypatch.setattr(sockets, "REDIAL_SECONDS_MAX", 0.04)
+    monkeypatch.setattr(redialing, "REDIAL_SECONDS", 0.01)
+    monkeypatch.setattr(redialing, "REDIAL_SECONDS_MAX", 0.04)
     stranger = Stranger(STRANGERS["another mechanism"])
     context = zmq.Context()
     sock, redial = open_redialed(context, stranger.endpoint)

@@ -12,9 +12,14 @@ from pubsub.protocol.names import (
     check_topic,
     file_name,
     format_position,
+    is_endpoint,
     is_hex,
     is_id,
     is_topic,
+    keyed_endpoint,
+    keyless_endpoint,
+    may_be_one_server,
+    parse_endpoint,
     parse_number,
     parse_position,
     topic_of,
@@ -137,3 +142,63 @@ def test_what_is_not_a_position_is_refused(text):
 def test_what_is_not_64_bits_in_hex_is_refused(text):
     assert not is_hex(text)
     assert is_hex("0123456789abcdef")
+
+
+PLACES = st.one_of(
+    st.builds("tcp://{}:{}".format, st.sampled_from(["10.0.0.2", "[::1]", "host-1.example"]), st.integers(1, 65_535)),
+    st.text(PRINTABLE, min_size=1, max_size=100).map("ipc://{}".format),
+)
+IDS = st.text("abz019._-", min_size=1, max_size=NAME_LENGTH_MAX).filter(is_id)
+
+
+@given(IDS, PLACES)
+def test_what_a_server_with_a_key_tells_is_its_id_and_where_it_is(server: str, endpoint: str) -> None:
+    told = keyed_endpoint(server, endpoint)
+    assert is_endpoint(told)
+    assert parse_endpoint(told) == (server, endpoint)
+
+
+@given(PLACES)
+def test_what_a_server_without_a_key_tells_is_never_taken_for_one_with(endpoint: str) -> None:
+    told = keyless_endpoint(endpoint)
+    assert is_endpoint(told)
+    assert parse_endpoint(told) == ("", told)
+
+
+@pytest.mark.parametrize(
+    ("text", "server", "endpoint"),
+    [
+        ("tcp://s2@10.0.0.2:5701", "s2", "tcp://10.0.0.2:5701"),
+        ("tcp://s2@[::1]:5701", "s2", "tcp://[::1]:5701"),
+        ("ipc://s2@/run/s2", "s2", "ipc:///run/s2"),
+        ("ipc://s2@@abstract", "s2", "ipc://@abstract"),
+        ("ipc://@abstract", "", "ipc://@abstract"),
+        ("ipc://./s2@x", "", "ipc://./s2@x"),
+        ("ipc:///run/a@b", "", "ipc:///run/a@b"),
+        ("inproc://s2@x", "", "inproc://s2@x"),
+        ("tcp://..@10.0.0.2:5701", "", "tcp://..@10.0.0.2:5701"),
+    ],
+)
+def test_an_address_as_other_servers_read_it(text: str, server: str, endpoint: str) -> None:
+    assert parse_endpoint(text) == (server, endpoint)
+
+
+def test_an_address_within_a_process_names_nobody() -> None:
+    assert keyed_endpoint("s2", "inproc://x") == "inproc://x"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "s2@tcp://h:1", "tcp://s2@", "tcp://..@h:1", "tcp://a/b@h:1", "tcp://a@b@h:1", "ipc://s2@", "http://h:1"],
+)
+def test_what_no_server_can_be_reached_at(text: str) -> None:
+    assert not is_endpoint(text)
+
+
+def test_a_server_is_known_again_when_keys_come_and_when_they_go() -> None:
+    bare, keyed, other = "tcp://10.0.0.2:1", "tcp://s2@10.0.0.2:1", "tcp://s3@10.0.0.2:1"
+    assert may_be_one_server(bare, keyed)
+    assert may_be_one_server(keyed, bare)
+    assert may_be_one_server(keyed, keyed)
+    assert not may_be_one_server(keyed, other)
+    assert not may_be_one_server(keyed, "tcp://s2@10.0.0.2:2")

@@ -123,8 +123,11 @@ class Stage:
         return self.outcome(Get("ann", topic, None, 1, 1, **named))
 
     def outcome(self, message: Message) -> str:
-        """`-> s1` where the request went to a server (by its link), else the outcome and the reason."""
-        (said,) = self.request(message)
+        """`-> s1` where the request went to a server (by its link), else the outcome and the reason.
+
+        What the proxy says to servers of its own is left out.
+        """
+        (said,) = [said for said in self.request(message) if said.origin or not said.to_server]
         if said.to_server:
             assert said.origin == b"cC"
             assert said.message == message

@@ -165,6 +165,20 @@ def told(stage: Stage, topics: dict[str, str], change: int = 1) -> Status:
     return Status("p1", Outcome.SUCCESS, change=change, stamp=stage.core.replies._stamps.last, body=join_topics(topics))
 
 
+def test_every_server_that_is_heard_is_told_at_once_what_was_given_up() -> None:
+    """Servers believe it of proxies only. Without a log it is what a topic that is on its way there waits for."""
+    for log in ("two", ""):
+        stage = split()
+        stage.announce("s3", {"x": "other"}, change=1)
+        stage.said()
+        told = Operate("op", "-", "abandon", "t", "s2", "tcp://s2", log=log and log_id(log), store=log_id("s2"))
+        said = [out.message for out in stage.request(told) if isinstance(out.message, Operate)]
+        assert [one.target for one in said] == ["s1", "s3"]
+        assert {(one.action, one.topic, one.server, one.address, one.log) for one in said} == {
+            ("abandoned", "t", "s2", "tcp://s2", log and log_id(log))
+        }
+
+
 def test_a_copy_that_comes_back_is_told_and_is_no_holder() -> None:
     stage = split()
     abandon(stage)

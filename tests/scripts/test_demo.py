@@ -33,6 +33,16 @@ def test_one_of_each_role_is_killed_and_each_line_is_delivered_once(tmp_path: Pa
 
 
 @pytest.mark.faults
+def test_with_keys_it_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("".join(f"line {number}\n" for number in range(300)))
+    done = demo(tmp_path / "lines", "--keys")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("; started again") == 4
+    assert "300 records, " in done.stdout
+    assert "every record was delivered once to each subscriber, in order" in done.stdout
+
+
+@pytest.mark.faults
 def test_a_single_record_sees_all_four_die(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("alone\n")
     done = demo(tmp_path / "lines")

@@ -367,3 +367,19 @@ def test_nothing_is_given_to_a_holder_that_has_not_heard_that_it_was_given_up(pa
     pair.turns()
     assert pair.holders() == ["s1"]
     assert bodies(s1.get("bob", "t", None, 5)) == [b"kept"]
+
+
+def test_only_proxies_say_that_a_holder_was_given_up(stage: Stage) -> None:
+    """They see that nobody hears it; whoever else says so has its request passed on by one, with a client's origin."""
+    stage.put("t", 1)
+    for log in (DEAD, ""):
+        told = Operate("p1", "s1", "abandoned", topic="t", server="s2", log=log)
+        assert stage.ask(told).outcome is Outcome.REFUSED
+    assert stage.core.state.reader.log_state(DEAD).new
+
+
+def test_a_topic_is_not_taken_back_at_a_clients_word(pair: Pair) -> None:
+    frozen(pair)
+    told = Operate("p1", "s2", "abandoned", topic="t", server="s1", address=ADDRESS["s1"])
+    assert pair["s2"].ask(told).outcome is Outcome.REFUSED
+    assert pair["s2"].core.state.topics["t"].frozen == ADDRESS["s1"]

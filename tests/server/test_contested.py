@@ -194,7 +194,7 @@ def test_a_receiver_that_was_given_up_contests_nothing_of_what_is_begun_anew(pai
     store = pair["s2"].core.state.store_id
     lost = pair["s2"].core.state.topics["t"].open.id
     facts = {"topic": "t", "server": "s2", "store": store, "log": lost}
-    pair["s1"].say(Operate("op", "s1", "abandoned", **facts), callback=5)
+    pair["s1"].say(Operate("p1", "s1", "abandoned", **facts), origin=b"", callback=0)
     pair["s1"].loop()
     assert not pair["s1"].core.state.given
     pair["s1"].put("t", 2, sender="bob")
@@ -216,7 +216,7 @@ def test_another_holder_made_of_the_note_is_settled_when_its_server_is_given_up(
     assert not pair["s1"].core.state.given
     assert list(pair["s1"].core.state.topics["t"].contested.values()) == ["s2"]
     facts = {"topic": "t", "server": "s2", "store": pair["s2"].core.state.store_id}
-    pair["s1"].say(Operate("op", "s1", "abandoned", log=OTHER, **facts), callback=5)
+    pair["s1"].say(Operate("p1", "s1", "abandoned", log=OTHER, **facts), origin=b"", callback=0)
     pair["s1"].loop()
     assert pair["s1"].core.state.topics["t"].contested == {}
     assert is_whole(pair["s1"])

@@ -11,7 +11,7 @@ import pytest
 
 from pubsub.errors import ConfigurationError
 from pubsub.protocol import Get, Heartbeat, Outcome, Read, Status, Transfer, encode_batch
-from pubsub.server import loop, process
+from pubsub.server import links, loop
 from pubsub.server.moves import receiving
 from pubsub.server.process import ServerProcess
 from pubsub.server.requests import reads as named
@@ -147,7 +147,7 @@ def test_a_socket_to_a_proxy_that_cannot_be_opened_leaves_the_old_one(
     def none_left(*_: object) -> None:
         raise ConfigurationError("no socket: Too many open files")
 
-    monkeypatch.setattr(process, "open_dealer", none_left)
+    monkeypatch.setattr(links, "open_dealer", none_left)
     server.core.proxies.reconnect.append(0)
     server._loop.reconnect()
     assert server._loop.dealers == before

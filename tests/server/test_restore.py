@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.base.limits import OFFSET_MAX
-from pubsub.protocol import Get, Outcome, Position, Read, Records, Subscribe
+from pubsub.protocol import Get, Outcome, Position, Read, Records, Report, Subscribe
 from pubsub.server.offline.restore import CHANGE_STEP, accept_copy
 from pubsub.server.state.replies import Origin
 from pubsub.server.topic.delivery import collect
@@ -46,6 +47,13 @@ def put_back(stage: Stage, *, accepted: bool = True) -> None:
 def place(stage: Stage, offset: int) -> Position:
     """A position in the topic's first log."""
     return next(iter(stage.core.state.topics["t"].logs)), offset
+
+
+def records(stage: Stage) -> int:
+    """How many records the server says that the topic holds."""
+    stage.now += 1.0
+    (topic,) = json.loads(bytes(stage.ask(Report("op", stage.settings.id)).body))["topics"].values()
+    return int(topic["records"])
 
 
 def test_what_lies_behind_the_copy_is_lost_once_and_both_sides_go_on(pair: Pair) -> None:
@@ -202,6 +210,28 @@ def test_what_the_copy_lacks_is_no_backlog(pair: Pair) -> None:
     put_back(stage)
     topic = stage.core.state.topics["t"]
     assert topic.waiting(topic.subscriptions["bob"].backlog) == 2
+
+
+def test_what_the_copy_lacks_is_counted_alike_before_and_after_a_start_once_some_of_it_is_trimmed(pair: Pair) -> None:
+    old, new = pair["s1"], pair["s2"]
+    old.ask(Subscribe("bob", "t", 5, 5))
+    put(old, "alice", 10, 0, b"1", b"2")
+    save(old)
+    put(old, "alice", 12, 11, b"3", b"4")
+    put_back(old)
+    # What he received of the part that the copy lacks is acknowledged: the log begins behind it, once the rest goes.
+    assert old.ask(Get("bob", "t", place(old, 3), 5, 5)).outcome is Outcome.LOST
+    old.sleep(200.0)
+    log, _ = place(old, 0)
+    assert old.core.state.topics["t"].logs[log].low == 4
+    assert records(old) == 0
+    assert list(old.store.topics()) == list(old.core.state.topics.values())
+    new.now = old.now
+    pair.merge("s1", "s2")
+    pair.turns()
+    assert pair.holders() == ["s2"]
+    assert records(new) == 0
+    assert next(new.store.topics()).logs == new.core.state.topics["t"].logs
 
 
 def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pair) -> None:

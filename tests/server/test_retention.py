@@ -281,6 +281,20 @@ def test_history_beyond_the_limit_goes_in_pieces_and_after_a_full_disk(
     stage.close()
 
 
+def test_a_log_whose_newest_batch_lost_its_bytes_has_had_as_many_after_a_start(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, history_bytes_max=300)
+    stage.whole = False
+    stage.put("t", 1, [b"x" * 88])
+    stage.put("t", 2, [b"x" * 888])
+    stage.sleep(80)
+    assert sizes(stage) == [0, 0]
+    total = stage.core.state.topics["t"].open.total
+    assert total == 1_000
+    stage.restart()
+    assert stage.core.state.topics["t"].open.total == total
+    stage.close()
+
+
 def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=300)
     stage.whole = False

@@ -34,7 +34,7 @@ class SimulatedMessenger:
     def _no_answer(self, request: Any, contents: Any) -> None:
         raise AssertionError("a client answers nobody")
 
-    def connect(self, address: str) -> Any:
+    def connect(self, address: str, *, curve: None, told: object) -> Any:
         link = self.core.connected(address)
         key = len(self._peers)
         self._links[key] = link

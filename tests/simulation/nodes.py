@@ -178,6 +178,12 @@ class SimulatedSockets:
         link.key = link
         return link
 
+    to_server = dealer
+
+    def receive_known(self, listener: Any) -> tuple[None, list[bytes | memoryview]] | None:
+        frames = self.receive(listener)
+        return None if frames is None else (None, frames)
+
     def close(self, sock: Any) -> None:
         self._node.world.network.close(sock)
         self.waiting.pop(sock, None)

@@ -99,11 +99,11 @@ class Operators:
         self._clear_up()
 
     def _end_drains(self) -> None:
-        draining = [server for server in self.simulation.servers if not server.alive or server.core.proxies.draining]
-        for server in draining:
-            self._through(server, Operate("op", server.name, "drain", stop=1))
-        if draining:
-            self.world.after(LOOK_SECONDS, self._end_drains)
+        """No server is to drain: told again until the end, since a drain may still be on its way to a server."""
+        for server in self.simulation.servers:
+            if not server.alive or server.core.proxies.draining:
+                self._through(server, Operate("op", server.name, "drain", stop=1))
+        self.world.after(LOOK_SECONDS, self._end_drains)
 
     # Giving up
 
@@ -202,24 +202,22 @@ class Operators:
                 for proxy in self.simulation.proxies
             )
 
-        tell = partial(self._tell_servers, server, topic, lost)
+        tell = partial(self._wait_for_servers, server, topic)
         self._until(known, tell, partial(self._back, server))
 
     @staticmethod
-    def _of(told: Operate, store: str, log: str, target: str = "-", action: str = "abandon") -> Operate:
-        return Operate("op", target, action, told.topic, told.server, told.address, log=log, store=store)
+    def _of(told: Operate, store: str, log: str) -> Operate:
+        return Operate("op", "-", "abandon", told.topic, told.server, told.address, log=log, store=store)
 
-    def _tell_servers(self, server: ServerNode, topic: str, lost: set[tuple[str, str]]) -> None:
+    def _wait_for_servers(self, server: ServerNode, topic: str) -> None:
+        """Proxies have servers drop what the one that is given up was to be sent, as `pubsub topic abandon` does."""
         told = Operate("op", "-", "abandon", topic, server.name, server.address)
 
         def taken_back() -> bool:
-            waiting = False
-            for other in self._others(server):
-                held = other.core.state.topics.get(topic)
-                frozen = held is not None and held.frozen == server.address
-                for store, log in [*sorted(lost), *([("", "")] if frozen else [])]:
-                    self._through(other, self._of(told, store, log, other.name, "abandoned"))
-                waiting = waiting or frozen
+            held = [other.core.state.topics.get(topic) for other in self._others(server)]
+            waiting = any(one is not None and one.frozen == server.address for one in held)
+            for proxy in self.simulation.proxies if waiting else ():
+                self._say(proxy, self._of(told, "", ""))
             return not waiting
 
         def done() -> None:

@@ -17,8 +17,8 @@ import pubsub.client.flows.calls
 import pubsub.client.flows.gets
 import pubsub.client.storage.store
 import pubsub.proxy.assignments
-import pubsub.proxy.process
 import pubsub.proxy.servers
+import pubsub.proxy.traffic
 import pubsub.server.moves.chunks
 import pubsub.server.moves.moves
 import pubsub.server.offline.restore
@@ -86,9 +86,9 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
         for target, name, value in (
             (pubsub.proxy.assignments, "TENTATIVE_SECONDS", 12.0),
             (pubsub.proxy.servers, "EXPIRE_SECONDS", 1.0),
-            (pubsub.proxy.process, "_recv", Router.recv),
-            (pubsub.proxy.process, "_send", Router.send),
-            (pubsub.proxy.process, "_get", Router.get),
+            (pubsub.proxy.traffic, "_recv", Router.recv),
+            (pubsub.proxy.traffic, "_send", Router.send),
+            (pubsub.proxy.traffic, "_get", Router.get),
             (pubsub.client.storage.store, "CHECKPOINT_PAGES", 80),
             (pubsub.client.flows.gets, "CHUNK_MAX", CHUNK_MAX),
             (pubsub.server.moves.chunks, "CHUNK_BATCHES", 4),

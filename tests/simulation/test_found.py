@@ -16,7 +16,7 @@ from pubsub.client.core.message import Message
 from pubsub.client.flows.flow import Flow
 from pubsub.client.storage.store import Store as ClientStore
 from pubsub.errors import NotSubscribed, StorageError
-from pubsub.protocol import Run
+from pubsub.protocol import Operate, Run
 from pubsub.protocol.batch import encode_batch
 from pubsub.protocol.messages import Outcome, Publish, Stage, Status, Transfer
 from pubsub.server.moves.giving import Giving
@@ -31,6 +31,7 @@ from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
 from tests.simulation.fate import Fate
 from tests.simulation.history import History
 from tests.simulation.nodes import ServerNode
+from tests.simulation.simulation import Simulation
 from tests.simulation.tasks import Sink, Then
 from tests.simulation.world import World
 
@@ -223,7 +224,8 @@ class _Reader:
         self.history = History(0.1)
         self.application = Application(world, self.node, self.history, lambda: ["t"])
         self.application.beside = []
-        self.node.start()
+        with untidy():  # Its connection goes when it is collected, and must take no file of a later c1 with it.
+            self.node.start()
         self.reading = self.history.reading("c1", "t", by_get=True)
         self.reading.asked = self.reading.confirmed = 0.0
         self.reading.wanted = True
@@ -307,3 +309,16 @@ def test_flipped_bits_are_those_of_the_batch_that_is_named() -> None:
                 named.add(found[0])
             assert _damaged(bodies) == named
         assert named
+
+
+@pytest.mark.parametrize("arrives", [2.0, 3.01], ids=["before a server that is paused", "when all is well"])
+def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives: float) -> None:
+    """It was on its way when the operators saw to it that every server takes topics; none was begun any more then."""
+    simulation = Simulation(1, Fate(servers=1, proxies=1, clients=1, topics=2, seconds=3.0))
+    (server,) = simulation.servers
+    told = Operate("op", server.name, "drain")
+    simulation.world.at(0.3, server.pause, 9.0)
+    simulation.world.at(arrives, simulation.operators._through, server, told)
+    result = simulation.run()
+    assert result.violations == []
+    assert sorted(server.core.state.topics) == ["t1", "t2"]

@@ -14,26 +14,38 @@ from pubsub.config.settings import ProxySettings, ServerSettings
 from pubsub.protocol import Outcome, Put, Read, Records, encode_batch
 from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
+from pubsub.spark.identity import NOBODY, Identity
 from pubsub.spark.link import ProxyConnection
 
 STORE = "0123456789abcdef"
 
 
 class Broker:
-    """Runs until `close`; the server may be stopped and started in between."""
+    """Runs until `close`; the server may be stopped and started in between.
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    Args:
+        directory: for what they keep.
+        proxy: further settings of the proxy.
+        identity: as whom it puts and reads.
+        settings: further ones of the server.
+    """
+
+    def __init__(
+        self, directory: Path, proxy: dict[str, Any] | None = None, identity: Identity = NOBODY, **settings: Any
+    ) -> None:
         self.directory = directory
         # Spark may take longer to subscribe than servers keep what nobody is subscribed to.
         self._settings = {"retention_hold_seconds": 3600.0, **settings}
         self._proxy = ProxyProcess(
-            ProxySettings(id="p1", bind="tcp://127.0.0.1:0", directory=directory / "p1", startup_wait_seconds=0.0)
+            ProxySettings(
+                id="p1", bind="tcp://127.0.0.1:0", directory=directory / "p1", startup_wait_seconds=0.0, **proxy or {}
+            )
         )
         self._proxy.start()
         self._proxy_thread = _run(self._proxy.run)
         self.address = self._proxy.bind
         self.start_server()
-        self.link = ProxyConnection([self.address], 30.0)
+        self.link = ProxyConnection([self.address], 30.0, identity=identity)
         self._last: dict[str, int] = {}
 
     def start_server(self) -> None:
@@ -64,7 +76,7 @@ class Broker:
         out: list[bytes] = []
         after = None
         while True:
-            status = self.link.ask(Read("test", topic, after, records_max=65_536))
+            status = self.link.ask(Read(self.link.identity.client, topic, after, records_max=65_536))
             if status.outcome is not Outcome.SUCCESS:
                 return out
             out += Records(bytes(status.body)).bodies()

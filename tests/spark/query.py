@@ -140,11 +140,16 @@ def start(spark: SparkSession, facts: dict[str, Any]) -> StreamingQuery:
     """Starts the query; it ends when it has copied what there is now.
 
     Args:
-        facts: proxies, subscribe, checkpoint; step, do, batch, directory; shuffle and options of source and sink.
-            Of a Spark of its own: master and conf.
+        facts: proxies, subscribe, checkpoint; step, do, batch, directory; shuffle and options of source and sink;
+            further ones of both by their names in `options`; `secret`: the file of the key that is option secretKey;
+            `seconds`: of the trigger, for a query that goes on.
+            Of a Spark of its own: master, conf and log, the level of its log; `explain`: print its plans.
     """
     spark.dataSource.register(StepDataSource)
     step = json.dumps({name: facts[name] for name in ("step", "do", "batch", "directory") if name in facts})
+    both = dict(facts.get("options", {}))
+    if "secret" in facts:
+        both["secretKey"] = Path(facts["secret"]).read_text().strip()
     rows = (
         spark.readStream.format("stepping")
         .option("proxies", facts["proxies"])
@@ -154,6 +159,7 @@ def start(spark: SparkSession, facts: dict[str, Any]) -> StreamingQuery:
         .option("maxRecordsPerBatch", str(facts.get("records", 4000)))
         .option("minPartitions", str(facts.get("partitions", 2)))
         .option("step", step)
+        .options(**both)
         .load()
     )
     if facts.get("shuffle"):
@@ -162,7 +168,12 @@ def start(spark: SparkSession, facts: dict[str, Any]) -> StreamingQuery:
     writer = chosen.writeStream.format("stepping").option("proxies", facts["proxies"]).option("step", step)
     if "topic" in facts:
         writer = writer.option("topic", facts["topic"])
-    return writer.option("checkpointLocation", facts["checkpoint"]).trigger(availableNow=True).start()
+    if facts.get("explain"):
+        rows.explain(extended=True)
+    writer = writer.options(**both).option("checkpointLocation", facts["checkpoint"])
+    if "seconds" in facts:
+        return writer.trigger(processingTime=f"{facts['seconds']} seconds").start()
+    return writer.trigger(availableNow=True).start()
 
 
 def main() -> None:
@@ -174,8 +185,14 @@ def main() -> None:
     spark = start_session(master, facts.get("conf"), spark_driver_extraJavaOptions=options)
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     (Path(facts["directory"]) / "pids").write_text(json.dumps([jvm, os.getpid()]))
+    if "log" in facts:
+        spark.sparkContext.setLogLevel(facts["log"])
     print("running", flush=True)
-    start(spark, facts).awaitTermination()
+    query = start(spark, facts)
+    query.awaitTermination()
+    if facts.get("explain"):
+        query.explain(extended=True)
+        print(query.lastProgress)
     print("ended", flush=True)
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+
 import pytest
 
 from pubsub.errors import ConfigurationError
-from pubsub.spark.options import sink_options, source_options
+from pubsub.security.files import make_key_file
+from pubsub.security.keys import format_public, format_secret
+from pubsub.security.pairs import Pair, new_pair
+from pubsub.spark.identity import NOBODY, Identity
+from pubsub.spark.options import SinkOptions, SourceOptions, sink_options, source_options
 
 GOOD = {"subscribe": "a,b", "subscription": "x"}
+MINE, PROXY = new_pair(), new_pair()
+SECRET, PK = format_secret(MINE.secret), format_public(PROXY.public)
 
 
 def test_what_is_not_named_has_its_default() -> None:
@@ -49,7 +58,7 @@ def test_positions_are_taken_by_topic() -> None:
         ({"timeout": "0"}, "option timeout is 0; it is a number of seconds"),
         ({"timeout": "soon"}, "option timeout is soon"),
         ({"proxies": "localhost:5601"}, "option proxies: localhost:5601 is not an address such as tcp://host:5601"),
-        ({"colour": "blue"}, "option colour is not known; there are endingOffsets, failOnDataLoss"),
+        ({"colour": "blue"}, "option colour is not known; there are clientId, endingOffsets, failOnDataLoss"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -86,3 +95,105 @@ def test_a_sink_says_what_is_wrong(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         sink_options(options)
     assert said in str(caught.value)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    make_key_file(tmp_path / "spark.key", MINE.secret)
+    return tmp_path / "spark.key"
+
+
+def pairs(**options: str) -> set[Pair | None]:
+    """The pair that source and sink have with these options, each in a copy of the reader as an executor has it."""
+    found: list[SourceOptions | SinkOptions] = [source_options(GOOD | options, stream=True), sink_options(options)]
+    return {pickle.loads(pickle.dumps(one)).identity.pair() for one in found}
+
+
+def test_the_key_is_a_file_of_each_machine_or_an_option_that_spark_does_not_show(key_file: Path) -> None:
+    assert pairs() == {None}
+    assert pairs(keyFile=str(key_file), proxyKeys=PK) == {MINE}
+    assert pairs(secretKey=SECRET, proxyKeys=PK) == {MINE}
+
+
+@pytest.mark.parametrize("by_file", [True, False])
+def test_options_made_of_an_identity_are_that_identity(key_file: Path, by_file: bool) -> None:
+    own = Identity(client="etl", key_file=str(key_file), proxy_keys=(PK,))
+    if not by_file:
+        own = Identity(client="etl", secret=MINE.secret, proxy_keys=(PK,))
+    assert source_options(GOOD | own.options, stream=True).identity == own
+    assert sink_options(own.options).identity == own
+    assert NOBODY.options == {}
+
+
+def test_a_key_file_that_is_replaced_counts_from_the_next_connection_on(key_file: Path) -> None:
+    found = source_options(GOOD | {"keyFile": str(key_file), "proxyKeys": PK}, stream=True).identity
+    other = new_pair()
+    key_file.unlink()
+    make_key_file(key_file, other.secret)
+    assert found.pair() == other
+
+
+def test_the_secret_is_in_no_repr_and_a_key_file_does_not_travel(key_file: Path) -> None:
+    given = source_options(GOOD | {"secretKey": SECRET, "proxyKeys": PK}, stream=True)
+    for shown in (repr(given), str(given)):
+        assert SECRET[3:] not in shown
+        assert repr(MINE.secret) not in shown
+    named = pickle.dumps(source_options(GOOD | {"keyFile": str(key_file), "proxyKeys": PK}, stream=True))
+    assert MINE.secret not in named
+    assert SECRET.encode() not in named
+
+
+def test_the_proxies_keys_are_named_in_their_order_or_in_the_proxies_file(tmp_path: Path) -> None:
+    two, other = "tcp://10.0.0.1:5601,tcp://10.0.0.2:5601", format_public(new_pair().public)
+    found = sink_options(
+        {"secretKey": SECRET, "proxies": two, "proxyKeys": f"{PK} {other},{format_public(MINE.public)}"}
+    )
+    assert found.identity.proxy_keys == (PK, f"{other},{format_public(MINE.public)}")
+    file = tmp_path / "proxies"
+    file.write_text(f"tcp://10.0.0.1:5601 tcp://10.0.0.1:5602 {PK}\ntcp://10.0.0.2:5601 {other}\n")
+    found = sink_options({"secretKey": SECRET, "proxiesFile": str(file)})
+    assert (",".join(found.proxies), found.identity.proxy_keys) == (two, (PK, other))
+    file.write_text("tcp://10.0.0.1:5601\n")
+    assert sink_options({"proxiesFile": str(file)}).identity.proxy_keys == ()
+
+
+def test_who_asks_is_named_by_client_id_else_a_source_is_spark_and_a_sink_has_its_own_name() -> None:
+    assert source_options(GOOD, stream=True).identity.client == "spark"
+    assert sink_options({"sink": "roll"}).identity.client == "roll"
+    assert sink_options({}).identity.client == "spark"
+    assert source_options(GOOD | {"clientId": "etl-1"}, stream=True).identity.client == "etl-1"
+    assert sink_options({"sink": "roll", "clientId": "etl-1"}).identity.client == "etl-1"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"keyFile": "/none/spark.key", "proxyKeys": PK},
+            "key file /none/spark.key: No such file or directory (on host",
+        ),
+        ({"keyFile": "/none/x", "secretKey": SECRET}, "by option keyFile and by option secretKey; give one"),
+        ({"secretKey": "sk_short", "proxyKeys": PK}, "option secretKey is not a secret key: it is not sk_ and 43"),
+        ({"secretKey": PK, "proxyKeys": PK}, "option secretKey is not a secret key: it is a public key"),
+        ({"secretKey": SECRET}, "this query has a key, and tcp://127.0.0.1:5601 is named without one"),
+        ({"proxyKeys": PK}, "the proxies have keys and this query has none: pubsub keys new client spark"),
+        ({"secretKey": SECRET, "proxyKeys": f"{PK} {PK}"}, "the keys of 2 proxies, and there are 1: put spaces"),
+        ({"secretKey": SECRET, "proxyKeys": "pk_x"}, "option proxyKeys: a public key of the proxy, pk_"),
+        ({"secretKey": SECRET, "proxyKeys": SECRET}, "option proxyKeys holds a secret key (sk_), which Spark shows"),
+        ({"keyFile": SECRET, "proxyKeys": PK}, "option keyFile holds a secret key (sk_), which Spark shows there"),
+        ({"proxies": f"tcp://{SECRET}:1"}, "option proxies holds a secret key"),
+        ({"secretkey2": SECRET}, "option secretkey2 is not known"),
+        ({"clientId": "a b"}, "option clientId: 'a b' is not allowed"),
+        ({"proxiesFile": "/none/proxies"}, "proxies file /none/proxies: No such file"),
+        ({"proxiesFile": "/none/p", "proxies": "tcp://10.0.0.1:5601"}, "drop proxies and proxyKeys"),
+        ({"proxiesFile": "/none/p", "proxyKeys": PK}, "drop proxies and proxyKeys"),
+    ],
+    ids=lambda value: "",
+)
+def test_what_is_wrong_with_keys_is_said_in_one_sentence_without_the_secret(options: dict[str, str], said: str) -> None:
+    for parse in (sink_options, lambda given: source_options(GOOD | given, stream=True)):
+        with pytest.raises(ConfigurationError) as caught:
+            parse(options)
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert SECRET[3:] not in str(caught.value) + repr(caught.value)

@@ -238,3 +238,12 @@ def test_a_batch_job_without_a_name_writes_each_time(broker: Broker, options: Si
 def test_a_topic_cannot_be_overwritten(options: SinkOptions) -> None:
     with pytest.raises(ConfigurationError, match="append"):
         BatchWriter(options, overwrite=True)
+
+
+def test_who_gets_a_client_id_goes_on_as_the_publisher_that_it_was_where_that_is_the_sinks_name(broker: Broker) -> None:
+    """So a query that gets a key does not write its last batch twice, if it keeps its name."""
+    named = {"proxies": broker.address, "topic": "out", "sink": "daily", "batchId": "7"}
+    for client, held in ((None, 1), ("daily", 1), ("other", 2)):
+        writer = BatchWriter(sink_options(named | ({} if client is None else {"clientId": client})))
+        writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([rows(b"1")]))])
+        assert len(broker.records("out")) == held

@@ -30,6 +30,9 @@ FLOOR_SHARE: Final = 0.25
 
 SIZE_MAX: Final = 1 << 20
 
+WITHOUT_KEYS: Final = "no keys"
+"""What a cluster with keys is compared with."""
+
 app = typer.Typer(name="bench", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -43,6 +46,9 @@ def bench(
     sizes: Annotated[str, typer.Option(metavar="N,N", help="Bytes of a message.")] = "100,1024",
     only: Annotated[str, typer.Option(metavar="NAME,…", help="Only these measures.")] = "",
     against: Annotated[str, typer.Option(metavar="NAME", help="Do the same work through it: redis.")] = "",
+    with_keys: Annotated[
+        bool, typer.Option("--keys", help="Measure with keys, each measure beside the same without.")
+    ] = False,
     spark: Annotated[bool, typer.Option("--spark", help="Measure Spark's source and sink instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")] = False,
 ) -> None:
@@ -56,6 +62,8 @@ def bench(
         raise ConfigurationError(f"--against {against}: only redis is known")
     if against and spark:
         raise ConfigurationError("--against and --spark: one of them at a time")
+    if with_keys and (against or spark):
+        raise ConfigurationError("--keys is measured beside the same without keys, not with --against or --spark")
     if against:
         from pubsub.cli.bench.redis import check_redis
 
@@ -64,12 +72,13 @@ def bench(
     gc.set_threshold(700, 10, 10)
     with _measures(spark) as measures, _directory(directory) as place:
         chosen = _chosen(measures, only)
-        results = run(chosen, numbers, secs, reps, against, place)
+        results = run(chosen, numbers, secs, reps, against or (WITHOUT_KEYS if with_keys else ""), place)
     if as_json:
-        facts = {"machine": _machine(place), "secs": secs, "reps": reps, "against": against, "results": results.facts()}
+        facts = {"machine": _machine(place), "secs": secs, "reps": reps, "keys": with_keys, "against": against}
+        facts["results"] = results.facts()
         console.print_json(facts | ({"rival": _rival()} if against else {}))
     else:
-        table = results.table(against)
+        table = results.table(WITHOUT_KEYS if with_keys else against)
         if against:
             table.caption, table.caption_justify = _rival(), "left"
         console.print_table(table)
@@ -142,7 +151,7 @@ def run(
         sizes: bytes of a message.
         secs: of each measure.
         reps: how often.
-        against: "redis", or "" for nothing.
+        against: "redis", WITHOUT_KEYS for a cluster with keys beside one that has none, or "" for nothing.
         place: an empty directory on the disk to measure.
     """
     from pubsub.cli.bench.floors import Floors
@@ -161,14 +170,21 @@ def run(
         done = 0
         for rep, turn in enumerate(turns):
             with ExitStack() as stack:
-                stage = stack.enter_context(Stage(place / f"cluster{rep}"))
-                redis = stack.enter_context(Redis(place / f"redis{rep}")) if against else None
+                keys = against == WITHOUT_KEYS
+                stage = stack.enter_context(Stage(place / f"cluster{rep}", keys=keys))
+                other = stack.enter_context(Stage(place / f"plain{rep}")) if keys else None
+                redis = stack.enter_context(Redis(place / f"redis{rep}")) if against == "redis" else None
                 for measure, size in turn:
                     step(f"{measure.name}, {size:,} B, {rep + 1} of {reps}", done, total)
                     floor = measure.floor(floors, size, secs * FLOOR_SHARE) if measure.floor else None
+                    # Whoever is first has the quieter disk, or the colder one: they take turns.
+                    rivals = measure.run(other, size, secs) if other is not None and rep % 2 else None
                     figures = measure.run(stage, size, secs)
                     rival = RIVALS.get(measure.name)
-                    rivals = rival(redis, size, secs) if redis is not None and rival is not None else None
+                    if redis is not None and rival is not None:
+                        rivals = rival(redis, size, secs)
+                    elif other is not None and rivals is None:
+                        rivals = measure.run(other, size, secs)
                     results.add(measure.name, size, measure.units, figures, floor, rivals)
                     done += 1
         step("done", total, total)

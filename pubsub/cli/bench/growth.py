@@ -106,7 +106,7 @@ def _costs(
 def backlog(stage: Stage, size: int, secs: float) -> dict[str, float]:
     """One topic whose subscriber is behind by more and more; each get takes the oldest record."""
     topic, publisher, who = stage.name("topic"), _Publisher(stage.name("putter")), stage.name("taker")
-    wire, out, waiting = Wire(stage.proxy), {}, 0
+    wire, out, waiting = Wire(stage.where), {}, 0
     try:
         wire.ask(Subscribe(who, topic, 1, 1, "", ""))
         for wanted in BACKLOGS:
@@ -125,7 +125,7 @@ def backlog(stage: Stage, size: int, secs: float) -> dict[str, float]:
 def topics(stage: Stage, size: int, secs: float) -> dict[str, float]:
     """More and more topics, each with a subscriber."""
     publisher, who, prefix = _Publisher(stage.name("putter")), stage.name("taker"), stage.name("topic")
-    wire, out = Wire(stage.proxy), {}
+    wire, out = Wire(stage.where), {}
     names: list[str] = []
     try:
         for wanted in TOPICS:
@@ -142,14 +142,14 @@ def topics(stage: Stage, size: int, secs: float) -> dict[str, float]:
 def stopped(stage: Stage, size: int, secs: float) -> dict[str, float]:
     """A producer at full speed whose consumer has stopped: memory early and late, and how far it got."""
     topic, directory = stage.name("topic"), str(stage.directory / stage.name("producer"))
-    wire = Wire(stage.proxy)
+    wire = Wire(stage.where)
     try:
         wire.ask(Subscribe(stage.name("taker"), topic, 1, 1, "", ""))
     finally:
         wire.close()
     out: dict[str, float] = {}
     seconds = 4 * secs
-    with Worker("produce", stage.proxy, directory, topic, size, seconds) as producer:
+    with Worker("produce", stage.where, directory, topic, size, seconds) as producer:
         producer.said()
         processes = {**stage.processes, "producer": producer.process.pid}
         producer.go()
@@ -169,7 +169,7 @@ def large(stage: Stage, size: int, secs: float) -> dict[str, float]:
     all_of, publisher = _Subscribers(pairs), _Publisher(stage.name("putter"))
     each = [bytes(size)] * (WAITING // TOPICS[-1])
     out: dict[str, float] = {}
-    wire = Wire(stage.proxy)
+    wire = Wire(stage.where)
     try:
         wire.ask_all(all_of.subscribe())
         out |= _used(stage, " idle", 2 * secs)

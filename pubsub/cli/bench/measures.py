@@ -74,7 +74,7 @@ def put_under_load(stage: Stage, size: int, secs: float) -> Figures:
     directory = str(stage.directory / stage.name("load"))
     with (
         stage.client("putter") as client,
-        Worker("steady", stage.proxy, directory, stage.name("topic"), size, STEADY_RATE) as load,
+        Worker("steady", stage.where, directory, stage.name("topic"), size, STEADY_RATE) as load,
     ):
         load.said()
         load.go()
@@ -159,8 +159,8 @@ def end_to_end(stage: Stage, size: int, secs: float) -> Figures:
     topic = stage.name("topic")
     producer_at, consumer_at = (str(stage.directory / stage.name(word)) for word in ("producer", "consumer"))
     with (
-        Worker("consume", stage.proxy, consumer_at, topic) as consumer,
-        Worker("produce", stage.proxy, producer_at, topic, size, secs) as producer,
+        Worker("consume", stage.where, consumer_at, topic) as consumer,
+        Worker("produce", stage.where, producer_at, topic, size, secs) as producer,
     ):
         for worker in (consumer, producer):
             worker.said()
@@ -174,7 +174,7 @@ def fan_out(stage: Stage, size: int, secs: float) -> Figures:
     """FAN_OUT subscribers in one process take what is waiting for all of them."""
     topic = stage.name("topic")
     directory = str(stage.directory / stage.name("takers"))
-    with Worker("consume", stage.proxy, directory, topic, FAN_OUT) as takers:
+    with Worker("consume", stage.where, directory, topic, FAN_OUT) as takers:
         takers.said()
         _backlog(stage, topic, size, secs / 4)
         takers.go()
@@ -188,7 +188,7 @@ def delivery(stage: Stage, size: int, secs: float) -> Figures:
     directory = str(stage.directory / stage.name("steady"))
     with (
         stage.client("taker") as client,
-        Worker("steady", stage.proxy, directory, topic, max(8, size), DELIVERY_RATE, 1) as load,
+        Worker("steady", stage.where, directory, topic, max(8, size), DELIVERY_RATE, 1) as load,
     ):
         client.subscribe(topic)
         load.said()

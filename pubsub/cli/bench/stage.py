@@ -9,11 +9,14 @@ import sys
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pubsub.cli.bench.worker import open_client
 from pubsub.cli.cluster import Child, Cluster
+from pubsub.cli.cluster_keys import ClusterKeys
 from pubsub.config.addresses import ProxyAddress
 from pubsub.errors import ConfigurationError
+from pubsub.security.keys import format_public
 
 if TYPE_CHECKING:
     from pubsub.client import Client
@@ -26,11 +29,18 @@ class Stage:
 
     Args:
         directory: made, and removed at the end.
+        keys: let nobody in without a key.
+
+    Attributes:
+        proxy: its address.
+        where: how a client reaches it: settings by name, as JSON can say them.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, keys: bool = False) -> None:
         self.directory = directory
         self.proxy = ""
+        self.where: dict[str, Any] = {}
+        self._keys = keys
         self._numbers = count(1)
         self._cluster: Cluster
 
@@ -41,14 +51,20 @@ class Stage:
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         self._cluster.__enter__()
         try:
+            keys = ClusterKeys(self.directory) if self._keys else None
+            if keys is not None:
+                keys.make_client()
             any_port = ("--bind", "tcp://127.0.0.1:0", "--servers", "tcp://127.0.0.1:0", "--startup-wait-seconds", "0")
-            proxy = self._cluster.start("proxy", "p1", *any_port, "--data", str(self.directory / "p1"))
+            proxy = self._start(keys, "proxy", "p1", *any_port)
             self._cluster.wait_ready()
             address = listening(proxy)
-            self.proxy = address.clients
-            self.server = self._cluster.start(
-                "server", "s1", "--proxy", address.servers, "--data", str(self.directory / "s1")
-            )
+            self.proxy, self.where = address.clients, {"proxies": [address.clients]}
+            options = ["--proxy", address.servers]
+            if keys is not None:
+                (named,) = keys.named([address])
+                self.where |= {"proxy_keys": [format_public(named.keys[0])], "key_file": str(keys.client)}
+                options += ["--proxy-key", *self.where["proxy_keys"]]
+            self.server = self._start(keys, "server", "s1", *options)
             self._cluster.wait_ready()
         except BaseException:
             self.__exit__(None, None, None)
@@ -67,16 +83,18 @@ class Stage:
         self._log.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def _start(self, keys: ClusterKeys | None, role: str, name: str, *options: str) -> Child:
+        # What the environment says of another cluster's keys is nothing to this one.
+        locked = ["--authorized", "none"] if keys is None else keys.options(role, name)
+        return self._cluster.start(role, name, *options, "--data", str(self.directory / name), *locked)
+
     def name(self, word: str) -> str:
         """A name that was not used on this stage yet: of a topic or a client."""
         return f"{word}{next(self._numbers)}"
 
     def client(self, word: str) -> Client:
         """A client of a new name, opened."""
-        from pubsub.client import Client
-
-        name = self.name(word)
-        return Client(name, proxies=[self.proxy], directory=self.directory / name)
+        return open_client(self.where, self.directory / self.name(word))
 
     @property
     def processes(self) -> dict[str, int]:
@@ -107,7 +125,7 @@ def listening(proxy: Child) -> ProxyAddress:
     addresses = [word for word in proxy.ready.replace(",", " ").split() if "://" in word]
     if len(addresses) != 2:
         raise ConfigurationError("the cluster was stopped before it was ready")
-    return ProxyAddress(*addresses)
+    return ProxyAddress(addresses[0], addresses[1])
 
 
 def resident_bytes(process: int) -> int:

@@ -43,11 +43,13 @@ class Series:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as good as the rival it is, the median over the repetitions; None where there is none."""
-        if not self.rivals:
-            return None
-        pairs = zip(self.values, self.rivals, strict=True)
-        return median([ours / theirs if self.more_is_better else theirs / ours for ours, theirs in pairs])
+        """How many times as good as the rival it is, the median over the repetitions; None where there is none.
+
+        An idle process that used no time at all is not compared.
+        """
+        pairs = zip(self.values, self.rivals, strict=bool(self.rivals))
+        found = [ours / theirs if self.more_is_better else theirs / ours for ours, theirs in pairs if ours and theirs]
+        return median(found) if found else None
 
     def facts(self) -> dict[str, Any]:
         """For JSON."""

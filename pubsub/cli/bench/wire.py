@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import zmq
 
 from pubsub.errors import DecodeError, Unavailable
+from pubsub.messenger.curve import CurveClient
 from pubsub.messenger.framing import FIRST_CALLBACK, pack, unpack
 from pubsub.messenger.sockets import open_dealer, receive_frames, send_frames
 from pubsub.protocol import Message, Outcome, Status, decode, encode
+from pubsub.security.files import read_key_file
+from pubsub.security.keys import parse_public
+from pubsub.security.pairs import pair_of
 
 WINDOW: Final = 128
 """Requests in flight."""
@@ -28,12 +33,16 @@ class Wire:
     """A connection to a proxy.
 
     Args:
-        proxy: its address.
+        where: how a client reaches it (`Stage.where`).
     """
 
-    def __init__(self, proxy: str) -> None:
+    def __init__(self, where: dict[str, Any]) -> None:
         self._context: zmq.Context[Any] = zmq.Context()
-        self._socket = open_dealer(self._context, proxy)
+        curve = None
+        if "key_file" in where:
+            pair = pair_of(read_key_file(Path(where["key_file"])))
+            curve = CurveClient(pair, tuple(map(parse_public, where["proxy_keys"])))
+        self._socket = open_dealer(self._context, where["proxies"][0], curve=curve)
         self._token = FIRST_CALLBACK
 
     def close(self) -> None:
@@ -76,7 +85,7 @@ class Wire:
                 if _good(found[1]):
                     return found[1]
                 trouble = found[1].reason or found[1].outcome.value
-                time.sleep(min(0.01, left))  # What is refused for the moment is asked again soon, not at once.
+                time.sleep(min(0.01, left))  # A request that is refused for the moment is repeated soon, not at once.
                 break
         raise Unavailable("request", "the bench", PATIENCE_SECONDS, trouble)
 

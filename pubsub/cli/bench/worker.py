@@ -13,9 +13,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import zmq
+
+from pubsub.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pubsub.client import Client
 
 END: Final = b"end"
 """The message after which a consumer has all."""
@@ -24,12 +29,25 @@ BATCH: Final = 1_000
 """Records of a put batch where nothing else is said."""
 
 
-def produce(say: Callable[[Any], None], proxy: str, directory: str, topic: str, size: int, secs: float) -> Any:
-    """Put at full speed, then END; when the first put began, and how many there were."""
-    from pubsub.client import Client
+def open_client(where: dict[str, Any], directory: Path) -> Client:
+    """A client that is called as its directory is.
 
+    Args:
+        where: how it reaches the cluster: settings by name (`Stage.where`).
+        directory: of its state.
+    """
+    from pubsub.client import Client
+    from pubsub.config.settings import ClientSettings
+
+    return Client(directory.name, settings=ClientSettings(**where, directory=directory))
+
+
+def produce(
+    say: Callable[[Any], None], where: dict[str, Any], directory: str, topic: str, size: int, secs: float
+) -> Any:
+    """Put at full speed, then END; when the first put began, and how many there were."""
     bodies = [bytes(size)] * BATCH
-    with Client(Path(directory).name, proxies=[proxy], directory=directory) as client:
+    with open_client(where, Path(directory)) as client:
         client.put(topic, b"first")
         say("ready")
         begun, records = time.monotonic(), 0
@@ -40,19 +58,21 @@ def produce(say: Callable[[Any], None], proxy: str, directory: str, topic: str, 
     return {"begun": begun, "records": records}
 
 
-def consume(say: Callable[[Any], None], proxy: str, directory: str, topic: str, clients: int = 1) -> Any:
+def consume(say: Callable[[Any], None], where: dict[str, Any], directory: str, topic: str, clients: int = 1) -> Any:
     """Take all up to END, as one or several subscribers; when the last of it was acknowledged, durably."""
-    from pubsub.client import Client
-
-    folder = Path(directory)
-    opened = [Client(f"{folder.name}-{n}", proxies=[proxy], directory=folder / str(n)) for n in range(clients)]
+    opened = [open_client(where, Path(directory) / f"{Path(directory).name}-{n}") for n in range(clients)]
     for client in opened:
         client.subscribe(topic)
     say("ready")
     begun, records, waiting = time.monotonic(), 0, list(opened)
     while waiting:
         for client in tuple(waiting):
-            batch = client.get_many(topic, timeout=10.0 if len(waiting) == 1 else 0.05)
+            try:
+                batch = client.get_many(topic, timeout=10.0 if len(waiting) == 1 else 0.05)
+            except Unavailable:
+                if len(waiting) == 1:
+                    raise
+                continue  # Under load nobody may have answered in so short a time: the others have their turn.
             records += len(batch)
             if batch and batch[-1].body == END:
                 waiting.remove(client)
@@ -62,15 +82,19 @@ def consume(say: Callable[[Any], None], proxy: str, directory: str, topic: str, 
 
 
 def steady(
-    say: Callable[[Any], None], proxy: str, directory: str, topic: str, size: int, rate: int, batch: int = BATCH
+    say: Callable[[Any], None],
+    where: dict[str, Any],
+    directory: str,
+    topic: str,
+    size: int,
+    rate: int,
+    batch: int = BATCH,
 ) -> Any:
     """Put at an even rate until told to stop; each body begins with the moment at which it is put."""
-    from pubsub.client import Client
-
     poller = zmq.Poller()
     poller.register(sys.stdin, zmq.POLLIN)
     rest = bytes(max(0, size - 8))
-    with Client(Path(directory).name, proxies=[proxy], directory=directory) as client:
+    with open_client(where, Path(directory)) as client:
         client.put(topic, b"first")
         say("ready")
         begun = at = time.monotonic()

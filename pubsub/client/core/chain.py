@@ -74,7 +74,7 @@ class Chain:
         sent: how many rows from the front are in flight.
         generation: rises whenever rows are sent anew; a gap or a retry answers only for its own generation.
         until: nothing is sent after it: the latest deadline of the calls that wait.
-        trouble: what to tell them at their deadline; failure: what to raise at once.
+        trouble: what to tell them at their deadline; failure: what to raise at once, until somebody puts or flushes.
     """
 
     def __init__(self, topic: str, retries: Retries, window: int) -> None:
@@ -130,6 +130,11 @@ class Chain:
         if out and self.deadline is None:
             self.deadline = now + self.retries.patience
         return out
+
+    def fail(self, error: PubsubError) -> None:
+        """The service says that it cannot be: who waits is told, and nothing is sent until somebody puts or flushes."""
+        self.failure = error
+        self.until, self.deadline = float("-inf"), None
 
     def answered(self, status: Status, generation: int, proxy: int, now: float) -> list[Row]:
         """Take an answer to one of its rows.
@@ -195,6 +200,11 @@ class Chain:
         self.send_anew()
         if self.deadline is None:
             self.deadline = now + self.retries.patience
+
+    def try_now(self) -> None:
+        """The present try comes to nothing, or is waited for no longer: begin anew at once."""
+        self._pausing, self.deadline = False, None
+        self.send_anew()
 
     def tick(self, now: float) -> bool:
         """Begin the next try where the present one is over; stop where nobody waits any more.

@@ -39,7 +39,8 @@ class Chunk:
 
     def stop(self) -> None:
         """Hand out nothing more. The session's lock is held."""
-        self._left.extend(self._tokens)  # One step: an exception that a signal raises comes before it or after it.
+        # One bytecode step: what a signal raises strikes before it or after it, and never in the midst.
+        self._left.extend(self._tokens)
 
     @property
     def handed(self) -> int:

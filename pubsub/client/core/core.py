@@ -9,18 +9,21 @@ intent), committed by the shell, and only then accepted here: memory never runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from pubsub.client.core.chain import Chain, Row
-from pubsub.client.core.changes import Change, Confirmed, RowUnchained
+from pubsub.client.core.chain import Chain
+from pubsub.client.core.changes import Confirmed, RowUnchained
+from pubsub.client.core.doors import Doors
+from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.flights import Flights
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
 from pubsub.client.core.retries import Retries
+from pubsub.client.core.rights import ask_again, deny, refusal
 from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
-from pubsub.errors import DataLoss, DecodeError, PubsubError, Refused, StateCopied, Superseded
+from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Get, Message, Outcome, Position, Put, Status, format_position
 
 SYNC_SECONDS: Final = 0.05
@@ -45,30 +48,6 @@ class CoreSettings:
     prefetch_bytes: int
 
 
-@dataclass(slots=True)
-class Outgoing:
-    """A message to send.
-
-    Attributes:
-        token: comes back with the answer.
-        proxy: index of the proxy.
-        message: what; the body of a put whose `row` has none in memory is on the disk.
-    """
-
-    token: int
-    proxy: int
-    message: Message
-    row: Row | None = None
-
-
-@dataclass(slots=True)
-class Due:
-    """Changes to commit, and what is true once they are."""
-
-    changes: list[Change]
-    then: Callable[[], None] = field(default=lambda: None)
-
-
 class ClientCore:
     """One open client.
 
@@ -83,6 +62,7 @@ class ClientCore:
         due: to be committed, oldest first.
         wants_sync: all that was committed is to be fsynced.
         flights: what was sent and may still be answered.
+        doors: which proxies refuse this client.
         copied: set where an answer shows that a copy of this state was used elsewhere.
     """
 
@@ -97,6 +77,7 @@ class ClientCore:
         self.settings, self.numbers, self._load_taken, self.wall = settings, numbers, load_taken, wall
         self.publisher = settings.publisher
         self.proxy = 0
+        self.doors = Doors(settings.proxies)
         self.outbox = Outbox(numbers, cuts, self._retries, settings.window, settings.outbox_bytes_max)
         self.subscriptions: dict[str, Subscription] = {}
         self.due: list[Due] = []
@@ -108,7 +89,8 @@ class ClientCore:
         self.flights = Flights()
 
     def _retries(self) -> Retries:
-        return Retries(self.settings.proxies, self.settings.tries, self.settings.try_seconds, self.proxy)
+        settings = self.settings
+        return Retries(settings.proxies, settings.tries, settings.try_seconds, self.proxy, self.doors)
 
     # State from the store
 
@@ -137,10 +119,13 @@ class ClientCore:
 
     def finish(self, topic: str, until: float) -> Chain:
         """Send what is unfinished on a topic, in order, until `until`."""
+        if self.doors.closed:
+            self.doors.called = True
         return self.outbox.wake(topic, until, self.proxy)
 
     def settle(self, sub: Subscription, until: float) -> None:
         """Ask for an intent to be settled until `until`."""
+        ask_again(self.doors, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.settle_until = max(sub.settle_until, until)
@@ -148,6 +133,7 @@ class ClientCore:
 
     def check(self, sub: Subscription, until: float) -> None:
         """Ask until `until` whether the service knows a settled subscription; `sub.unchecked` says when it does."""
+        ask_again(self.doors, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.check_until = max(sub.check_until, until)
@@ -156,6 +142,7 @@ class ClientCore:
 
     def want(self, sub: Subscription, until: float, now: float) -> None:
         """A call waits for messages until `until`; it counts itself in `sub.waiting`, and out again."""
+        ask_again(self.doors, sub)
         if not sub.wanted(now) and sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.until = max(sub.until, until) if sub.wanted(now) else until
@@ -225,20 +212,25 @@ class ClientCore:
             self.copied = StateCopied(self.settings.client, self.settings.path, evidence)
             chain.until, chain.deadline = IDLE, None
             return
-        if generation == chain.generation and status.outcome is Outcome.GONE:
-            chain.trouble = "the log was given up"
-            if (first := chain.unchain()) is not None:
-                self.due.append(Due([RowUnchained(first.counter)], partial(chain.unchained, first)))
-                return
-        if generation == chain.generation and status.outcome is Outcome.REFUSED:
-            chain.failure = Refused("put", chain.topic, status.reason.replace("_", " "))
-            chain.until, chain.deadline = IDLE, None
+        if status.outcome is not Outcome.SUCCESS and generation == chain.generation and self._put_ended(chain, status):
             return
         done = self.outbox.answered(chain, status, generation, proxy, now)
         for row in done:
             self.flights.forget(row.tokens)
         if done:
             self.proxy = proxy
+
+    def _put_ended(self, chain: Chain, status: Status) -> bool:
+        """Whether an answer ends what is sent of a chain, for now or in this log."""
+        if status.outcome is Outcome.GONE:
+            chain.trouble = "the log was given up"
+            if (first := chain.unchain()) is not None:
+                self.due.append(Due([RowUnchained(first.counter)], partial(chain.unchained, first)))
+                return True
+        elif status.outcome in {Outcome.REFUSED, Outcome.DENIED}:
+            chain.fail(refusal(self.settings.client, "put", chain.topic, status))
+            return True
+        return False
 
     def _intent_answered(self, sub: Subscription, status: Status, proxy: int, now: float) -> None:
         if status.outcome is Outcome.SUCCESS:
@@ -254,8 +246,8 @@ class ClientCore:
             self.due.append(Due([change], confirmed))
         elif status.outcome is Outcome.SUPERSEDED:
             self._intent_superseded(sub, status)
-        elif status.outcome is Outcome.REFUSED:
-            sub.failure = Refused("subscribe" if sub.on else "unsubscribe", sub.topic, status.reason.replace("_", " "))
+        elif status.outcome in {Outcome.REFUSED, Outcome.DENIED}:
+            deny(sub, refusal(self.settings.client, "subscribe" if sub.on else "unsubscribe", sub.topic, status))
         else:
             self._retry_later(sub, status, now)
 
@@ -293,7 +285,9 @@ class ClientCore:
         elif outcome is Outcome.GONE:
             self.due.append(Due(*sub.place_lost(status, self.wall())))
         elif outcome is Outcome.REFUSED:
-            sub.fail(Refused("get", sub.topic, status.reason.replace("_", " ")))
+            sub.fail(refusal(self.settings.client, "get", sub.topic, status))
+        elif outcome is Outcome.DENIED:
+            deny(sub, refusal(self.settings.client, "get", sub.topic, status))
         else:
             if outcome is Outcome.UNKNOWN:
                 sub.avoid = status.log
@@ -315,7 +309,7 @@ class ClientCore:
         if self._awake:
             for topic, sub in list(self._awake.items()):
                 self._send_for(sub, out, now)
-                if self._asleep(sub, now):
+                if _asleep(sub, now):
                     del self._awake[topic]
         return out
 
@@ -379,6 +373,8 @@ class ClientCore:
 
     def tick(self, now: float) -> None:
         """Do what is due at `now`."""
+        if self.doors.called:
+            self.doors.knock(now)
         for chain in self.outbox.active.values():
             if chain.tick(now):
                 self.proxy = chain.retries.proxy
@@ -390,15 +386,6 @@ class ClientCore:
         if self._sync_at is not None and now >= self._sync_at:
             self.wants_sync = True
 
-    def _asleep(self, sub: Subscription, now: float) -> bool:
-        return not (
-            sub.deadline is not None
-            or sub.wanted(now)
-            or sub.asking(now)
-            or sub.checking(now)
-            or sub.acknowledge_at() is not None
-        )
-
     def deadline(self) -> float | None:
         """When `tick` or `outgoing` has something to do; None: not before the next call or answer."""
         times = [at for chain in self.outbox.active.values() if (at := chain.next_deadline()) is not None]
@@ -407,3 +394,14 @@ class ClientCore:
         if self._sync_at is not None:
             times.append(self._sync_at)
         return min(times, default=None)
+
+
+def _asleep(sub: Subscription, now: float) -> bool:
+    """Whether nothing is to be done for a subscription before the next call or answer."""
+    return not (
+        sub.deadline is not None
+        or sub.wanted(now)
+        or sub.asking(now)
+        or sub.checking(now)
+        or sub.acknowledge_at() is not None
+    )

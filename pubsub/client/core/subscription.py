@@ -25,7 +25,7 @@ from pubsub.client.core.changes import Buried, Change, Confirmed, Intended, Take
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.prefetch import Loss, Prefetch, Taking
 from pubsub.client.core.retries import Retries
-from pubsub.errors import DataLoss, PubsubError
+from pubsub.errors import DataLoss, NotAllowed, PubsubError
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
 
 WAIT_SECONDS: Final = 1.0
@@ -51,7 +51,7 @@ class Subscription:
         position, safe, after: see above; None before the service has said where the subscription stands.
         log: the log that answered last; avoid: one whose holder does not know this subscription.
         attempts: how often a handler has seen the message at `tried`.
-        failure: what every call raises until the user does something about it.
+        failure: what every call raises until the user does something about it; NotAllowed: until the next call asks.
         losses: what the user is to be told, a call each; told: of how many he was, which the next call makes durable.
         insists: the user called just now, so a higher number elsewhere is gone above.
         until: the latest deadline of the calls that wait for messages; waiting: how many do.
@@ -161,7 +161,7 @@ class Subscription:
             return False
         if not self.prefetch and self.wanted(now):
             return True
-        # One full answer that is here does not keep the next one from being made meanwhile.
+        # While a full answer waits here to be handed out, the next one may already be made at the server.
         return self._hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
 
     def get(self, epoch: int, records_max: int, bytes_max: int, wait: float) -> Get:
@@ -193,7 +193,7 @@ class Subscription:
         if not (self.on and self.settled) or self.failure or self.safe == self.acknowledged:
             return None
         if self.deadline is not None and self.retries.failed:
-            return None  # The service does not answer: the next try carries it.
+            return None  # The service does not answer at present; the next try brings the acknowledgement along.
         return self._sent_at + ACKNOWLEDGE_SECONDS
 
     def received(self, status: Status, now: float) -> bool:
@@ -326,7 +326,7 @@ class Subscription:
     @property
     def remaking(self) -> bool:
         """Whether the subscription is being made anew, and nothing has failed that only the user can mend."""
-        return self.on and not self.settled and self.failure is None
+        return self.on and not self.settled and isinstance(self.failure, NotAllowed | None)
 
     def tell(self) -> DataLoss:
         """The oldest loss that the user is to be told of; he is told with it."""

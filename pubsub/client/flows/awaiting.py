@@ -224,7 +224,8 @@ class AsyncProcessing(Processing):
             raise
         except Exception as error:
             transaction.roll_back()
-            if transaction.problem:  # The handler made another error of it.
+            # The transaction was misused, and the handler raised another error because of that.
+            if transaction.problem:
                 self._uncount(attempt)
                 raise HandlerMisused(transaction.problem) from error
             with session.lock:

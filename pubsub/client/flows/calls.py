@@ -18,6 +18,7 @@ import secrets
 from typing import Final
 
 from pubsub.client.arguments import check_truth
+from pubsub.client.closing import close
 from pubsub.client.core.changes import Renewed
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.puts import Puts
@@ -68,14 +69,15 @@ class Calls:
         """End the session; acknowledgements may take `seconds`."""
         self.close_here()
         if not self.session.released and self.session.inherited is None:
-            self.session.close(seconds)
+            close(self.session, seconds)
 
     def close_here(self) -> None:
         """What was taken and not handed out is for the next start, and what publishers hold goes to the outbox."""
         session = self.session
         if session.closed:
             return
-        if session.block is None:  # A block that an exception has left, without a word to it, must not keep it open.
+        # A `with` block that an exception has left without an __exit__ must not keep the client open.
+        if session.block is None:
             session.check_outside()
         if session.cut_off():
             mend(session)

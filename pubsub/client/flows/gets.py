@@ -38,7 +38,8 @@ class Gets:
         """Wait until there is something to take on a topic; None where nothing came.
 
         Raises:
-            NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, StorageError: see `Client.get`.
+            NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, NotAllowed, NotLetIn, StorageError: see
+                `Client.get`.
         """
         session, core = self.session, self.core
         started = session.now
@@ -47,7 +48,8 @@ class Gets:
             sub = core.subscriptions.get(check_topic(topic))
             if sub is None or not sub.on:
                 if sub is None:
-                    check_new_topic(topic)  # What cannot be subscribed to is not advised.
+                    # The error advises to subscribe, which a topic with a bad name does not allow.
+                    check_new_topic(topic)
                 raise NotSubscribed(session.name, topic)
             session.check_disk()
             self.close_chunk(sub)
@@ -66,7 +68,7 @@ class Gets:
         ready: Subscription = sub
 
         def done() -> bool:
-            ended = ready.failure is not None or ready.has_news or not ready.on
+            ended = ready.failure is not None or ready.has_news or not ready.on or core.doors.closed
             return (ready.available and not ready.busy) or ended
 
         try:
@@ -97,6 +99,7 @@ class Gets:
             return sub
         if sub.failure is not None:
             raise sub.failure
+        self.core.doors.check()
         self.session.check_whole()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call")
@@ -110,7 +113,7 @@ class Gets:
 
     def _tell(self, sub: Subscription) -> None:
         with self.session.entered():
-            if sub.has_news:  # No other thread was told of it meanwhile.
+            if sub.has_news:  # Another thread may have been told of the loss meanwhile.
                 raise sub.tell()
 
     def get_many(self, topic: str, most: int, timeout: float | None) -> Flow[Batch]:

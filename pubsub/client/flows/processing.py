@@ -182,7 +182,7 @@ class Processing:
         except _HandlerFailed as failed:
             return self.failed(attempt, failed.error)
         except BaseException as error:
-            # The handler's; one that struck behind it may have come after the commit.
+            # An error of the handler. An exception that a signal raised behind the handler may come after the commit.
             if self.session.passes(error) and (isinstance(error, HandlerMisused) or not isinstance(error, Exception)):
                 self.uncount(attempt)
             raise
@@ -256,7 +256,7 @@ class Processing:
         session = self.session
         if session.over or (session.recorder is None and session.held_since is None):
             return
-        with suppress(CallerError), session.entered():  # It was closed, or cut off, meanwhile.
+        with suppress(CallerError), session.entered():  # The client was closed, or one of its steps cut off, meanwhile.
             if session.recorder is not None:
                 session.recorder.flush()
             if session.held_since is not None:

@@ -12,7 +12,7 @@ from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Block
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, InDoubt, Unavailable
+from pubsub.errors import CallerError, InDoubt, Refused, Unavailable
 from pubsub.protocol import batch_size, check_new_topic, check_topic
 
 
@@ -29,6 +29,13 @@ def split(bodies: Sequence[bytes]) -> list[Sequence[bytes]]:
             start, size = index, len(body)
     out.append(bodies[start:])
     return out
+
+
+def _first_unfinished(awaited: Sequence[tuple[Chain, Row]]) -> Chain | None:
+    for chain, row in awaited:
+        if row.state == UNFINISHED:
+            return chain
+    return None
 
 
 class Puts:
@@ -119,9 +126,13 @@ class Puts:
                 return
             self.core.finish(topic, until)
             self.session.turn()
-        if not (yield Wait(lambda: chain.roomy or self._broken(chain), until)) and chain.crowded:
-            seconds = self.session.settings.timeout_seconds
-            raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
+        while not chain.roomy:
+            self._check(chain)
+            if not (yield Wait(lambda: chain.roomy or self._broken(chain), until)):
+                if not chain.crowded:
+                    break
+                seconds = self.session.settings.timeout_seconds
+                raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
         self._check(chain)
 
     def settle(self, chains: Sequence[Chain], until: float, row: Row | None = None) -> Flow[None]:
@@ -129,44 +140,60 @@ class Puts:
 
         Raises:
             InDoubt: they are not in time; they are kept.
-            StateCopied, Refused: the service says that they cannot be.
+            StateCopied, Refused: the service says that they cannot be. NotAllowed, NotLetIn: and that we may not.
             CallerError: they were discarded meanwhile.
         """
         started = self.session.now
-        # What other threads put meanwhile is theirs to wait for.
+        # Rows that other threads put meanwhile are waited for by those threads.
         lasts = [(chain, tuple(chain.rows)[-1:]) for chain in chains] if row is None else [(chains[0], (row,))]
         awaited = [(chain, last) for chain, rows in lasts for last in rows]
 
         def done() -> bool:
-            return all(last.state != UNFINISHED for _, last in awaited) or any(map(self._broken, chains))
+            for chain, last in awaited:  # One topic that is refused keeps the others from nothing.
+                if last.state == UNFINISHED and chain.failure is None:
+                    return self._shut()
+            return True
 
-        if not done():
-            yield Wait(done, until)
-        for chain, last in awaited:
-            if last.state == UNFINISHED:
-                self._record_unfinished(chain)
-                self._check(chain)
-                records = sum([kept.count for kept in tuple(chain.rows)])
-                trouble = chain.trouble or self.session.silence
-                raise InDoubt(self.session.name, chain.topic, round(until - started, 3), trouble, records)
+        in_time = True
+        while (chain := _first_unfinished(awaited)) is not None:
+            if done() or not in_time:
+                self._raise(chain, round(until - started, 3), in_time=in_time)
+            else:
+                in_time = yield Wait(done, until)
         if row is not None and row.state == DISCARDED:
             raise CallerError(f"the put on {row.topic} was discarded while it was waited for")
+
+    def _raise(self, chain: Chain, seconds: float, *, in_time: bool) -> None:
+        """Say why a chain is not finished; nothing where it may be yet, because another call asked again meanwhile."""
+        self._record_unfinished(chain)
+        self._check(chain)
+        if not in_time:
+            records = sum([kept.count for kept in tuple(chain.rows)])
+            trouble = chain.trouble or self.session.silence
+            raise InDoubt(self.session.name, chain.topic, seconds, trouble, records)
 
     def _record_unfinished(self, chain: Chain) -> None:
         session = self.session
         if session.recorder is not None:
             with session.lock:
                 if not session.over:
-                    session.recorder.unfinished(chain, "refused" if chain.failure is not None else "in_doubt")
+                    # What is denied may have been taken before.
+                    session.recorder.unfinished(chain, "refused" if isinstance(chain.failure, Refused) else "in_doubt")
 
     def _broken(self, chain: Chain) -> bool:
-        return self.core.copied is not None or chain.failure is not None or self.session.over
+        return chain.failure is not None or self._shut()
+
+    def _shut(self) -> bool:
+        """Whether nothing can be finished on any topic."""
+        core = self.core
+        return core.copied is not None or core.doors.closed or self.session.over
 
     def _check(self, chain: Chain) -> None:
         if self.core.copied is not None:
             raise self.core.copied
         if chain.failure is not None:
             raise chain.failure
+        self.core.doors.check()
         self.session.check_whole()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call; unfinished puts are kept")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
-from pubsub.errors import CallerError, NotSubscribed, PubsubError, StateCopied, Superseded, Unavailable
+from pubsub.errors import CallerError, NotAllowed, NotSubscribed, PubsubError, StateCopied, Superseded, Unavailable
 from pubsub.protocol import check_new_topic, check_topic, format_position
 
 
@@ -35,11 +36,11 @@ class Subscribing:
         with session.entered():
             session.check_disk()
             sub = self.core.subscriptions.get(topic)
-            if sub is None or not (sub.on and sub.settled) or sub.failure is not None:
+            if sub is None or not (sub.on and sub.settled) or not isinstance(sub.failure, NotAllowed | None):
                 return False
             self.core.check(sub, until)
             session.turn()
-        yield Wait(lambda: not sub.unchecked or session.over, until)
+        yield from self._wait(lambda: not sub.unchecked, until)
         if isinstance(sub.failure, Superseded) or not sub.settled:
             return False
         self._check_intent(sub, True, timeout)
@@ -64,9 +65,21 @@ class Subscribing:
             sub.failure, sub.insists = None, True
             self.core.settle(sub, until)
             session.turn()
-        yield Wait(lambda: sub.settled or sub.failure is not None or sub.on != on or session.over, until)
+        yield from self._wait(lambda: sub.settled or sub.failure is not None or sub.on != on, until)
         sub.insists = False
         self._check_intent(sub, on, timeout)
+
+    def _wait(self, done: Callable[[], bool], until: float) -> Flow[None]:
+        """Wait until something has come about, or nothing can any more.
+
+        Raises:
+            NotLetIn: all proxies refuse.
+        """
+        session, doors = self.session, self.core.doors
+        while not (done() or session.over):
+            doors.check()
+            if not (yield Wait(lambda: done() or session.over or doors.closed, until)):
+                return
 
     def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
         if sub.failure is not None:

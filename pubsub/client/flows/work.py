@@ -116,7 +116,7 @@ class Block:
                 self._work = Work(session, lambda: (), fsync=True)
                 return self._work.__enter__()
             except BaseException as error:
-                session.block = None  # There is no block: nothing is to be given back when this is collected.
+                session.block = None  # The block was not entered, so its collection has nothing to give back.
                 self.__class__ = Block
                 session.leave(error)
                 raise
@@ -127,7 +127,7 @@ class Block:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
         session, work = self._session, self._work
         assert work is not None
-        if session.block is not self._token:  # It was closed within the block, which is rolled back.
+        if session.block is not self._token:  # The client was closed within the block, which is then rolled back.
             if error is None:
                 session.check_open()
                 session.check_whole()

@@ -9,6 +9,7 @@ from pubsub.errors import NoSuchClient
 from pubsub.protocol import check_id
 
 _SUFFIX = ".db"
+_KEY_SUFFIX = ".key"
 
 
 def state_path(name: str, directory: Path | None) -> Path:
@@ -19,6 +20,11 @@ def state_path(name: str, directory: Path | None) -> Path:
         directory: what its settings say; None: under the user's data directory, by client ID.
     """
     return (state_directory("client", name) if directory is None else directory) / f"{name}{_SUFFIX}"
+
+
+def key_path(name: str, directory: Path | None) -> Path:
+    """The file of a client's key, where its settings name no other; arguments as for `state_path`."""
+    return state_path(name, directory).with_name(name + _KEY_SUFFIX)
 
 
 def check_exists(name: str, directory: Path | None) -> None:

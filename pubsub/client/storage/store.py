@@ -90,7 +90,7 @@ class Store(Reading):
                 self._pid.write_text(f"{os.getpid()}\n")
 
     def _prepare(self) -> None:
-        # One pragma at a time and read back: a list of them stops silently at the first that returns a row.
+        # Each pragma alone, and read back: a list of pragmas stops silently at the first that returns a row.
         self._set("page_size", PAGE_BYTES, check=False)
         self._set("locking_mode", "exclusive")
         self._set("journal_mode", "wal")
@@ -208,7 +208,7 @@ class Store(Reading):
             except apsw.BusyError:
                 return False
             except apsw.Error as error:
-                # What a failed sync leaves in the kernel is not known; the WAL holds it all, for the next start.
+                # Nobody knows which pages a failed fsync left behind; the WAL has all of them, for the next start.
                 self._checkpoints = False
                 _log.error("the write-ahead log of %s is kept until the next start: %s", self.path, error)
             else:

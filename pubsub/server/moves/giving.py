@@ -10,7 +10,9 @@ A table, state by what arrives:
 Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which
 the receiver answers with `done` where it has merged the log already. A topic that is frozen stays so until some server
 says it has merged it, or the one it was meant for says it never will. Where that one is silent and another address is
-named, that one is asked: the receiver may have come back there, or somebody may hold what it had merged.
+named, that one is asked: the receiver may have come back there, or somebody may hold what it had merged. An address
+from before the servers had keys leads nowhere, and one with keys leads nowhere once they are gone: the same place with
+the server's ID, or without it, is the same receiver.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.messages import Outcome, Status, Transfer
+from pubsub.protocol.names import may_be_one_server, parse_endpoint
 
 if TYPE_CHECKING:
     from random import Random
@@ -56,7 +59,7 @@ class Gift:
 
     Attributes:
         address: of the server it is for.
-        server: its ID, once it was heard.
+        server: its ID, once it was heard; from the beginning where its address names it.
         transfer: the ID of this attempt.
         acknowledged: chunks that the receiver has; all before it.
         unacknowledged: those on the way.
@@ -131,7 +134,8 @@ class Giving:
         """
         if topic in self.gifts or (len(self.gifts) >= GIFTS_MAX and not frozen):
             return False
-        self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, frozen=frozen)
+        server = parse_endpoint(address)[0]
+        self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, server, frozen=frozen)
         self._send_offer(gift, now)
         return True
 
@@ -159,7 +163,7 @@ class Giving:
         if message.step == "done":
             del self.gifts[gift.topic]
             self._given(gift.topic, message, gift.elsewhere)
-        elif message.step == "accepted" and message.sender == gift.server:
+        elif message.step == "accepted" and _is_receiver(gift, message.sender):
             gift.address, gift.question, gift.transfer = gift.elsewhere, "", self._new_id()
             gift.tries, gift.wait = 0, RETRY_SECONDS
             self._freeze(gift.topic, gift.address)
@@ -178,7 +182,7 @@ class Giving:
         self._send(gift, "offer")
 
     def _send(self, gift: Gift, step: str, chunk: int = 0, body: Buffer = b"") -> None:
-        # Every step names the log, so that a receiver that has merged it can say so whatever it is doing now.
+        # Every step names the log, so that a receiver which has merged that log can say so at any step.
         message = Transfer(self._sender, gift.topic, step, gift.transfer, chunk, gift.log, body)
         self.out.append((gift.address, message))
 
@@ -193,8 +197,8 @@ class Giving:
         if gift is None or gift.transfer != message.transfer:
             return
         if message.step == "accepted" and not gift.frozen and self._given_up(message.log):
-            # It has not heard yet that what it holds was given up, and would set this aside with it. It is offered
-            # again a little later, as to one that has not answered.
+            # The receiver has not heard yet that the log it holds was given up, and would set this topic aside with
+            # that log. The topic is offered again a little later, as to a receiver that has not answered.
             return
         gift.tries, gift.wait, gift.server = 0, RETRY_SECONDS, message.sender
         if message.step == "done":
@@ -211,7 +215,7 @@ class Giving:
                 gift.unacknowledged.popleft()
                 gift.acknowledged += 1
             gift.behind = message.chunk < gift.acknowledged
-            if not gift.behind:  # Nothing that could be sent would help one that is: `tick` begins anew.
+            if not gift.behind:  # No chunk that could be sent helps a receiver that is behind: `tick` begins anew.
                 gift.hungry, gift.retry_at = True, now + gift.wait
 
     def refused(self, topic: str, transfer: str, status: Status, now: float) -> str:
@@ -225,19 +229,18 @@ class Giving:
             The open log of a frozen topic, where the receiver says that this very log was given up; else "".
         """
         gift = self.gifts.get(topic)
+        if gift is not None and gift.question == transfer and _is_receiver(gift, status.sender):
+            if status.outcome is Outcome.MOVED and status.server == self._sender:
+                self._crossed(gift, status)
+            return gift.log if status.outcome is Outcome.GONE else ""
         if gift is None or gift.transfer != transfer:
             return ""
         if status.outcome is Outcome.MOVED and status.reason:
             gift.transfer = self._new_id()
             if status.server == self._sender:
-                # Each of the two waits for the other. Who has not frozen the topic withdraws the offer, or else the
-                # one with the lower ID takes the topic back; and then accepts.
-                if self._sender < status.sender or not gift.frozen:
-                    del self.gifts[topic]
-                    if gift.frozen:
-                        self._thaw(topic)
+                self._crossed(gift, status)
                 return ""
-            gift.address, gift.server = status.reason, status.server
+            gift.address, gift.server = status.reason, status.server or parse_endpoint(status.reason)[0]
             self._send_offer(gift, now)
         elif status.outcome is Outcome.GONE and gift.frozen:
             return gift.log
@@ -245,6 +248,17 @@ class Giving:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)
         return ""
+
+    def _crossed(self, gift: Gift, status: Status) -> None:
+        """Each of the two waits for the other: the topic is frozen there for this server.
+
+        Who has not frozen the topic withdraws the offer, or else the one with the lower ID takes the topic back; and
+        then accepts.
+        """
+        if self._sender < status.sender or not gift.frozen:
+            del self.gifts[gift.topic]
+            if gift.frozen:
+                self._thaw(gift.topic)
 
     def pump(self, now: float) -> None:
         """Read and send what there is room for.
@@ -289,8 +303,8 @@ class Giving:
                 continue
             gift.tries += 1
             gift.retry_at = now + gift.wait
-            # Its link may be gone for good, or its address is another's now; or it lost what it had and was offered it
-            # again by a repeat of the first offer: then it waits for a chunk that is not sent any more.
+            # The link may be gone for good, or the address another server's by now. Or the receiver lost what it had,
+            # and took a late repeat of the first offer for a new one: then it waits for a chunk that is not sent again.
             if gift.tries > OFFER_TRIES_MAX or gift.behind:
                 gift.transfer = self._new_id()
                 self._send_offer(gift, now)
@@ -303,3 +317,8 @@ class Giving:
     def deadline(self) -> float:
         """When `tick` has something to do."""
         return min((gift.retry_at for gift in self.gifts.values()), default=float("inf"))
+
+
+def _is_receiver(gift: Gift, server: str) -> bool:
+    """Whether a server that was asked elsewhere is the one that the topic is for."""
+    return server == gift.server or may_be_one_server(gift.elsewhere, gift.address)

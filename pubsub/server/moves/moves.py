@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
-from pubsub.protocol.names import is_endpoint
+from pubsub.protocol.names import is_endpoint, may_be_one_server, parse_endpoint
 from pubsub.server.moves.chunks import ArrivedBatches, ArrivedRows, chunks
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
@@ -94,10 +94,13 @@ class Moves:
         self.receiving.drop(name)
 
     def gives_to(self, topic: Topic, server: str, address: str) -> bool:
-        """Whether a frozen topic is meant for this server."""
+        """Whether a frozen topic is meant for this server: an address that names its ID says so, else the place."""
         gift = self.giving.gifts.get(topic.name)
         meant = {topic.frozen} if gift is None else {topic.frozen, gift.address}
-        return address in meant or (gift is not None and gift.server == server)
+        names = {parse_endpoint(one)[0] for one in meant} | ({gift.server} if gift is not None else set())
+        if server and server in names:
+            return True
+        return any(may_be_one_server(address, one) and not parse_endpoint(one)[0] for one in meant)
 
     # Messages
 
@@ -109,7 +112,7 @@ class Moves:
         """
         state = self._state
         topic = state.topics.get(message.topic)
-        if topic is None or message.address == self._proxies.address:
+        if topic is None or may_be_one_server(message.address, self._proxies.address):
             return
         if state.is_held_back(message.topic):
             return
@@ -159,7 +162,7 @@ class Moves:
             address = topic.frozen if gift is None else gift.address
             return Status(state.settings.id, Outcome.MOVED, reason=address, server=server)
         if topic is not None and not self._proxies.answered_once:
-            # What this store holds of it may have been given up while this server was away: no proxy has said yet.
+            # The log that this store holds may have been given up while this server was away: no proxy has said so yet.
             return Outcome.BUSY, "no_proxy_has_answered_since_the_start"
         if message.step == "offer":
             own = self.giving.gifts.get(message.topic)
@@ -312,7 +315,8 @@ class Moves:
         Returns:
             A frozen topic and its open log, where the receiver says that this very log was given up; else "" and "".
         """
-        if status.reason == self._proxies.address:  # It knows us by our address only, since its last start.
+        # Since its restart the receiver knows this server by address alone.
+        if may_be_one_server(status.reason, self._proxies.address):
             status.server = self._state.settings.id
         for topic, (transfer, token) in self._tokens.items():
             if token == origin.callback:

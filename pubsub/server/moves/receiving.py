@@ -146,6 +146,11 @@ class Receiving:
             if key[0] == topic and incoming.moving.open == log:
                 self._forget(key)
 
+    def drop_givers(self, may_give: Callable[[str], bool]) -> None:
+        """Forget what arrives from those who may not give any more."""
+        for key in [key for key in self.incoming if not may_give(key[1])]:
+            self._forget(key)
+
     def brings(self, log: int) -> bool:
         """Whether a log with this number is on its way here."""
         return any(one.number == log for incoming in self.incoming.values() for one in incoming.moving.logs.values())

@@ -82,7 +82,7 @@ def end_logs(store: Store) -> Restored:
                 store.apply(_end_log(topic, number + added))
             store.apply([c.NoteKept(name, None) for name in notes if _is_quarantine(name)])
             store.apply([c.NoteKept(ACCEPTED, 1)])
-            # What proxies remember of the newer store must be below.
+            # The change number must be above any that proxies remember of the store that this is a copy of.
             store.apply([c.ChangeCounted(max(change, store.change()) + CHANGE_STEP, store.stamp())])
         return Restored(
             store.server_id,

@@ -66,8 +66,8 @@ class Contested:
         if log in topic.contested or log in topic.logs or log in topic.merged or len(topic.contested) >= CONTESTED_MAX:
             return
         if server == self._state.settings.id and self._state.accepted:
-            return  # What the copy of this store lacks is gone: nobody will come with it.
-        if not self._state.reader.log_state(log).new:  # It was given up, or is ours.
+            return  # An operator said that the part which this restored store lacks is gone.
+        if not self._state.reader.log_state(log).new:  # The log was given up, or is one of ours.
             return
         self._state.contest(topic, log, server)
 

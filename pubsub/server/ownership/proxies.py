@@ -133,7 +133,7 @@ class Proxies:
             if now >= proxy.announce_at:
                 proxy.announce_at = now + self._settings.announce_seconds
                 proxy.announced = change
-                # Who has not heard to whom a topic was given must not take it for one that nobody holds.
+                # A proxy that has not heard to whom a topic was given must not believe that no server holds it.
                 given = {topic: value for topic, (value, _) in proxy.given.items()}
                 self._send(index, self._periodic(change, given | holdings, now), now)
             elif proxy.liveness.due(now):

@@ -159,7 +159,7 @@ class SoleOwner:
         if question is None or proxy not in question.waiting:
             return {}
         if status.outcome is not Outcome.SUCCESS:
-            self._settle(token)  # One that cannot say makes it unknown.
+            self._settle(token)  # One proxy that cannot say leaves the question open.
             return {}
         try:
             told = split_topics(status.body)

@@ -2,7 +2,7 @@
 
 The rules are those of docs/architecture.md, *Giving up*.
 
-`pubsub topic abandon` names the lost holder's logs dead. This server is told, by the command and again by each proxy:
+`pubsub topic abandon` names the lost holder's logs dead. This server is told by each proxy, then and again:
 
     abandoned, a log of our own        the topic is set aside: it is we who were given up
     abandoned, another's log           known as dead from now on: never accepted from a giver, in the way no more
@@ -80,7 +80,7 @@ class Abandoned:
             self._state.counters["proxies_told_of_abandoned"] += 1
 
     def abandoned(self, origin: Origin, asked: Operate, now: float) -> None:
-        """OPERATE abandoned: from a proxy, or from an operator's command."""
+        """OPERATE abandoned: from a proxy, to which an operator said so, or which says it again."""
         state = self._state
         if asked.log:
             self.announced(asked.topic, asked.log, now)
@@ -92,8 +92,8 @@ class Abandoned:
         if topic is not None and asked.log:
             self._contested.settle(topic, asked.log)
         if news and asked.log:
-            # What else names that holder: to whom the topic was given, and what was noted as another holder for that.
-            # Another holder under that ID is told of again by the proxies that know it.
+            # That holder may also be named as the one to whom the topic was given, and so be noted as another holder.
+            # Another store under the same server ID is told of again by the proxies that know it.
             self._drop_given(asked)
             if topic is not None:
                 self._contested.settle(
@@ -142,8 +142,9 @@ class Abandoned:
         """
         state = self._state
         if topic is not None and put.log == put.avoid == topic.open.id:
-            # A client names its log as one to avoid only in the oldest put that it has not finished: what came before
-            # that, this very log has acknowledged.
+            # A client names a log to avoid only in its oldest unfinished put: all puts before that one were
+            # acknowledged
+            # by this very log.
             reason = f"client {put.sender} put {put.previous} here, and it was acknowledged; it is not in log {put.log}"
             self._hold_back(origin, topic, reason)
             return True

@@ -77,7 +77,7 @@ class Gets:
                 subscription = topic.subscriptions.get(get.sender) if topic else None
                 if topic is None or subscription is None or get.number > subscription.number or not subscription.on:
                     state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
-                elif subscription.outdates(get.number, get.opening):  # A later epoch was heard of while it waited.
+                elif subscription.outdates(get.number, get.opening):  # The client was opened anew meanwhile.
                     state.long_polls.end(poll, Outcome.SUPERSEDED, **newer(subscription))
                 elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
                     state.long_polls.look_again(name)
@@ -112,11 +112,11 @@ class Gets:
             return
         if answer.rest is not None and answer.rest != spans:
             self._pass(poll, topic, subscription, spans, answer.rest)
-            if topic.waiting(answer.rest):  # It was as much as one loop looks at: the next one goes on.
+            if topic.waiting(answer.rest):  # More is left than one loop looks at; the next loop goes on.
                 state.long_polls.look_again(get.topic)
                 return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
-            poll.sole_owner = False  # That was so in this loop; what is found lost later is asked about anew.
+            poll.sole_owner = False  # That held for this loop; a loss that is found later is asked about anew.
             return
         unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
         if unsure and not poll.sole_owner:

@@ -3,7 +3,8 @@
     move         topic, server, address      offer the topic to that server: what follows is a merge like any other
     drain        stop                        be given no new topic, until told otherwise, also after a restart
     unsubscribe  topic, subscriber           end a subscription whose client is not coming back
-    abandoned    topic, server, address, log another server's holding was given up (`recovery.abandoned`)
+    abandoned    topic, server, address, log another server's holding was given up (`recovery.abandoned`); only proxies
+                                             say so, which see that nobody hears that server
 
 Each is answered at once, and a repeat finds it done: whether a topic has arrived elsewhere is seen in the reports.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pubsub.protocol.messages import Operate, Outcome
-from pubsub.protocol.names import is_endpoint
+from pubsub.protocol.names import is_endpoint, may_be_one_server
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.recovery.abandoned import Abandoned
@@ -33,11 +34,13 @@ class Action:
         run: does it, and answers.
         address: whether it needs an address.
         topic: whether it needs a topic that is held here.
+        proxies: whether only proxies may say it, of themselves.
     """
 
     run: Callable[[Origin, Operate, float], None]
     address: bool = False
     topic: bool = False
+    proxies: bool = False
 
 
 class Operations:
@@ -63,7 +66,7 @@ class Operations:
             "move": Action(self._move, address=True, topic=True),
             "drain": Action(self._drain),
             "unsubscribe": Action(self._unsubscribe, topic=True),
-            "abandoned": Action(abandoned.abandoned),
+            "abandoned": Action(abandoned.abandoned, proxies=True),
         }
         proxies.draining = bool(notes.get(DRAINING))
 
@@ -73,6 +76,8 @@ class Operations:
         action = self.actions.get(asked.action)
         if action is None:
             replies.refuse(origin, f"{asked.action} is no action of a server")
+        elif action.proxies and origin.origin:
+            replies.refuse(origin, f"{asked.action} is for proxies to say: pubsub topic abandon has them say it")
         elif action.address and not is_endpoint(asked.address):
             replies.refuse(origin, f"no address to {asked.action} it to")
         elif action.topic and asked.topic not in self._state.topics:
@@ -86,10 +91,10 @@ class Operations:
         if state.is_held_back(asked.topic):
             state.replies.answer(origin, Outcome.REFUSED, reason="quarantined")
         elif topic.frozen:
-            same = topic.frozen == asked.address
+            same = may_be_one_server(topic.frozen, asked.address)
             giving.ask(topic.name, asked.address)
             state.replies.answer(origin, Outcome.SUCCESS if same else Outcome.MOVED, reason=topic.frozen)
-        elif asked.address == self._proxies.address:
+        elif may_be_one_server(asked.address, self._proxies.address):
             state.replies.answer(origin, Outcome.SUCCESS, reason="it_is_here")
         elif topic.contested_by:
             state.replies.answer(

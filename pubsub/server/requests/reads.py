@@ -104,7 +104,8 @@ class Reads:
         if found is None:
             return 0
         topic, subscription = found
-        if not sole_owner and self._ends_unknown(read):  # A merge has brought a restored copy's log since it came.
+        # A merge has brought a restored copy's log since this READ came.
+        if not sole_owner and self._ends_unknown(read):
             self._sole_owner.park_or_turn_away(origin, read)
             return 0
         spans = topic.history if subscription is None else subscription.backlog

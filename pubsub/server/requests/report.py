@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pubsub.config.addresses import reaches_out
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.names import format_position
 from pubsub.server.ownership.proxies import Proxies
@@ -32,19 +34,22 @@ class Reports:
     def __init__(self, state: State, proxies: Proxies, stores: Stores) -> None:
         self._state, self._proxies, self._stores = state, proxies, stores
         self._made_at, self._body = 0.0, b""
+        self.keys: Callable[[], Mapping[str, Any]] | None = None
+        """Gives what is told of keys; None: the server has none."""
 
     def report(self, now: float) -> bytes:
         """Everything about a server, as JSON: as it is now, or was a moment ago.
 
         Returns:
             An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
-            `draining`, `stale` (why nothing is served, or ""), `aside` (topics that were given up here: `topic`,
-            `log`, `reason`, `stamp`), `counters`, `disk` (bytes), `proxies` (each with `address`, `alive`,
-            `silence_seconds`, `problem`), `stores` (the other ones that are known, and their servers) and `topics`: by
-            name, each with `log`, `records` and `bytes` stored, `publishers`, `others` (servers that hold it too),
-            `damaged` (whether some of it cannot be read), `backlog` (records waiting for the slowest subscriber) and
-            `subscribers` (each with `waiting`, `polling`, `acknowledged`).
-            `left_out` counts topics and subscribers beyond the limits.
+            `draining`, `insecure` (where others than this host are let in without a key, or ""), `stale` (why nothing
+            is served, or ""), `aside` (topics that were given up here: `topic`, `log`, `reason`, `stamp`), `counters`,
+            `disk` (bytes), `proxies` (each with `address`, `alive`, `silence_seconds`, `problem`), `stores` (the other
+            ones that are known, and their servers) and `topics`: by name, each with `log`, `records` and `bytes`
+            stored, `publishers`, `others` (servers that hold it too), `damaged` (whether some of it cannot be read),
+            `backlog` (records waiting for the slowest subscriber) and `subscribers` (each with `waiting`, `polling`,
+            `acknowledged`). `left_out` counts topics and subscribers beyond the limits. A server with keys tells
+            `authorized_digest`, `authorized_lines` and `problems` (of its files) too.
         """
         age = now - self._made_at
         if not self._body or age * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self._state.topics)):
@@ -55,6 +60,7 @@ class Reports:
         state = self._state
         topics: dict[str, Any] = {}
         room = SUBSCRIBERS_MAX
+        keys, bind = dict(self.keys()) if self.keys is not None else {}, state.settings.bind
         for name in sorted(state.topics)[:TOPICS_MAX]:
             topics[name] = _topic(state, state.topics[name], room)
             room -= len(topics[name]["subscribers"])
@@ -68,11 +74,12 @@ class Reports:
             "uptime_seconds": round(now - state.started, 3),
             "full": state.full,
             "draining": self._proxies.draining,
+            "insecure": bind if self.keys is None and reaches_out(bind) else "",
             "stale": state.stale,
             "aside": [
                 {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp} for one in state.aside
             ],
-            "counters": dict(state.counters),
+            "counters": {**keys.pop("counters", {}), **state.counters},
             "disk": state.disk(),
             "proxies": self._proxy_facts(now),
             "stores": {store: known.server for store, known in self._stores.known.items()},
@@ -81,6 +88,7 @@ class Reports:
                 "topics": len(state.topics) - len(topics),
                 "subscribers": sum(topic.pop("left_out") for topic in topics.values()),
             },
+            **keys,
         }
 
     def _proxy_facts(self, now: float) -> list[dict[str, Any]]:

@@ -21,11 +21,14 @@ class Origin:
         link: index of the proxy, LISTENER for our own address, or the address of another server.
         origin: whom it is to be passed on to there; b"" for nobody else.
         callback: the one that the request named; 0 for none.
+        speaker: ID of the server whose key the connection has, "" where that is not authorized (any more); None where
+            no key is asked for. Of our own address only.
     """
 
     link: int | str
     origin: bytes
     callback: int
+    speaker: str | None = None
 
 
 @dataclass(slots=True)

@@ -115,7 +115,7 @@ class State:
 
     def is_not_sole_owner(self, topic: str) -> bool:
         """Whether this server is known not to be a topic's sole owner, whatever proxies say."""
-        # What we gave away ourselves is not whole because a proxy has not heard to whom.
+        # A topic that was given away counts until every proxy has heard to whom: it may still send requests here.
         return self.is_contested(topic) or self.is_held_back(topic) or topic in self.given
 
     def topic_of(self, change: c.Change) -> Topic | None:
@@ -170,7 +170,8 @@ class State:
         self.uncommitted.rows.append(c.LogOpened(log.number, log.id, topic.number))
         self.uncommitted.topic(name)
         if name in self.given:
-            # A proxy that has not heard to whom it went sends on what it believes is here: that server holds it too.
+            # A proxy that has not heard yet to whom the topic was given still sends requests here; the receiver is a
+            # holder.
             receiver, given = parse_holder(self.given[name].partition(",")[0])
             self.contest(topic, given, receiver)
         self.announce(name, log.id)

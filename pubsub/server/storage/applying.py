@@ -121,7 +121,7 @@ class Applying:
     def _publish(self, change: c.BatchPublished) -> None:
         key = change.log << OFFSET_BITS | change.offset
         staged.publish(self.db, key, change)
-        self.fresh.append(key)  # It may be read, and so remembered, before the commit.
+        self.fresh.append(key)  # The batch may be read, and so cached, before the commit.
 
     def _trim(self, change: c.LogTrimmed) -> None:
         first = change.log << OFFSET_BITS
@@ -160,7 +160,7 @@ class Applying:
 
     def _quarantine(self, change: c.BatchQuarantined) -> None:
         key = change.log << OFFSET_BITS | change.offset
-        # Its row stays: where a page number is what was damaged, to free its pages would free those of another.
+        # The row stays. Where a page number is what was damaged, deleting the row would free another row's pages.
         self._spared(staged.keep(key))
         self._spared(
             (

@@ -40,7 +40,8 @@ def grow_log(store: Store, size: int = GROWN_BYTES) -> None:
     try:
         db.execute("begin immediate")
         db.execute("create table growth (body blob)")
-        for _ in range((size >> 20) + 1):  # What is still in the page cache at the end never gets to the log.
+        # Pages that are still in the cache at the end never get to the log, so one more is written.
+        for _ in range((size >> 20) + 1):
             db.execute("insert into growth values (zeroblob(1048576))")
     except apsw.FullError:
         _log.warning("no space to grow the write-ahead log of %s to %d bytes", store.path, size)

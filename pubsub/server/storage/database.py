@@ -122,7 +122,7 @@ def find_damage(db: apsw.Connection, tables: Sequence[str], most: int = 1) -> li
     out: list[str] = []
     known = {"sqlite_schema", *(name for (name,) in db.execute("select name from sqlite_schema where type = 'table'"))}
     for table in tables:
-        if table not in known:  # Those of the whole file would be checked.
+        if table not in known:  # For an unknown name SQLite would check the whole file.
             continue
         try:
             for (text,) in db.execute(f"pragma integrity_check({table})"):

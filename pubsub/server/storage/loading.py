@@ -174,10 +174,10 @@ class Loading:
         """
         every = (*topics, *self.topics(aside=True, unreadable=True))
         if any(topic.unreadable for topic in every):
-            return []  # Nobody knows what those refer to.
+            return []  # An unreadable topic may refer to any of them.
         used = {number for topic in every for number in topic.watermarks}
         found, unused = 0, []
-        # One look for each copy: to have them all read would cost a row for each publisher.
+        # One query a watermark: to read whole watermarks would cost a row for each of their publishers.
         while (row := self._row("select id from skip where id > ? order by id limit 1", (found,))) is not None:
             found = row[0]
             if found not in used:
@@ -212,7 +212,7 @@ class Loading:
             log = Log(number, name, low, end, total)
             if not all(type(value) is int for value in (low, end, total)) or type(name) is not str:
                 raise StoreDamaged(str(self.path), f"what the store says of log {name} cannot be read")
-            stored = low  # A damaged batch may have been left behind below it.
+            stored = low  # A damaged batch may have been left behind below that offset.
             if newest is not None:
                 key, count, before, size, stamp = newest
                 if not all(type(value) is int for value in (count, before, stamp)):

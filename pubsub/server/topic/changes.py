@@ -161,7 +161,10 @@ class WatermarkDropped:
 
 @dataclass(slots=True)
 class LogTrimmed:
-    """A log's batches below the offset `low` go; `end` and `total` are kept for when none is left."""
+    """A log's batches below the offset `low` go; `end` and `total` are kept for when the newest batch cannot say them.
+
+    It may be gone, or without its bytes.
+    """
 
     log: int
     low: int

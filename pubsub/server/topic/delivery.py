@@ -124,7 +124,7 @@ class _Walk:
             return
         except StoreDamaged:
             if not self.builder.records:
-                raise  # What came before it is handed out first.
+                raise  # Records in front of the damage are handed out first; then there are none.
             return
         if not self.builder.records:
             self.rest = tuple(self._still_growing(spans))

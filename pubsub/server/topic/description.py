@@ -41,7 +41,7 @@ _BETWEEN_STORES: Final = Fate.STORED | Fate.TRAVELS | Fate.MERGED
 
 FIELDS: Final[dict[str, Fate]] = {
     "number": Fate.STORED,
-    "name": Fate.STORED | Fate.EXPORTED,  # It travels in the message around the chunks.
+    "name": Fate.STORED | Fate.EXPORTED,  # The message around the chunks has the name.
     "open": _BETWEEN_STORES,
     "logs": _BETWEEN_STORES,
     "last": _EVERYWHERE,

@@ -108,13 +108,14 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         else:
             assert its is not None
             subscription = its
-            # What both sides hold, since one of them took back what the other had merged, stays due where it was due.
+            # A log may be on both sides, where one was restored and holds again what the other had merged. Such a log
+            # stays due to a subscriber where it was due.
             rest = _without(cut(its.backlog, other.open.id, other.open.end), known - topic.logs.keys())
             rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.since)
         subscription.epoch = max(one.epoch for one in (mine, its) if one is not None)
         subscription.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
-    # A restored copy's counters go beyond its records, so that it is the one to be restricted.
+    # A restored copy's counters go beyond its records, so its history is the one that watermarks restrict.
     topic.history = (
         (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
         if behind

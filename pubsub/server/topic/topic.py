@@ -40,7 +40,7 @@ class Log:
         low: the first offset that is still stored.
         end: one above the last offset.
         total: bytes of all batches ever appended.
-        unknown: how many offsets before `end` are only counted as lost: a restored copy ended there.
+        unknown: how many offsets before `end`, from `low` on, are only counted as lost: a restored copy ended there.
     """
 
     number: int
@@ -49,6 +49,15 @@ class Log:
     end: int = 1
     total: int = 0
     unknown: int = 0
+
+    def begin_at(self, low: int) -> None:
+        """Nothing below this offset is stored any more.
+
+        It may lie among those that are only counted as lost: a subscriber acknowledges what it received of them before
+        the copy was put back. Of these, too, only what is left is counted, as it will be when the store is loaded.
+        """
+        self.low = max(self.low, low)
+        self.unknown = min(self.unknown, self.end - self.low)
 
 
 @dataclass(slots=True)
@@ -249,7 +258,7 @@ class Topic:
         subscription = self.subscriptions.get(name)
         if subscription is not None and number == subscription.number:
             return Outcome.SUCCESS, subscription, False
-        # With an epoch below the highest it could subscribe, and the fence would keep it from its messages for ever.
+        # A client with an epoch below the highest could subscribe, but would then be refused each GET for ever.
         if subscription is not None and (number < subscription.number or epoch < subscription.epoch):
             return Outcome.SUPERSEDED, subscription, False
         opened = max(epoch, subscription.epoch if subscription else 0)
@@ -334,7 +343,7 @@ class Topic:
     def trim(self, log: Log, low: int) -> bool:
         """Drop offsets below `low` of a log from the history; whether the log is used up by that."""
         self.noted.topic(self.name)
-        log.low = max(log.low, low)
+        log.begin_at(low)
         self.history = tuple(
             span.from_offset(max(span.low, low)) if span.log == log.id else span
             for span in self.history

@@ -133,7 +133,7 @@ class Retention:
                 except StoreDamaged:  # It keeps what it holds.
                     self._state.found_damaged(topic)
         out: list[Change] = self._discard() if self._discarded else []
-        if self._watermarks:  # One may have a row for each publisher.
+        if self._watermarks:  # One at a time: a watermark may have a row for each publisher.
             out.append(WatermarkDropped(self._next(self._watermarks)))
         if self._allowed:
             out += self._trim(now)
@@ -146,7 +146,7 @@ class Retention:
         log = self._discarded[0]
         try:
             rows = self._state.reader.stamps(log, 0, PIECE_BATCHES_MIN)
-        except StoreDamaged:  # What is left of it is in nobody's way.
+        except StoreDamaged:  # What is left of a damaged log takes space, and hinders nothing else.
             self._next(self._discarded)
             return []
         low = 0
@@ -234,7 +234,8 @@ class Retention:
         self._state.uncommitted.keep_item(self._bare, log_id)
         self._bare[log_id] = high
         self._state.counters["batches_without_bytes"] += taken
-        return [BodiesDropped(log.number, low, high)]
+        # Where the newest batch is among them, a start could not tell any more how many bytes the log has had.
+        return [BodiesDropped(log.number, low, high), LogTrimmed(log.number, log.low, log.end, log.total)]
 
     def _trim(self, now: float) -> list[Change]:
         batches = max(PIECE_BATCHES_MIN, 2 * self._new_batches)
@@ -247,7 +248,7 @@ class Retention:
             if topic is None or log is None:
                 self._allowed.popleft()
                 continue
-            # A span may have come to hold, since it was found, what nobody held then.
+            # Since the floor was found, a merge may have brought a span that holds what no span held then.
             cut = min(cut, topic.floors()[log_id])
             if log.low < cut:
                 try:

@@ -1,0 +1,249 @@
+"""`pubsub keys …`: makes keys, and says which of them may do what.
+
+A process's secret key is made on its own host and never leaves it; what travels is its public half, which an operator
+puts into the file of who is authorized.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pubsub import console
+from pubsub.console.options import KeyFile, ProxiesFile, ProxyAddresses, ProxyKeys
+from pubsub.errors import AuthorizedRefused, CallerError, ConfigurationError, InvalidKey
+from pubsub.security.fingerprints import fingerprint
+from pubsub.security.keys import PUBLIC, SECRET, format_public, parse_public
+
+if TYPE_CHECKING:
+    from pubsub.security.authorized import Line, Role
+    from pubsub.security.patterns import Pattern
+
+app = typer.Typer(name="keys", rich_markup_mode=None, pretty_exceptions_enable=False)
+
+AUTHORIZED_VARIABLE: Final = "PUBSUB_AUTHORIZED"
+EXIT_REFUSED: Final = 2
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+File = Annotated[
+    str | None, typer.Option("--authorized", metavar="FILE", help=f"Who is authorized; else {AUTHORIZED_VARIABLE}.")
+]
+Wait = Annotated[float, typer.Option("--wait", min=0, max=600, metavar="SECONDS", help="For the cluster to follow.")]
+Patterns = list[str] | None
+
+
+@app.callback()
+def keys() -> None:
+    """Make keys, and say who is authorized to do what."""
+
+
+@app.command()
+def new(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="proxy, server or client.")],
+    name: Annotated[str, typer.Argument(metavar="ID", help="Its ID.")],
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Where; else beside its state.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key, on the host where it is used, and print what an operator needs to authorize it.
+
+    The file is readable by its owner alone, and never overwritten. A client's is ID.key beside its state, a proxy's and
+    a server's the file key in its data directory.
+    """
+    from pubsub.cli.key_files import key_path, make
+
+    known = _parsed(role, name)[0].value
+    public = make(key_path(known, name, out))
+    _print_key(known, name, public, str(key_path(known, name, out)), as_json)
+
+
+@app.command()
+def rotate(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Whose key it is.")],
+    role: Annotated[str, typer.Option("--role", metavar="ROLE", help="proxy, server or client.")] = "client",
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="FILE", help="Its key file; else beside its state.")
+    ] = None,
+    finish: Annotated[bool, typer.Option("--finish", help="Let the second key take the place of the first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a second key beside one that is in use, and print what an operator needs to authorize it.
+
+    When that is done, --finish puts the second key in the first one's place, for the process's next start, and names
+    the old one, which is to be revoked when the process runs with the new one.
+    """
+    from pubsub.cli.key_files import finish_rotation, key_path, rotate_key
+
+    known = _parsed(role, name)[0].value
+    path = key_path(known, name, key)
+    if not finish:
+        made, second = rotate_key(path)
+        _print_key(known, name, made, str(second), as_json)
+        return
+    old, now = finish_rotation(path)
+    facts = {"role": known, "id": name, "key": format_public(now), "old": format_public(old), "file": str(path)}
+    console.report(as_json, facts, f"restart {known} {name}, then: pubsub keys revoke {format_public(old)}")
+
+
+@app.command()
+def authorize(
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="proxy, server or client.")],
+    name: Annotated[str, typer.Argument(metavar="ID", help="Its ID; of a client also a pattern: spark-*.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its public key, pk_…")],
+    put: Annotated[Patterns, typer.Option("--put", metavar="TOPICS", help="Topics that it may put to: a/*,b")] = None,
+    get: Annotated[Patterns, typer.Option("--get", metavar="TOPICS", help="Topics that it may receive.")] = None,
+    names: Annotated[Patterns, typer.Option("--names", metavar="NAMES", help="Named subscriptions, too.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="It may ask for status.")] = False,
+    operate: Annotated[bool, typer.Option("--operate", help="It may operate, and ask for status.")] = False,
+    authorized: File = None,
+    wait: Wait = 3.0,
+    proxies: ProxyAddresses = None,
+    proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Authorize a key. A key that is authorized already gets the rights that are given now.
+
+    Without rights, a client gets those that its ID has by another key; if it has none, it may put and get everything.
+    Where proxies are named, and a key of ours that may ask for status, it says which processes have followed.
+    """
+    from pubsub.cli.authorizing import authorize_line
+    from pubsub.cli.following import follow, has_key
+
+    lists = {"put": put, "get": get, "names": names}
+    words = [f"{right}={','.join(patterns)}" for right, patterns in lists.items() if patterns]
+    words += [right for right, given in (("status", status), ("operate", operate)) if given]
+    done = authorize_line(_path(authorized), *_parsed(role, name), _public(key), words)
+    facts = _facts(done.line) | {"digest": done.digest, "changed": done.changed}
+    if not as_json:
+        typer.echo(_plain(done.line))
+    cluster = {"proxies": proxies, "proxies_file": proxies_file, "proxy_keys": proxy_keys, "key_file": key_file}
+    if has_key(cluster):
+        told = follow(cluster, done.digest, wait)
+        facts |= told.facts()
+        if not as_json:
+            console.note(told.sentence())
+    if as_json:
+        console.print_json(facts)
+
+
+@app.command()
+def revoke(
+    who: Annotated[str, typer.Argument(metavar="ID|KEY", help="An ID, with all its keys, or one public key, pk_…")],
+    role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="Only this role's.")] = None,
+    authorized: File = None,
+    wait: Wait = 3.0,
+    proxies: ProxyAddresses = None,
+    proxies_file: ProxiesFile = None,
+    proxy_keys: ProxyKeys = None,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take keys out of the file of who is authorized, and say which processes of the cluster have followed.
+
+    That is known where proxies are named, and a key that may ask for status.
+    """
+    from pubsub.cli.authorizing import revoke_lines
+    from pubsub.cli.following import follow
+
+    known = None if role is None else _parsed(role, "any")[0]
+    key = _public(who) if who.startswith((PUBLIC, SECRET)) else None
+    done = revoke_lines(_path(authorized), who, key, known)
+    if not as_json:
+        typer.echo("\n".join(f"revoked: {_plain(line)}" for line in done.went))
+    for user in done.still:
+        console.note(f"{who} may still be used by the key of {user}")
+    cluster = {"proxies": proxies, "proxies_file": proxies_file, "proxy_keys": proxy_keys, "key_file": key_file}
+    told = follow(cluster, done.digest, wait)
+    facts = {"revoked": [_facts(line) for line in done.went], "digest": done.digest, "still": list(done.still)}
+    if told.unknown and not as_json:
+        console.note(told.sentence())
+    else:
+        console.report(as_json, facts | told.facts(), told.sentence())
+
+
+@app.command("list")
+def list_keys(authorized: File = None, as_json: AsJson = False) -> None:
+    """Say who may do what."""
+    from pubsub.security.files import read_authorized
+
+    found = read_authorized(_path(authorized))
+    if as_json:
+        console.print_json({"digest": found.digest, "keys": [_facts(line) for line in found.lines]})
+        return
+    table = console.table("role", "ID", "key", "rights")
+    for line in found.lines:
+        table.add_row(str(line.role), str(line.id), format_public(line.key), "  ".join(line.rights))
+    console.print_table(table)
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of who is authorized.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a file of who is authorized can be used; exit code 2 with the line where it cannot."""
+    from pubsub.security.files import read_authorized
+
+    try:
+        found = read_authorized(file)
+    except AuthorizedRefused as error:
+        if as_json:
+            console.print_json({"file": str(file), "line": error.line, "reason": error.reason})
+        console.complain(str(error))
+        raise typer.Exit(EXIT_REFUSED) from None
+    facts = {"file": str(file), "keys": len(found.lines), "digest": found.digest}
+    count = "1 key" if len(found.lines) == 1 else f"{len(found.lines):,} keys"
+    console.report(as_json, facts, f"{file}: {count}, digest {found.digest}")
+
+
+def _print_key(role: str, name: str, key: bytes, file: str, as_json: bool) -> None:
+    facts = {"role": role, "id": name, "key": format_public(key), "fingerprint": fingerprint(key), "file": file}
+    console.report(as_json, facts, f"{role} {name} {format_public(key)}")
+    console.note(f"the secret key is in {file}; to let it in: pubsub keys authorize {role} {name} {format_public(key)}")
+
+
+def _path(given: str | None) -> Path:
+    text = given or os.environ.get(AUTHORIZED_VARIABLE)
+    if not text:
+        raise ConfigurationError(
+            f"the file of who is authorized is not set; say it by --authorized or {AUTHORIZED_VARIABLE}"
+        )
+    return Path(text).expanduser()
+
+
+def _parsed(role: str, name: str) -> tuple[Role, Pattern]:
+    """The role and the ID, when they are such; raises CallerError."""
+    from pubsub.security.authorized import parse_name
+
+    try:
+        return parse_name(role, name)
+    except ValueError as error:
+        raise CallerError(str(error)) from None
+
+
+def _public(text: str) -> bytes:
+    try:
+        return parse_public(text)
+    except InvalidKey as error:
+        raise InvalidKey(error.reason, "the key") from None
+
+
+def _facts(line: Line) -> dict[str, object]:
+    lists = {right: [str(one) for one in getattr(line, right)] for right in ("put", "get", "names")}
+    return {
+        "role": line.role.value,
+        "id": str(line.id),
+        "key": format_public(line.key),
+        "fingerprint": fingerprint(line.key),
+        **lists,
+        "status": line.status,
+        "operate": line.operate,
+    }
+
+
+def _plain(line: Line) -> str:
+    return " ".join(str(line).split())

@@ -1,0 +1,42 @@
+"""The end of a session in good order: what was taken is acknowledged, and then everything is released."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Final
+
+from pubsub.client.core.subscription import Subscription
+from pubsub.client.session import Session
+from pubsub.errors import Interrupted, StorageError
+
+_log: Final = logging.getLogger("pubsub.client")
+
+
+def close(session: Session, acknowledge_seconds: float) -> None:
+    """Fsync, acknowledge what was taken, and release everything; what is unfinished is kept.
+
+    Args:
+        session: which one.
+        acknowledge_seconds: how long the last acknowledgements may take.
+
+    Raises:
+        StorageError: the last commit failed; everything is released all the same.
+    """
+    with suppress(Interrupted):
+        if not session.over:
+            _take_leave(session, acknowledge_seconds)
+    session.release()
+
+
+def _take_leave(session: Session, acknowledge_seconds: float) -> None:
+    flying: list[Subscription] = []
+    with session.entered():
+        try:
+            session.forget_told(list(session.core.subscriptions.values()), fsync=True)
+            flying = session.core.acknowledge(session.now)
+            session.send()
+        except StorageError as error:
+            _log.warning("client %s: %s", session.name, error)
+    if flying:
+        session.wait(lambda: not any(sub.deadline is not None for sub in flying), session.now + acknowledge_seconds)

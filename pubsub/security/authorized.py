@@ -1,0 +1,283 @@
+"""Who is authorized: the grammar of the file `authorized`, and what two versions of it differ in (docs/security.md).
+
+    # role   id       key      rights (of clients only)
+    proxy    p1       pk_…
+    server   s1       pk_…
+    client   alice    pk_…     put=orders/*,audit  get=orders/*
+    client   spark-*  pk_…     put=*  get=*  names=nightly,roll-*
+    client   ops      pk_…     status  operate
+
+A line authorizes one key. Nothing is ever denied by a line, it is only not allowed: so the order of lines means
+nothing, and to take one out can only take rights away. A file is taken as a whole or not at all, and one that does not
+end with the end of a line is refused, since a line that was cut short may allow more than the whole one (`put=*` of
+`put=*-drafts`). No secret key is ever repeated in an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from pubsub.base.limits import NAME_LENGTH_MAX, TOPIC_LENGTH_MAX
+from pubsub.errors import AuthorizedRefused, InvalidKey
+from pubsub.protocol.names import is_id
+from pubsub.security.fingerprints import fingerprint
+from pubsub.security.keys import SECRET, format_public, parse_public
+from pubsub.security.patterns import Pattern, parse_pattern
+
+AUTHORIZED_LINES_MAX: Final = 10_000
+"""Lines of the file, comments included."""
+
+AUTHORIZED_LINE_LENGTH_MAX: Final = 4_096
+"""Bytes of a line."""
+
+AUTHORIZED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of the file."""
+
+PATTERNS_MAX: Final = 64
+"""Patterns of one right in one line."""
+
+
+class Role(StrEnum):
+    """What a key's process is."""
+
+    PROXY = "proxy"
+    SERVER = "server"
+    CLIENT = "client"
+
+
+_TOPIC_CHARACTERS: Final = re.compile(r"[!-~]*")
+_ID_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._-]*")
+_LISTS: Final[Mapping[str, tuple[re.Pattern[str], int, str]]] = {
+    "put": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "topic"),
+    "get": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "topic"),
+    "names": (_ID_CHARACTERS, NAME_LENGTH_MAX, "name"),
+}
+"""Rights that take patterns: characters and length of what they are about, and what that is."""
+
+_FLAGS: Final = ("status", "operate")
+_SECRET: Final = re.compile(rf"{SECRET}[A-Za-z0-9_-]{{16,}}")
+"""What may be a secret key, or a part of one."""
+
+RIGHTS: Final = (*_LISTS, *_FLAGS)
+
+EVERY_RIGHT: Final = (*(f"{name}=*" for name in _LISTS), *_FLAGS)
+"""Rights, as the file has them, by which a client may do everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one line of the file says.
+
+    Attributes:
+        role: what the key's process is.
+        id: the IDs that it may use: of a client a pattern, else one name.
+        key: its public key, 32 bytes.
+        put, get: topics that it may put to, and receive.
+        names: named subscriptions that it may use, on topics that it may receive.
+        status: it may ask for reports.
+        operate: it may operate, and ask for reports.
+        number: of the line, from 1; it is no part of what the line means.
+    """
+
+    role: Role
+    id: Pattern
+    key: bytes
+    put: tuple[Pattern, ...] = ()
+    get: tuple[Pattern, ...] = ()
+    names: tuple[Pattern, ...] = ()
+    status: bool = False
+    operate: bool = False
+    number: int = field(default=0, compare=False)
+
+    @property
+    def user(self) -> str:
+        """By what this key is called where it has entered: `client:alice#1a2b3c4d`."""
+        return f"{self.role}:{self.id}#{fingerprint(self.key)}"
+
+    @property
+    def rights(self) -> tuple[str, ...]:
+        """The rights as the file has them, in their one order: `put=orders/*,audit`, `status`."""
+        lists = ((name, getattr(self, name)) for name in _LISTS)
+        words = [f"{name}={','.join(map(str, patterns))}" for name, patterns in lists if patterns]
+        return (*words, *(name for name in _FLAGS if getattr(self, name)))
+
+    def __str__(self) -> str:
+        return "  ".join([f"{self.role:<6}", f"{self.id!s:<8}", format_public(self.key), *self.rights])
+
+
+class Difference(NamedTuple):
+    """What two versions of the file differ in; a line whose rights changed is in both, in its two forms."""
+
+    came: tuple[Line, ...]
+    went: tuple[Line, ...]
+
+
+class Authorized:
+    """One version of the file.
+
+    Args:
+        lines: what it says; no key twice.
+
+    Attributes:
+        lines: in the file's order.
+        by_key: the line of each key.
+        by_user: the line of each user (`Line.user`).
+        digest: 16 hex digits of what the file means, whatever its order, spaces and comments are.
+    """
+
+    def __init__(self, lines: tuple[Line, ...]) -> None:
+        self.lines = lines
+        self.by_key = {line.key: line for line in lines}
+        self.by_user = {line.user: line for line in lines}
+        self.digest = blake2b("\n".join(sorted(map(str, lines))).encode(), digest_size=8).hexdigest()
+
+    def keys_of(self, role: Role, name: str) -> tuple[bytes, ...]:
+        """The keys that may use an ID in a role; several while one is replaced by another."""
+        return tuple(line.key for line in self.lines if line.role is role and line.id.matches(name))
+
+    def difference(self, before: Authorized) -> Difference:
+        """What came since another version, and what went."""
+        ours, theirs = set(self.lines), set(before.lines)
+        came = tuple(line for line in self.lines if line not in theirs)
+        return Difference(came, tuple(line for line in before.lines if line not in ours))
+
+
+def parse(content: bytes, path: str = "") -> Authorized:
+    """What a file says.
+
+    Args:
+        content: all of its bytes.
+        path: for the error's text.
+
+    Raises:
+        AuthorizedRefused: it says something that cannot be, or is cut short; nothing else is ever raised.
+    """
+    try:
+        return Authorized(_lines(content))
+    except AuthorizedRefused as error:
+        raise AuthorizedRefused(error.line, error.reason, path) from None
+
+
+def parse_line(text: str, number: int = 0) -> Line | None:
+    """What one line says; None where it is empty or a comment.
+
+    Raises:
+        AuthorizedRefused: it says something that cannot be.
+    """
+    words = [word for word in text.replace("\t", " ").split(" ") if word]
+    comment = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
+    if not (words := words[:comment]):
+        return None
+    try:
+        if len(words) < 3:
+            raise ValueError("a line is: role, ID, key, and of a client its rights")
+        role, name = parse_name(words[0], words[1])
+        return make_line(role, name, parse_public(words[2]), words[3:], number)
+    except (ValueError, InvalidKey) as error:
+        reason = f"the key is not allowed: {error.reason}" if isinstance(error, InvalidKey) else str(error)
+        raise AuthorizedRefused(number, reason) from None
+
+
+def make_line(role: Role, name: Pattern, key: bytes, rights: list[str], number: int = 0) -> Line:
+    """The line of a key of 32 bytes, with rights as the file has them.
+
+    Raises:
+        ValueError: a right is none, or the role has none; the text says why.
+    """
+    if rights and role is not Role.CLIENT:
+        raise ValueError(f"a {role} has no rights, only clients have; {shown(rights[0])} stands behind its key")
+    return Line(role, name, key, **_rights(rights), number=number)
+
+
+def parse_name(role: str, name: str) -> tuple[Role, Pattern]:
+    """The role and the ID of these words: of a client the ID is a pattern, else one name.
+
+    Raises:
+        ValueError: they are none; the text says why.
+    """
+    try:
+        known = Role(role)
+    except ValueError:
+        raise ValueError(f"there is no role {shown(role)}; roles: {', '.join(Role)}") from None
+    if known is not Role.CLIENT:
+        if not is_id(name):
+            allowed = f"1-{NAME_LENGTH_MAX} of A-Z a-z 0-9 . _ -"
+            raise ValueError(f"a {known}'s ID is one name of {allowed}, not {shown(name)}")
+        return known, Pattern((name,))
+    if _SECRET.match(name):
+        raise ValueError("a secret key (sk_) stands where the ID belongs")
+    pattern = parse_pattern(name, _ID_CHARACTERS, NAME_LENGTH_MAX, "client ID")
+    if len(pattern.parts) == 1 and not is_id(pattern.parts[0]):
+        raise ValueError(f"a client's ID is not {shown(pattern.parts[0])}, which would be a folder")
+    return known, pattern
+
+
+def _rights(words: list[str]) -> dict[str, Any]:
+    """The rights of a client, as keyword arguments of `Line`; raises ValueError."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if name not in RIGHTS:
+            raise ValueError(f"there is no right {shown(name)}; rights: put= get= names= status operate")
+        if name in found:
+            raise ValueError(f"{name} stands there twice; patterns are separated by commas")
+        if name in _FLAGS:
+            if equals:
+                raise ValueError(f"{name} takes no patterns")
+            found[name] = True
+        else:
+            found[name] = _patterns(name, text)
+    return found
+
+
+def shown(text: str) -> str:
+    """A word for an error's text, in short; nothing of one that may be a secret key."""
+    if _SECRET.search(text):
+        return "(a secret key)"
+    return ascii(text if len(text) <= 40 else text[:39] + "…")
+
+
+def _lines(content: bytes) -> tuple[Line, ...]:
+    if len(content) > AUTHORIZED_BYTES_MAX:
+        raise AuthorizedRefused(0, f"{len(content):,} bytes, above AUTHORIZED_BYTES_MAX = {AUTHORIZED_BYTES_MAX:,}")
+    if not content:
+        raise AuthorizedRefused(0, "the file is empty, as if it was being written; to authorize nobody, put a # in it")
+    texts = content.split(b"\n")
+    if texts.pop():
+        raise AuthorizedRefused(len(texts) + 1, "the last line has no end, as if the file was written in part")
+    if len(texts) > AUTHORIZED_LINES_MAX:
+        raise AuthorizedRefused(0, f"{len(texts):,} lines, above AUTHORIZED_LINES_MAX = {AUTHORIZED_LINES_MAX:,}")
+    lines: list[Line] = []
+    keys: dict[bytes, int] = {}
+    users: dict[str, int] = {}
+    for number, raw in enumerate(texts, 1):
+        if len(raw) > AUTHORIZED_LINE_LENGTH_MAX:
+            raise AuthorizedRefused(
+                number, f"{len(raw):,} bytes, above AUTHORIZED_LINE_LENGTH_MAX = {AUTHORIZED_LINE_LENGTH_MAX:,}"
+            )
+        try:
+            line = parse_line(raw.removesuffix(b"\r").decode("utf-8"), number)
+        except UnicodeDecodeError:
+            raise AuthorizedRefused(number, "it is not UTF-8") from None
+        if line is None:
+            continue
+        if line.key in keys:
+            raise AuthorizedRefused(number, f"its key stands in line {keys[line.key]} too; one key stands once")
+        if line.user in users:
+            raise AuthorizedRefused(number, f"another key of this ID, in line {users[line.user]}, has its fingerprint")
+        keys[line.key] = users[line.user] = number
+        lines.append(line)
+    return tuple(lines)
+
+
+def _patterns(name: str, text: str) -> tuple[Pattern, ...]:
+    words = text.split(",")
+    if len(words) > PATTERNS_MAX:
+        raise ValueError(f"{len(words):,} patterns of {name}, above PATTERNS_MAX = {PATTERNS_MAX}")
+    literal, length_max, what = _LISTS[name]
+    return tuple(sorted({parse_pattern(word, literal, length_max, what) for word in words}))

@@ -1,0 +1,90 @@
+"""What a message asks for, as far as rights tell it apart: the same from its header as from the decoded message.
+
+A proxy does not decode what it passes on. It reads a few words of the header, and a server reads all of it later; where
+the two would read differently, a message could be allowed for one topic and served for another. So for every message
+that can be decoded at all, `question` of its bytes is `question_of` what was decoded; of one that cannot, the server
+refuses whatever the proxy has thought of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from pubsub.base.limits import HEADER_LENGTH_MAX
+from pubsub.protocol import messages as m
+from pubsub.protocol.batch import Buffer
+from pubsub.protocol.codec import END
+from pubsub.security.access import Operation
+
+
+class Question(NamedTuple):
+    """What a message asks for; the arguments of `Access.decide` behind the user."""
+
+    operation: Operation
+    sender: str
+    topic: str = ""
+    name: str = ""
+
+
+_BY_NAME: Final[Mapping[bytes, Operation]] = {
+    b"PUT": Operation.PUT,
+    b"STAGE": Operation.PUT,
+    b"PUBLISH": Operation.PUT,
+    b"SUBSCRIBE": Operation.GET,
+    b"UNSUBSCRIBE": Operation.GET,
+    b"GET": Operation.GET,
+    b"READ": Operation.GET,
+    b"REPORT": Operation.STATUS,
+    b"OPERATE": Operation.OPERATE,
+}
+"""Message on the wire -> what it asks for; every other one is OTHER."""
+
+
+_PUT, _GET, _OTHER = Operation.PUT, Operation.GET, Operation.OTHER  # To look them up costs as much as the rest.
+
+
+def question(contents: Buffer) -> Question | None:
+    """What the message asks for whose header begins `contents`; None where that cannot be read: it is to be refused."""
+    raw = bytes(contents[: HEADER_LENGTH_MAX + 1])
+    end = raw.find(END)
+    if end < 0:
+        return None
+    words = raw[:end].split(b" ", 3)
+    operation = _BY_NAME.get(words[0], _OTHER)
+    try:
+        if operation is _OTHER:
+            return Question(operation, words[1].decode("ascii") if len(words) > 1 else "")
+        if len(words) < 4:  # Every request has three words and the version: what is shorter cannot be decoded.
+            return None
+        if operation is _PUT:
+            return Question(operation, words[1].decode("ascii"), words[2].decode("ascii"))
+        if operation is not _GET:
+            return Question(operation, words[1].decode("ascii"))
+        name = _name(words[3])
+        return None if name is None else Question(operation, words[1].decode("ascii"), words[2].decode("ascii"), name)
+    except UnicodeDecodeError:
+        return None
+
+
+def _name(rest: bytes) -> str | None:
+    """The named subscription that the rest of a header names, "" for none; None where it names one wrongly."""
+    if b"name=" not in rest:
+        return ""
+    names = [word[5:] for word in rest.split(b" ") if word.startswith(b"name=")]
+    if len(names) > 1 or b"" in names:
+        return None
+    return names[0].decode("ascii") if names else ""
+
+
+def question_of(message: m.Message) -> Question:
+    """What a decoded message asks for."""
+    if isinstance(message, m.Put | m.Stage | m.Publish):
+        return Question(Operation.PUT, message.sender, message.topic)
+    if isinstance(message, m.Subscribe | m.Unsubscribe | m.Get | m.Read):
+        return Question(Operation.GET, message.sender, message.topic, message.name)
+    if isinstance(message, m.Report):
+        return Question(Operation.STATUS, message.sender)
+    if isinstance(message, m.Operate):
+        return Question(Operation.OPERATE, message.sender)
+    return Question(Operation.OTHER, message.sender)

@@ -1,0 +1,162 @@
+"""A server's sockets to proxies and to other servers, and what it receives at its own address; it decides nothing.
+
+Where it has keys each link is locked (`doors`), and one that is refused is made anew by `Redials`, which tries several
+expected keys in turn, leaves alone for a while who refuses, and finds out why.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Container
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import zmq
+
+from pubsub.errors import ConfigurationError
+from pubsub.messenger.core import Counters
+from pubsub.messenger.curve import CurveClient
+from pubsub.messenger.redial import Refusal, open_redialed
+from pubsub.messenger.redials import Redials
+from pubsub.messenger.sockets import Frames, open_dealer, receive, send
+from pubsub.messenger.wakeup import Wakeup
+from pubsub.protocol.names import parse_endpoint
+from pubsub.server.doors import Doors
+
+GOODBYE_MS: Final = 200
+"""How long a stopping server's last messages may take to leave."""
+
+REFUSALS_MAX: Final = 512
+"""Addresses of which it is remembered why they refuse this server; with one more all are forgotten, and said again."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _Link(NamedTuple):
+    """One socket: to what address it was opened, how it is locked, and what tells that it is refused."""
+
+    address: str
+    curve: CurveClient | None
+    watch: zmq.Socket[bytes] | None
+
+
+class Links:
+    """ZeroMQ's sockets, as the loop uses them.
+
+    Args:
+        context: to make them in.
+        poller: watches those that are open.
+        wakeup: of the loop that polls.
+        doors: what locks them; None where they are not.
+
+    Attributes:
+        refusals: by address, the sentence why nobody there speaks with this server.
+    """
+
+    receive = staticmethod(receive)
+    send = staticmethod(send)
+
+    def __init__(self, context: zmq.Context[Any], poller: zmq.Poller, wakeup: Wakeup, doors: Doors | None) -> None:
+        self._context, self._poller, self._wakeup, self._doors = context, poller, wakeup, doors
+        self._open: dict[zmq.Socket[bytes], _Link] = {}
+        self._found_out: deque[Callable[[float], None]] = deque()
+        """What other threads have found out, to be taken in by the loop."""
+        self._redials = Redials(Counters(), lambda call, arguments: bool(call(*arguments)), self._enqueue)
+        self.refusals: dict[str, str] = {}
+
+    def dealer(self, address: str) -> zmq.Socket[bytes]:
+        """A new socket to a proxy."""
+        return self._connected(address, address, None if self._doors is None else self._doors.to_proxy(address))
+
+    def to_server(self, address: str) -> zmq.Socket[bytes]:
+        """A new socket to another server, which has the key that belongs to the ID in the address.
+
+        Raises:
+            ConfigurationError: the address is none, names nobody whose key is known, or asks for keys that we lack.
+        """
+        server, place = parse_endpoint(address)
+        if self._doors is not None:
+            return self._connected(address, place, self._doors.to_server(address))
+        if server:
+            raise ConfigurationError(f"{address} asks for keys, and this server has none")
+        return self._connected(address, place, None)
+
+    def _connected(self, address: str, place: str, curve: CurveClient | None) -> zmq.Socket[bytes]:
+        if curve is None:
+            sock, watch = open_dealer(self._context, place), None
+        else:
+            try:
+                sock, redial = open_redialed(self._context, place, curve=curve, told=partial(self._told, address))
+            except zmq.ZMQError as error:  # There was a socket, and none for what watches it.
+                raise ConfigurationError(f"no socket for {address!r}: {error}") from None
+            self._redials.add(redial)
+            watch = redial.sock
+            self._poller.register(watch, zmq.POLLIN)
+        self._open[sock] = _Link(address, curve, watch)
+        self._poller.register(sock, zmq.POLLIN)
+        return sock
+
+    def receive_known(self, listener: zmq.Socket[bytes]) -> tuple[str | None, Frames] | None:
+        """The next message at the server's own address, and the ID of the server whose key it came with."""
+        if self._doors is not None and listener.mechanism == zmq.CURVE:
+            return self._doors.receive(listener)
+        frames = receive(listener)
+        return None if frames is None else (None, frames)
+
+    # Links that are refused
+
+    @property
+    def due(self) -> float:
+        """When `turn` has something to do, on the monotonic clock in seconds."""
+        return self._redials.due
+
+    def turn(self, ready: Container[Any], now: float) -> None:
+        """Make anew what is due, and hear what became of the others."""
+        for link in tuple(self._open.values()):
+            if link.watch is not None and link.watch in ready:
+                self._redials.take(link.watch, now)
+        while self._found_out:
+            self._found_out.popleft()(now)
+        if now >= self._redials.due:
+            self._redials.redial(now)
+
+    def _enqueue(self, found: Callable[[float], None]) -> None:
+        self._found_out.append(found)
+        self._wakeup.set()
+
+    def _told(self, address: str, refusal: Refusal | None) -> None:
+        if refusal is None:
+            if self.refusals.pop(address, None) is not None:
+                _log.info("%s speaks with this server now", address)
+            return
+        assert self._doors is not None
+        sentence = self._doors.why_refused(address, refusal)
+        if self.refusals.get(address) != sentence:
+            if len(self.refusals) >= REFUSALS_MAX:
+                self.refusals.clear()
+            self.refusals[address] = sentence
+            _log.warning("%s", sentence)
+
+    def is_outdated(self, sock: zmq.Socket[bytes]) -> bool:
+        """Whether the keys that are expected of another server are not those that are authorized now."""
+        link = self._open[sock]
+        return self._doors is not None and not self._doors.is_expected(link.address, link.curve)
+
+    # The end
+
+    def close(self, sock: zmq.Socket[bytes]) -> None:
+        """Close one of them, with what waits in it."""
+        link = self._open.pop(sock, None)
+        self._poller.unregister(sock)
+        if link is not None and link.watch is not None:
+            self._poller.unregister(link.watch)
+            self._redials.drop(sock)
+        sock.close(0)
+
+    def goodbye(self) -> None:
+        """Close all; what was said last has a moment to leave."""
+        self._redials.close()
+        for sock in self._open:
+            sock.close(GOODBYE_MS)
+        self._open.clear()

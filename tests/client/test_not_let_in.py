@@ -1,0 +1,364 @@
+"""Calls of a client that no proxy lets in, that one of two does not, and that is let in later: with real proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keyed import BOB, EVERYTHING, SECONDS, Keyed, Proxy, keyed, line, pair, public, wait_until
+
+from pubsub.client import AsyncClient, Client
+from pubsub.client.core.doors import KNOCK_SECONDS
+from pubsub.config import ClientSettings
+from pubsub.errors import CallerError, InDoubt, NotLetIn
+from pubsub.security.keys import format_secret
+from pubsub.security.opening import ClientKeys
+
+AT_ONCE = 5.0
+"""Seconds that are far less than any time-out here, and far more than a refusal takes."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    with keyed(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "clients"
+
+
+def unknown(cluster: Keyed, client: str) -> str:
+    key = public("stranger")
+    return (
+        f"proxy {cluster.proxy.address} does not know the key {key[:11]}… of client {client}: "
+        f"pubsub keys authorize client {client} {key}"
+    )
+
+
+def refused(call: Callable[[], object]) -> str:
+    """What a call says that is refused at once."""
+    begun = time.monotonic()
+    with pytest.raises(NotLetIn) as error:
+        call()
+    assert time.monotonic() - begun < AT_ONCE
+    assert error.value.exit_code == 21
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def may_knock(client: Client) -> None:
+    """Wait until the last refusal is so old that the next call asks again."""
+    doors = client._session.core.doors
+    wait_until(lambda: time.monotonic() - doors._since > KNOCK_SECONDS)
+
+
+def publish(client: Client) -> None:
+    with client.publisher("t") as publisher:
+        publisher.put(b"x")
+
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "put": lambda client: client.put("t", b"x"),
+    "put_many": lambda client: client.put_many("t", [b"x", b"y"]),
+    "publisher": publish,
+    "subscribe": lambda client: client.subscribe("t"),
+}
+TAKES: dict[str, Callable[[Client], object]] = {
+    "get": lambda client: client.get("t"),
+    "get_many": lambda client: client.get_many("t"),
+    "messages": lambda client: next(client.messages("t")),
+    "messages that wait for ever": lambda client: next(client.messages("t", timeout=None)),
+    "process": lambda client: client.process("t", lambda message, transaction: None),
+    "subscribe again": lambda client: client.subscribe("t"),
+    "unsubscribe": lambda client: client.unsubscribe("t"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_each_call_ends_at_once(cluster: Keyed, directory: Path, call: Callable[[Client], object]) -> None:
+    with cluster.client(key="stranger", directory=directory) as client:
+        assert refused(lambda: call(client)) == unknown(cluster, "alice")
+        assert refused(lambda: call(client)) == unknown(cluster, "alice")
+
+
+@pytest.mark.parametrize("call", TAKES.values(), ids=TAKES.keys())
+def test_each_call_that_takes_ends_at_once(cluster: Keyed, directory: Path, call: Callable[[Client], object]) -> None:
+    with cluster.client(directory=directory) as client:
+        client.subscribe("t")
+    with cluster.client(key="stranger", directory=directory) as client:
+        assert refused(lambda: call(client)) == unknown(cluster, "alice")
+
+
+async def async_publish(client: AsyncClient) -> None:
+    async with client.publisher("t") as publisher:
+        await publisher.put(b"x")
+
+
+ASYNC_CALLS: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
+    "put": lambda client: client.put("t", b"x"),
+    "publisher": async_publish,
+    "flush": lambda client: client.flush(),
+    "subscribe": lambda client: client.subscribe("t"),
+    "get": lambda client: client.get("t"),
+    "messages": lambda client: client.messages("t").__anext__(),  # type: ignore[attr-defined]
+    "process": lambda client: client.process("t", lambda message, transaction: None),
+}
+
+
+@pytest.mark.parametrize("call", ASYNC_CALLS.values(), ids=ASYNC_CALLS.keys())
+def test_each_call_that_is_awaited_ends_at_once(
+    cluster: Keyed, directory: Path, call: Callable[[AsyncClient], Awaitable[Any]]
+) -> None:
+    with cluster.client(directory=directory) as client:
+        client.subscribe("t")
+
+    async def main() -> None:
+        async with cluster.async_client(key="stranger", directory=directory) as client:
+            await client.put("t", b"kept", wait=False)
+            begun = time.monotonic()
+            with pytest.raises(NotLetIn, match="does not know the key"):
+                await call(client)
+            assert time.monotonic() - begun < AT_ONCE
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("has", "expects", "text"),
+    [
+        ("alice", "stranger", "{} closed the handshake: its key is not the one in the proxies file, {}"),
+        ("", "", "{} wants a key: pubsub keys new client alice"),
+    ],
+    ids=["another key", "no key"],
+)
+def test_it_is_said_what_is_wrong(cluster: Keyed, directory: Path, has: str, expects: str, text: str) -> None:
+    keys = ClientKeys(pair(has), ((pair(expects).public,),)) if has else None
+    with Client("alice", keys=keys, **cluster.settings(directory=directory)) as client:
+        said = refused(lambda: client.put("t", b"x"))
+    assert said == text.format(cluster.proxy.address, public(expects) if expects else "")
+
+
+def test_a_proxy_without_a_key_is_not_used_where_one_is_expected(tmp_path: Path) -> None:
+    proxy = Proxy(tmp_path, "p1", key="none")
+    try:
+        settings = ClientSettings(proxies=(proxy.address,), directory=tmp_path)
+        keys = ClientKeys(pair("alice"), ((pair("p1").public,),))
+        with Client("alice", settings=settings, keys=keys) as client:
+            said = refused(lambda: client.put("t", b"x"))
+        assert said == f"{proxy.address} has no key; the proxies file says {public('p1')}: not used"
+    finally:
+        proxy.stop()
+
+
+def test_what_was_put_is_kept_and_goes_out_once_when_it_is_let_in(cluster: Keyed, directory: Path) -> None:
+    with cluster.client("bob", directory=directory) as bob, cluster.client("carol", directory=directory) as carol:
+        bob.subscribe("kept")
+        refused(lambda: carol.put("kept", b"1"))
+        carol.put("kept", b"2", wait=False)
+        with carol.transaction() as transaction:
+            carol.put("kept", b"3", transaction=transaction)
+        assert carol.unfinished("kept") == 3
+        cluster.authorize(EVERYTHING, BOB, line("client", "carol", "put=*"))
+        may_knock(carol)
+        carol.flush()
+        carol.put("kept", b"4")
+        assert [bob.get("kept").body for _ in range(4)] == [b"1", b"2", b"3", b"4"]  # type: ignore[union-attr]
+        assert bob.get("kept", timeout=0.2) is None
+
+
+def test_who_is_let_in_meanwhile_goes_on_by_the_next_call(cluster: Keyed, directory: Path) -> None:
+    """It is not waited for the next time that the connection would be tried by itself, which may be half a minute."""
+    name = "dave"
+    cluster.authorize(EVERYTHING, BOB)
+    with cluster.client(name, directory=directory) as dave:
+        for _ in range(3):  # Each time a new handshake, and each doubles the pause until the next by itself.
+            refused(lambda: dave.put("t", b"x"))
+            may_knock(dave)
+        cluster.authorize(EVERYTHING, BOB, line("client", name, "put=*"))
+        may_knock(dave)
+        begun = time.monotonic()
+        dave.flush()
+        assert time.monotonic() - begun < 1.0
+        assert dave.unfinished("t") == 0
+
+
+def test_who_asks_again_and_again_does_not_hammer(cluster: Keyed, directory: Path) -> None:
+    with cluster.client(key="stranger", directory=directory) as client:
+        refused(lambda: client.put("t", b"x"))
+        before, begun = cluster.proxy.count("handshakes_refused_key"), time.monotonic()
+        for _ in range(200):
+            refused(client.flush)
+        most = 2 + int((time.monotonic() - begun) / KNOCK_SECONDS)
+        assert cluster.proxy.count("handshakes_refused_key") - before <= most
+
+
+def test_a_call_that_waits_for_a_proxy_ends_when_that_comes_and_refuses(tmp_path: Path) -> None:
+    first = Proxy(tmp_path, "p1")
+    address = first.address
+    first.stop()
+    settings = ClientSettings(proxies=(address,), directory=tmp_path, timeout_seconds=60.0)
+    errors: list[BaseException] = []
+
+    def put(client: Client) -> None:
+        try:
+            client.put("t", b"x")
+        except NotLetIn as error:
+            errors.append(error)
+
+    with Client("alice", settings=settings, keys=ClientKeys(pair("alice"), ((pair("p1").public,),))) as client:
+        threads = [threading.Thread(target=put, args=(client,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: client.unfinished("t") == 3)
+        again = Proxy(tmp_path, "p1", bind=address)
+        try:
+            for thread in threads:
+                thread.join(SECONDS)
+            assert len(errors) == 3
+        finally:
+            again.stop()
+
+
+def test_where_one_proxy_refuses_and_the_other_is_away_it_is_waited_for(tmp_path: Path) -> None:
+    proxy = Proxy(tmp_path, "p1")
+    away = "tcp://127.0.0.1:9"
+    try:
+        settings = ClientSettings(proxies=(proxy.address, away), directory=tmp_path, timeout_seconds=0.5)
+        keys = ClientKeys(pair("alice"), ((pair("p1").public,), (pair("p2").public,)))
+        with Client("alice", settings=settings, keys=keys) as client, pytest.raises(InDoubt) as error:
+            client.put("t", b"x")
+        assert f"no answer from {away}; proxy {proxy.address} does not know the key" in str(error.value)
+    finally:
+        proxy.stop()
+
+
+def test_what_refuses_is_left_out_of_turn_and_comes_back_by_itself(tmp_path: Path) -> None:
+    with keyed(tmp_path, proxies=2) as cluster:
+        first, second = cluster.proxies
+        first.authorize(BOB)
+        with cluster.client(tries=1) as alice, cluster.client("bob") as bob:
+            bob.subscribe("t")
+            begun = time.monotonic()
+            for number in range(20):
+                alice.put("t", b"%d" % number)
+            assert time.monotonic() - begun < AT_ONCE
+            core = alice._session.core
+            assert list(core.doors.shut) == [0]
+            assert core.proxy == 1
+            assert first.count("denied") == 0
+            first.authorize(EVERYTHING, BOB)
+            wait_until(lambda: not core.doors.shut)
+            second.authorize(BOB)  # What is connected is denied there; a connection would be refused.
+            second.stop()
+            cluster.proxies.remove(second)
+            alice.put("t", b"20", timeout=SECONDS)
+            assert [bob.get("t").body for _ in range(21)] == [b"%d" % number for number in range(21)]  # type: ignore[union-attr]
+
+
+def test_a_proxy_that_starts_anew_with_the_next_of_its_keys_is_followed_without_an_error(tmp_path: Path) -> None:
+    """The server, whose proxies file names both keys too, is beside the point: a put waits until it is there."""
+    with keyed(tmp_path, proxies=2) as cluster:
+        first, second = cluster.proxies
+        both = (pair("p1").public, pair("p1-next").public)
+        keys = ClientKeys(pair("alice"), (both, (pair("p2").public,)))
+        with Client("alice", keys=keys, **cluster.settings(tries=1)) as alice:
+            for number, key in enumerate(("p1", "p1-next", "p1")):
+                alice.put("t", b"%d" % number)
+                first.stop()
+                first = cluster.proxies[0] = Proxy(
+                    tmp_path, "p1", EVERYTHING, BOB, bind=first.address, servers=first.process.servers, key=key
+                )
+                wait_until(partial(first.count, "handshakes_entered"))
+                alice.put("t", b"%d" % number)
+            assert not alice._session.core.doors.shut
+        assert second.count("denied") == 0
+
+
+def test_both_refuse_and_each_is_named(tmp_path: Path) -> None:
+    with keyed(tmp_path, proxies=2) as cluster:
+        cluster.authorize(BOB)
+        with cluster.client() as alice:
+            said = refused(lambda: alice.put("t", b"x"))
+        first, second = said.split("; ")
+        for text, proxy in ((first, cluster.proxies[0]), (second, cluster.proxies[1])):
+            assert text.startswith(f"proxy {proxy.address} does not know the key {public('alice')[:11]}…")
+
+
+def test_a_look_without_patience_says_it_too(cluster: Keyed, directory: Path) -> None:
+    with cluster.client(directory=directory) as client:
+        client.subscribe("t")
+    with cluster.client(key="stranger", directory=directory) as client:
+        said: list[NotLetIn] = []
+
+        def look() -> bool:
+            try:
+                assert client.get("t", timeout=0) is None
+            except NotLetIn as error:
+                said.append(error)
+            return bool(said)
+
+        wait_until(look)
+
+
+def test_who_is_refused_closes_without_waiting_and_keeps_all(cluster: Keyed, directory: Path) -> None:
+    client = cluster.client(key="stranger", directory=directory)
+    client.put("t", b"x", wait=False)
+    begun = time.monotonic()
+    client.close()
+    assert time.monotonic() - begun < AT_ONCE
+    with cluster.client(directory=directory) as client:
+        assert client.unfinished("t") == 1
+        client.flush()
+
+
+def test_a_client_that_is_closed_meanwhile_says_that_it_is_closed(tmp_path: Path) -> None:
+    settings = ClientSettings(proxies=("tcp://127.0.0.1:9",), directory=tmp_path, timeout_seconds=60.0)
+    client = Client("alice", settings=settings, keys=ClientKeys(pair("alice"), ((pair("p1").public,),)))
+    errors: list[BaseException] = []
+
+    def put() -> None:
+        try:
+            client.put("t", b"x")
+        except CallerError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    wait_until(lambda: client.unfinished("t") == 1)
+    client.close()
+    thread.join(SECONDS)
+    assert "was closed during the call" in str(errors[0])
+
+
+def test_a_task_that_is_cancelled_leaves_the_client_as_it_was(cluster: Keyed, directory: Path) -> None:
+    async def main() -> None:
+        async with cluster.async_client(key="stranger", directory=directory) as client:
+            task = asyncio.create_task(client.put("t", b"x"))
+            while not client.unfinished("t"):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises((asyncio.CancelledError, NotLetIn)):  # As it comes first.
+                await task
+            with pytest.raises(NotLetIn):
+                await client.flush()
+        async with cluster.async_client(directory=directory) as client:
+            await client.flush()
+
+    asyncio.run(main())
+
+
+def test_nothing_that_is_said_shows_a_secret(cluster: Keyed, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(0), cluster.client(key="stranger", directory=directory) as client:
+        said = refused(lambda: client.put("t", b"x"))
+        shown = said + repr(client.__dict__) + repr(client.settings) + repr(client._session.keys) + caplog.text
+    for secret in (pair("stranger").secret, pair("p1").secret):
+        for form in (format_secret(secret), repr(secret), secret.hex()):
+            assert form not in shown

@@ -1,0 +1,309 @@
+"""Who is refused is told why, is not forgotten, and does not hammer: every case with real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import zmq
+
+from pubsub.messenger import CurveClient, CurveServer, Messenger, Refusal, sockets
+from pubsub.messenger import redial as redialing
+from pubsub.messenger.redial import Redial, open_redialed
+from pubsub.security.access import Access
+from pubsub.security.authorized import parse
+from pubsub.security.keys import format_public
+from pubsub.security.pairs import Pair, new_pair
+
+ALICE, BANK, STRANGER, NEXT = new_pair(), new_pair(), new_pair(), new_pair()
+RULES = f"client alice {format_public(ALICE.public)} put=*\n"
+KEYS = CurveClient(ALICE, (BANK.public,))
+
+
+class Bank:
+    """A Messenger that answers; with a key, or without one."""
+
+    def __init__(self, pair: Pair | None = BANK, endpoint: str = "tcp://127.0.0.1:0") -> None:
+        self.access = Access(parse(RULES.encode()))
+        self.messenger = Messenger(zap=self.access.zap)
+        curve = None if pair is None else CurveServer(pair, "clients")
+        self.endpoint = self.messenger.listen(endpoint, lambda request: request.reply(b"paid"), curve=curve)
+
+    def authorize(self, pair: Pair) -> None:
+        self.access.replace(parse(f"{RULES}client bob {format_public(pair.public)}\n".encode()))
+
+
+class Customer:
+    """A Messenger that connects, and what it is told."""
+
+    def __init__(self, endpoint: str, curve: CurveClient | None) -> None:
+        self.messenger = Messenger()
+        self.told: list[Refusal | None] = []
+        self.answers: list[bytes] = []
+        self.peer = self.messenger.connect(endpoint, curve=curve, told=self.told.append)
+
+    def ask(self) -> None:
+        self.messenger.send(self.peer, b"x", lambda _, contents, __: self.answers.append(bytes(contents)))
+
+    def wait(self, done: Callable[[], bool], seconds: float = 20.0) -> bool:
+        return self.messenger.wait(done, time.monotonic() + seconds)
+
+
+@pytest.fixture
+def bank() -> Iterator[Callable[..., Bank]]:
+    made: list[Bank] = []
+
+    def make(*given: object, **named: object) -> Bank:
+        made.append(Bank(*given, **named))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.messenger.close()
+
+
+@pytest.fixture
+def customer() -> Iterator[Callable[..., Customer]]:
+    made: list[Customer] = []
+
+    def make(endpoint: str, curve: CurveClient | None) -> Customer:
+        made.append(Customer(endpoint, curve))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.messenger.close()
+
+
+@pytest.mark.parametrize(
+    ("has", "curve", "refusal"),
+    [
+        (BANK, CurveClient(STRANGER, (BANK.public,)), Refusal.KEY_UNKNOWN),
+        (BANK, CurveClient(ALICE, (STRANGER.public,)), Refusal.KEY_DIFFERS),
+        (BANK, CurveClient(ALICE, (STRANGER.public, NEXT.public)), Refusal.KEY_DIFFERS),
+        (BANK, None, Refusal.KEY_WANTED),
+        (None, KEYS, Refusal.KEY_MISSING),
+    ],
+    ids=["a key that is not known", "another key", "others than both", "no key", "keys where none is asked for"],
+)
+def test_who_is_refused_is_told_why_at_once(bank, customer, tmp_path, has, curve, refusal):
+    for endpoint in ("tcp://127.0.0.1:0", f"ipc://{tmp_path}/bank"):
+        one = customer(bank(has, endpoint).endpoint, curve)
+        begun = time.monotonic()
+        assert one.wait(lambda one=one: bool(one.told))
+        assert one.told == [refusal]
+        assert time.monotonic() - begun < 2.0  # 1 to 60 ms on an idle machine.
+        assert one.messenger.counters.turned_away == 1
+
+
+def test_who_is_authorized_after_a_refusal_gets_in_by_the_same_messenger(bank, customer):
+    there = bank()
+    bob = customer(there.endpoint, CurveClient(STRANGER, (BANK.public,)))
+    bob.ask()
+    assert bob.wait(lambda: bool(bob.told))
+    there.authorize(STRANGER)
+    assert bob.wait(lambda: bool(bob.answers))
+    assert bob.told == [Refusal.KEY_UNKNOWN, None]
+    assert bob.answers == [b"paid"]
+
+
+def test_who_is_authorized_can_ask_at_once_and_need_not_wait_for_the_next_time(bank, customer, monkeypatch):
+    monkeypatch.setattr(redialing, "REDIAL_SECONDS", 3_600.0)
+    there = bank()
+    bob = customer(there.endpoint, CurveClient(STRANGER, (BANK.public,)))
+    assert bob.wait(lambda: bool(bob.told))
+    there.authorize(STRANGER)
+    bob.messenger.hurry(bob.peer)
+    assert bob.wait(lambda: None in bob.told)
+    bob.messenger.hurry(bob.peer)  # Where nothing is refused it does nothing.
+    bob.ask()
+    assert bob.wait(lambda: bool(bob.answers))
+    assert bob.messenger.counters.redialed == 1
+
+
+def test_of_several_expected_keys_the_right_one_is_found(bank, customer):
+    one = customer(bank().endpoint, CurveClient(ALICE, (STRANGER.public, NEXT.public, BANK.public)))
+    one.ask()
+    assert one.wait(lambda: bool(one.answers))
+    assert one.told == []
+
+
+def test_a_key_that_is_replaced_is_followed(bank, customer):
+    there = bank()
+    one = customer(there.endpoint, CurveClient(ALICE, (BANK.public, NEXT.public)))
+    for pair in (NEXT, BANK, NEXT):
+        there.messenger.close()
+        there = bank(pair, there.endpoint)
+        one.answers.clear()
+        one.ask()
+        assert one.wait(lambda: bool(one.answers))
+    assert one.told == []
+
+
+def test_who_is_not_let_in_and_then_not_there_is_not_refused_any_more(bank, customer, monkeypatch):
+    monkeypatch.setattr(redialing, "REDIAL_SECONDS", 0.05)
+    there = bank()
+    one = customer(there.endpoint, CurveClient(STRANGER, (BANK.public,)))
+    assert one.wait(lambda: bool(one.told))
+    there.messenger.close()
+    assert one.wait(lambda: one.told[-1] is None)
+
+
+class Balancer:
+    """Accepts every connection, and closes it at once: what stands in front of a proxy that is not there."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = 0
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            connection.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+@pytest.mark.parametrize("curve", [None, KEYS], ids=["without keys", "with keys"])
+def test_who_closes_without_a_word_is_not_taken_for_one_who_refuses(customer, curve):
+    balancer = Balancer()
+    try:
+        one = customer(balancer.endpoint, curve)
+        assert one.wait(lambda: balancer.connections > 12)
+        assert one.told == []
+    finally:
+        balancer.close()
+
+
+def test_who_is_too_busy_to_let_anybody_in_is_not_taken_for_one_who_refuses(customer, monkeypatch):
+    asked: list[object] = []
+    with Messenger(zap=lambda question: asked.append(question) or []) as busy:  # type: ignore[func-returns-value]
+        with monkeypatch.context() as impatient:
+            impatient.setattr(sockets, "HANDSHAKE_SECONDS", 0.05)
+            endpoint = busy.listen("tcp://127.0.0.1:0", lambda request: None, curve=CurveServer(BANK, "clients"))
+        monkeypatch.setattr(redialing, "SLOW_SECONDS", 0.02)
+        one = customer(endpoint, KEYS)
+        assert one.wait(lambda: len(asked) > 4)
+        assert one.told == []
+
+
+def test_who_was_let_in_while_it_was_found_out_is_not_refused(bank):
+    context = zmq.Context()
+    sock, redial = open_redialed(context, bank().endpoint, curve=KEYS)
+    try:
+        redial._closed = 1  # As after a proxy that ended in the midst of a handshake.
+        while redial._closed:
+            assert redial.sock.poll(10_000)
+            redial.take(100.0)
+        assert redial.asked("CURVE", 100.0) is None
+        assert (redial.refused, redial.due) == (None, float("inf"))
+    finally:
+        redial.close()
+        sock.close(0)
+        context.term()
+
+
+def waits(redial: Redial, count: int) -> list[float]:
+    """How long it leaves the other side alone, time after time; the clock stands still meanwhile."""
+    found: list[float] = []
+    for _ in range(count):
+        while redial.refused is None or redial.due == float("inf"):
+            assert redial.sock.poll(10_000)
+            redial.take(100.0)
+            if redial.asks:
+                redial.asks, redial._ask_at = False, float("-inf")
+                redial.asked("CURVE", 100.0)
+        found.append(round(redial.due - 100.0, 3))
+        redial.redial()
+        redial.refused = None
+    return found
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [CurveClient(STRANGER, (BANK.public,)), CurveClient(ALICE, (STRANGER.public,)), None],
+    ids=["a key that is not known", "another key", "no key"],
+)
+def test_who_refuses_is_asked_more_and_more_seldom(bank, curve, monkeypatch):
+    monkeypatch.setattr(redialing, "REDIAL_SECONDS", 0.01)
+    monkeypatch.setattr(redialing, "REDIAL_SECONDS_MAX", 0.04)
+    context = zmq.Context()
+    sock, redial = open_redialed(context, bank().endpoint, curve=curve)
+    try:
+        assert waits(redial, 4) == [0.01, 0.02, 0.04, 0.04]
+    finally:
+        redial.close()
+        sock.close(0)
+        context.term()
+
+
+def test_zeromq_does_not_come_back_to_who_refuses(bank, customer, relay_to, monkeypatch):
+    """By itself it would every 50 ms, where the other side has another key."""
+    monkeypatch.setattr(redialing, "REDIAL_SECONDS", 3_600.0)
+    relay = relay_to(bank().endpoint)
+    one = customer(relay.endpoint, CurveClient(ALICE, (STRANGER.public,)))
+    assert one.wait(lambda: bool(one.told))
+    before = len(relay.pairs)
+    assert not one.wait(lambda: len(relay.pairs) > before, 0.4)
+
+
+def test_who_asks_for_no_news_gets_in_all_the_same(bank):
+    there = bank()
+    with Messenger() as bob:
+        answers: list[bytes] = []
+        peer = bob.connect(there.endpoint, curve=CurveClient(STRANGER, (BANK.public,)))
+        bob.send(peer, b"x", lambda _, contents, __: answers.append(bytes(contents)))
+        assert bob.wait(lambda: bob.counters.turned_away > 0, time.monotonic() + 20)
+        there.authorize(STRANGER)
+        assert bob.wait(lambda: bool(answers), time.monotonic() + 20)
+
+
+def test_who_is_refused_closes_at_once(bank, customer):
+    one = customer(bank().endpoint, CurveClient(STRANGER, (BANK.public,)))
+    assert one.wait(lambda: bool(one.told))
+    begun = time.monotonic()
+    one.messenger.disconnect(one.peer)
+    one.messenger.close()
+    assert time.monotonic() - begun < 5.0
+
+
+def test_a_key_that_is_revoked_is_refused_when_it_comes_back(bank, customer, relay_to):
+    there = bank()
+    relay = relay_to(there.endpoint)
+    one = customer(relay.endpoint, KEYS)
+    one.ask()
+    assert one.wait(lambda: bool(one.answers))
+    there.access.replace(parse(b"# nobody\n"))
+    relay.cut(0)
+    relay.cut(1)
+    assert one.wait(lambda: bool(one.told))
+    assert one.told[0] is Refusal.KEY_UNKNOWN
+
+
+def test_a_callback_that_raises_when_it_is_told_ends_nothing(bank):
+    there = bank()
+    with Messenger() as bob:
+
+        def told(refusal: Refusal | None) -> None:
+            raise ZeroDivisionError(refusal)
+
+        answers: list[bytes] = []
+        peer = bob.connect(there.endpoint, curve=CurveClient(STRANGER, (BANK.public,)), told=told)
+        assert bob.wait(lambda: bob.counters.callback_errors == 1, time.monotonic() + 20)
+        there.authorize(STRANGER)
+        bob.hurry(peer)
+        bob.send(peer, b"x", lambda _, contents, __: answers.append(bytes(contents)))
+        assert bob.wait(lambda: bool(answers), time.monotonic() + 20)

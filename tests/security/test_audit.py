@@ -1,0 +1,122 @@
+"""The audit file: what is in it, how much of it strangers can cause, and what happens when it cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.errors import ConfigurationError
+from pubsub.security.audit import LINES_A_MINUTE_MAX, Audit
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_line_says_when_whose_and_what_and_leaves_out_what_is_not_known(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit", "proxy p1")
+    audit.write(1_700_000_000.1234, "entered", user="client:ann#00000000", address="10.0.0.1", reason="", topic=None)
+    audit.close()
+    assert lines(tmp_path / "audit") == [
+        {"time": 1_700_000_000.123, "process": "proxy p1", "what": "entered", "user": "client:ann#00000000",
+         "address": "10.0.0.1"}
+    ]  # fmt: skip
+
+
+def test_what_stands_there_already_stays_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    for _ in range(2):
+        audit = Audit(tmp_path / "audit", "proxy p1")
+        audit.write(1.0, "reload")
+        audit.close()
+    assert len(lines(tmp_path / "audit")) == 2
+    assert stat.S_IMODE((tmp_path / "audit").stat().st_mode) == 0o600
+
+
+def test_a_flood_of_one_kind_is_a_number_and_leaves_room_for_other_kinds(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit", "proxy p1")
+    for k in range(LINES_A_MINUTE_MAX + 50):
+        audit.write(100.0 + k / 100, "refused", key=f"{k:08x}")
+    audit.write(130.0, "entered")
+    audit.tick(159.0)
+    assert len(lines(tmp_path / "audit")) == LINES_A_MINUTE_MAX + 1
+    audit.tick(161.0)
+    assert lines(tmp_path / "audit")[-1] == {"time": 161.0, "process": "proxy p1", "what": "refused", "more": 50}
+    audit.write(162.0, "refused", key="after")
+    assert lines(tmp_path / "audit")[-1]["key"] == "after"
+
+
+def test_a_clock_that_goes_back_does_not_silence_it(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit", "proxy p1")
+    for wall in (1000.0, 10.0):
+        for _ in range(LINES_A_MINUTE_MAX):
+            audit.write(wall, "refused")
+    assert len(lines(tmp_path / "audit")) == 2 * LINES_A_MINUTE_MAX
+
+
+def test_what_must_be_written_is_never_left_out(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit", "proxy p1")
+    assert all(audit.must_write(1.0, "operate", action="forget") for _ in range(LINES_A_MINUTE_MAX + 10))
+    assert len(lines(tmp_path / "audit")) == LINES_A_MINUTE_MAX + 10
+
+
+def test_a_file_that_was_renamed_to_be_kept_is_begun_anew(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit", "proxy p1")
+    audit.write(1.0, "entered")
+    (tmp_path / "audit").rename(tmp_path / "audit.1")
+    audit.reopen()
+    audit.write(2.0, "refused")
+    assert [line["what"] for line in lines(tmp_path / "audit.1")] == ["entered"]
+    assert [line["what"] for line in lines(tmp_path / "audit")] == ["refused"]
+
+
+def test_one_that_cannot_be_written_at_the_start_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"audit file .*/none/audit: No such file or directory"):
+        Audit(tmp_path / "none" / "audit", "proxy p1")
+
+
+def test_one_that_can_not_be_written_any_more_says_so_until_it_can(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    audit = Audit(folder / "audit", "proxy p1")
+    (folder / "audit").unlink()
+    folder.rmdir()
+    audit.reopen()
+    assert not audit.must_write(1.0, "operate")
+    assert "No such file or directory" in audit.problem
+    audit.write(1.0, "entered")  # And nothing is raised.
+    folder.mkdir()
+    assert audit.must_write(2.0, "operate")
+    assert audit.problem == ""
+    assert len(lines(folder / "audit")) == 1
+
+
+def test_a_full_disk_is_a_problem_and_not_a_line() -> None:
+    audit = Audit(Path("/dev/full"), "proxy p1")
+    assert not audit.must_write(1.0, "operate")
+    assert "No space left on device" in audit.problem
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    os.symlink(tmp_path / "other", tmp_path / "audit")
+    with pytest.raises(ConfigurationError, match="audit file"):
+        Audit(tmp_path / "audit", "proxy p1")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_line_cannot_be_made_to_look_like_two(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit", "proxy p1")
+    audit.write(1.0, "denied", topic='x"}\n{"what": "entered"', user="\u2028\x00")
+    assert [line["what"] for line in lines(tmp_path / "audit")] == ["denied"]
+
+
+def test_without_a_file_nothing_is_written_and_nothing_is_missing() -> None:
+    audit = Audit(None, "proxy p1")
+    audit.write(1.0, "entered")
+    audit.reopen()
+    assert audit.must_write(1.0, "operate")
+    audit.close()
