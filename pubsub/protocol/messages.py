@@ -41,6 +41,7 @@ class Outcome(StrEnum):
     ANNOUNCE = "announce"  # to a server: who are you? announce yourself
     TAKEN = "taken"  # to a server: its ID or store is in use by one that is still heard
     STALE = "stale"  # to a server: an announcement older than what was heard before
+    DEPOSED = "deposed"  # to a member of a store with a register: a primary of a higher term was heard
 
 
 RETRY: Final = frozenset({Outcome.GAP, Outcome.UNAVAILABLE, Outcome.MOVED, Outcome.BUSY, Outcome.FULL, Outcome.UNKNOWN})
@@ -227,6 +228,8 @@ class Periodic:
         draining: 1: it is to be given no new topic.
         stores, gone: where all topics are named, the other stores of the cluster, see `protocol.stores`.
         made: the server's clock when it made this (microseconds since 1970).
+        member: of a store that has a register, the ID of the member that says this, as its primary; its incarnation is
+            the term then. "": the store has none, as far as the server knows.
     """
 
     sender: str
@@ -243,6 +246,7 @@ class Periodic:
     stores: str = ""
     gone: str = ""
     made: int = 0
+    member: str = ""
 
 
 @dataclass(slots=True)
@@ -362,6 +366,7 @@ class Status:
         stores, gone: to PERIODIC: what its server lacks of the roster, see `protocol.stores`.
         since: to WHOLE: the proxy has an announcement of all topics from every other store that it
             knows, made at this time or later; 0: it does not.
+        term: with DEPOSED, of the primary that was heard.
         body: records, JSON, or topics. To WHOLE: each with its other holders, as `server.log`, separated by commas. To
             PERIODIC: those of the server's topics that have several holders, with all of them; and those that were
             given up there, with the log alone.
@@ -386,6 +391,7 @@ class Status:
     stores: str = ""
     gone: str = ""
     since: int = 0
+    term: int = 0
     body: Buffer = b""
 
 
