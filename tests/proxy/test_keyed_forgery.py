@@ -11,10 +11,10 @@ from pubsub.client import Client
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import PubsubError
 from pubsub.messenger.framing import unpack
-from pubsub.protocol import Outcome, Put, Status, decode
+from pubsub.protocol import Operate, Outcome, Put, Status, decode
 from pubsub.security.opening import ClientKeys
 from tests.proxy.locked import Locked, locked, pair
-from tests.proxy.peers import ServerPeer
+from tests.proxy.peers import ServerPeer, wait_until
 from tests.proxy.stage import log_id
 
 GUESSES = 100
@@ -54,3 +54,20 @@ def test_a_server_cannot_answer_for_another_though_it_knows_the_client(tmp_path:
         with pytest.raises(PubsubError):
             second.result(30)
         ann.discard("u")
+
+
+def test_who_says_that_an_operator_gave_up_a_topic_of_another_server_is_in_the_audit(tmp_path: Path) -> None:
+    with locked(tmp_path) as proxy:
+        bad, honest = proxy.serving("t"), proxy.serving("u", name="s2")
+        said = Operate("s1", "p1", "abandoned", "u", "s2", "tcp://s2", log=log_id("u"), store=log_id("s2"))
+        bad.send(said, origin=b"", source=0)
+        assert honest.told().outcome is Outcome.ANNOUNCE
+        (line,) = proxy.written("given_up")
+        assert line["user"].startswith("server:s1#")
+        assert (line["topic"], line["server"], line["log"]) == ("u", "s2", log_id("u"))
+        assert not proxy.written("operate")
+        bad.send(Operate("s2", "p1", "abandoned", "u", "s2"), origin=b"", source=0)
+        for hostile in (b"OPERATE s1 x\r\n\r\n", b"PERIODIC s1-OPERATE x y\r\n\r\n", b"OPERATE "):
+            bad.socket.send_multipart([b"", b"1-0-0-" + hostile])
+        wait_until(lambda: proxy.count("refused") >= 2)
+        assert proxy.written("given_up") == [line]
