@@ -24,8 +24,8 @@ pytestmark = pytest.mark.faults
 BODY = encode_batch([b"x" * MIB])
 CHECKSUM = crc32(BODY)
 
-KNOCKS = 500
-KNOCKED_ROUNDS = 100
+KNOCKS = 300
+KNOCKED_ROUNDS = 30
 """Puts and gets that come through meanwhile."""
 
 ONE_OFFENDER = CLIENT_BYTES_MAX + UNREAD_BYTES_MAX + UNSENT_BYTES_MAX
@@ -122,7 +122,7 @@ def test_a_server_that_announces_a_million_topics_is_told_that_there_is_no_room(
 
 
 @pytest.mark.parametrize("town", [True], ids=with_keys, indirect=True)
-@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("port", ["clients", "other servers"])
 def test_who_knocks_without_end_by_keys_that_nobody_knows_keeps_nobody_from_his_service(town: Town, port: str) -> None:
     growth, target = Growth(town.everyone), town.behind(port)
     before = town.counters(target)
