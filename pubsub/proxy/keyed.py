@@ -105,7 +105,9 @@ class KeyedTraffic(Traffic):
                 return True
             core.turn_away(client, head, Outcome.REFUSED, AUDIT_FAILS)
         else:
-            entrance.note("unsubscribe" if b"-UNSUB" in head[:70] else "subscribe", user, asked.question)
+            entrance.note(
+                "unsubscribe" if head.split(b"-", 3)[-1].startswith(b"UNSUB") else "subscribe", user, asked.question
+            )
             return True
         return False
 
