@@ -282,7 +282,8 @@ def main() -> int:
     run = home / "run"
     run.mkdir(parents=True)
     samples, picture = given.samples or home / "soak.json", given.picture or home / "soak.png"
-    print(f"seed {seed}: scripts/soak --minutes {given.minutes:g} --seed {seed}; everything is in {home}", flush=True)
+    again = f"scripts/soak --minutes {given.minutes:g} --seed {seed}{' --keys' * given.keys}"
+    print(f"seed {seed}: {again}; everything is in {home}", flush=True)
     told = soak(run, seed, given.minutes, run / "record.jsonl" if given.audit else None, keys=given.keys)
     samples.write_text(json.dumps(told, separators=(",", ":")))
     show(told)

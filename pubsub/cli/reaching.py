@@ -14,7 +14,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, DecodeError, NotAllowed, NotLetIn, Unavailable
 from pubsub.messenger import CurveClient, Messenger, Refusal
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Message, Outcome, Report, Status
+from pubsub.protocol.messages import Message, Outcome, Report, Status, denial
 from pubsub.security.keys import format_public
 
 Answer = dict[str, Any] | str
@@ -179,7 +179,7 @@ def _answer(contents: Any, parts: Sequence[Any]) -> Status | str:
     if not isinstance(answer, Status):
         return "an answer that is none"
     if answer.outcome is Outcome.DENIED:
-        return Denied(bytes(answer.body).decode("utf-8", "replace") or answer.reason.replace("_", " "))
+        return Denied(denial(answer) or answer.reason.replace("_", " "))
     return answer
 
 

@@ -23,6 +23,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -98,6 +99,8 @@ class MessengerCore:
         chance: where the jitter of retries comes from.
         answer: what `Request.reply` calls, with the request and the contents; it hands them to `answer`.
         limits: what is held at most.
+        number: the ID of a new callback, even and at least FIRST_CALLBACK; None: they are counted. Whoever can guess
+            one, and reaches the connection that its answer comes over, can answer in the place of who was asked.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class MessengerCore:
         chance: Chance,
         answer: Callable[[Request, Buffer | Sequence[Buffer]], None],
         limits: MessengerLimits | None = None,
+        number: Callable[[], int] | None = None,
     ) -> None:
         self.limits = limits or MessengerLimits()
         self.counters = Counters()
@@ -114,7 +118,7 @@ class MessengerCore:
         self._answer = answer
         self._callbacks: dict[int, tuple[Peer, AnswerCallback]] = {}
         self._requests: dict[int, Pending] = {}
-        self._tokens = count(FIRST_CALLBACK, 2)
+        self._number = number or partial(next, count(FIRST_CALLBACK, 2))
         self._outgoing: list[Transmission] = []
         self._acks_due: deque[tuple[float, Peer]] = deque()
         self._opened: list[Link] = []
@@ -134,7 +138,7 @@ class MessengerCore:
             raise TooLarge(
                 "number of registered callbacks", len(self._callbacks) + 1, self.limits.callbacks_max, "callbacks_max"
             )
-        token = next(self._tokens) + (not retry)
+        token = self._number() + (not retry)
         self._callbacks[token] = peer, callback
         return token
 

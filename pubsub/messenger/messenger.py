@@ -7,6 +7,7 @@ sockets when no caller does.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import secrets
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from pubsub.errors import AfterFork, CallerError, ConfigurationError, Interrupte
 from pubsub.messenger.core import AnswerCallback, Counters, MessengerCore, ServerLoop
 from pubsub.messenger.curve import CurveClient, CurveServer
 from pubsub.messenger.doorkeeper import Doorkeeper
-from pubsub.messenger.framing import Callback
+from pubsub.messenger.framing import FIRST_CALLBACK, Callback
 from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.loop import FOREVER, Loop, Ticker
 from pubsub.messenger.peer import Buffer, Link, Peer, Request
@@ -40,6 +41,11 @@ def _parts(contents: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
     if isinstance(contents, str) or not all(isinstance(part, bytes | memoryview) for part in contents):
         raise CallerError("the contents of a message are bytes or memoryview, one or several")
     return contents or (b"",)
+
+
+def _callback_id() -> int:
+    """The ID of a new callback, by chance from the operating system: nobody who saw others guesses it."""
+    return (int.from_bytes(os.urandom(8), "big") >> 3 << 1) + FIRST_CALLBACK
 
 
 Zap = Callable[[Sequence[bytes]], list[bytes]]
@@ -93,7 +99,7 @@ class Messenger:
         self.clock: Clock = clock or SystemClock()
         self.limits = limits or MessengerLimits()
         self._core = MessengerCore(
-            secrets.randbits(INSTANCE_BITS), chance or random.Random(), self._answer, self.limits
+            secrets.randbits(INSTANCE_BITS), chance or random.Random(), self._answer, self.limits, _callback_id
         )
         self._owns_context = context is None
         self._doorkeeper = None if zap is None else Doorkeeper(self._context, _careful(zap, self._core.counters))

@@ -17,7 +17,8 @@ ZeroMQ tries again by itself after whatever may happen to a connection, with two
     it closes at once (a balancer)           HANDSHAKE_FAILED_NO_DETAIL, EPIPE or ECONNRESET, again and again
 
 So what a closed handshake means is found out by asking for the other side's greeting (`base.reachability.mechanism`),
-which says how it lets others in.
+which says how it lets others in. It counts once handshakes were closed after it too: those before may have been closed
+by a balancer, behind which nobody was until just then.
 """
 
 from __future__ import annotations
@@ -121,7 +122,9 @@ class Redial:
         self._seconds = REDIAL_SECONDS
         self._keys = 1 if curve is None else len(curve.expected)
         self._turn = self._closed = 0
-        self._ours = self._switching = False
+        self._ours = self._switching = self._mismatch = self._stale = False
+        self._heard: Refusal | None = None
+        """What the other side's greeting meant when it was asked for last."""
         self._ask_at = self._connected = float("-inf")
         self.due = float("inf")
         self.refused: Refusal | None = None
@@ -138,6 +141,7 @@ class Redial:
                 break
             if event == _ESTABLISHED or (event == _NOT_REACHED and not self._ours):
                 self._closed, self.due, self._ours = 0, float("inf"), False
+                self._heard, self._mismatch = None, False
                 if event == _ESTABLISHED:
                     self._seconds = REDIAL_SECONDS
                 if self.refused is not None:
@@ -152,6 +156,8 @@ class Redial:
                 self._handshake_closed(event, value, now)
             elif not self._ours:
                 self.due = now + self._seconds if event == _ENDED else float("inf")
+        if self._stale:
+            self._closed, self._stale = 0, False
         return news
 
     def _handshake_closed(self, event: int, value: int, now: float) -> None:
@@ -162,13 +168,14 @@ class Redial:
         if self._ours or not told:
             return
         self._closed += 1
+        self._mismatch = self._mismatch or event == _FAILED_PROTOCOL
         if self._keys > 1:
             self._turn += 1
             self._ours = self._switching = True
             self.due = now if self._turn % self._keys else now + ROUND_SECONDS
             self._disconnect()  # Or ZeroMQ would try the same key again meanwhile.
         decided = event == _FAILED_PROTOCOL or self._closed >= ROUNDS_MIN * self._keys
-        if decided and now >= self._ask_at:
+        if decided and now >= self._ask_at and not self._stale:
             self._ask_at = now + ASK_SECONDS
             self.asks = True
 
@@ -176,9 +183,15 @@ class Redial:
         """It was found out how the other side lets others in, "" where it was not; what is to be told of it."""
         if not self._closed:
             return None  # It was let in meanwhile, or nobody is there any more.
-        refusal = _BY_MECHANISM.get((self._curve is not None, mechanism))
-        if refusal is not None:
-            self._refuse(refusal, now)
+        refusal, before = _BY_MECHANISM.get((self._curve is not None, mechanism)), self._heard
+        self._heard = refusal
+        if refusal is None:
+            return None
+        if refusal is not before and not self._mismatch:
+            # What waits to be taken was closed before it was asked. Of what comes then it is asked at once.
+            self._stale, self._ask_at = True, float("-inf")
+            return None
+        self._refuse(refusal, now)
         return refusal
 
     def _refuse(self, refusal: Refusal, now: float) -> None:

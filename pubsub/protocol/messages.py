@@ -422,3 +422,13 @@ Message = (
     | Operate
     | Status
 )
+
+
+SENTENCE_CHARACTERS_MAX: Final = 300
+"""Of what a proxy says in a denial; more of it is not shown."""
+
+
+def denial(status: Status) -> str:
+    """What a proxy says to whom it denies something; it came over the network, so nothing of it moves a terminal."""
+    said = bytes(status.body).decode("utf-8", "replace")[:SENTENCE_CHARACTERS_MAX]
+    return "".join(letter if letter.isprintable() else "?" for letter in said).strip()

@@ -86,6 +86,11 @@ class Entrance:
         """Write down what a user is about to operate; False: that cannot be, and it must not be done."""
         return self.gate.note_operation(user, self._clock.wall(), **facts(head))
 
+    def given_up(self, user: str, head: bytes) -> None:
+        """Write down that a server says of another one's topic that an operator gave it up, which is believed."""
+        if said := facts(head):
+            self.gate.note("given_up", self._clock.wall(), user=user, **said)
+
     def note(self, what: str, user: str, asked: Question) -> None:
         """Write down what a user does with a topic: subscribe to it, make it."""
         self.gate.note(

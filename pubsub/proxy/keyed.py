@@ -105,7 +105,9 @@ class KeyedTraffic(Traffic):
                 return True
             core.turn_away(client, head, Outcome.REFUSED, AUDIT_FAILS)
         else:
-            entrance.note("unsubscribe" if b"-UNSUB" in head[:70] else "subscribe", user, asked.question)
+            entrance.note(
+                "unsubscribe" if head.split(b"-", 3)[-1].startswith(b"UNSUB") else "subscribe", user, asked.question
+            )
             return True
         return False
 
@@ -132,6 +134,8 @@ class KeyedTraffic(Traffic):
         if user and frames and not rights.speaks_for_itself(user, frames[0]):
             entrance.counters["servers_under_a_wrong_name"] += 1
             return False
+        if user and frames and frames[0].split(b"-", 3)[-1].startswith(b"OPERATE "):
+            entrance.given_up(user, frames[0])
         core.server_message(link, (origin, *frames), now)
         if user and link in core.table.links:
             self._server_users[link] = user

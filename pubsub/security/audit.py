@@ -41,6 +41,8 @@ class Audit:
         self._written: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
         self._minute = float("-inf")
+        self._torn = False
+        """The last line is there in part: the next one must not go on in it."""
         self.problem = ""
         self.reopen()
         if self.problem:
@@ -101,13 +103,14 @@ class Audit:
             return False
         said = {key: value for key, value in facts.items() if value not in {"", None}}
         line = json.dumps({"time": round(wall, 3), "process": self._process, "what": what} | said) + "\n"
-        content = line.encode("ascii")
+        content = (b"\n" if self._torn else b"") + line.encode("ascii")
         try:
             written = os.write(self._descriptor, content)
         except OSError as error:
             self.problem = f"audit file {self._path}: {error.strerror}"
             return False
-        if written < len(content):
+        self._torn = written < len(content)
+        if self._torn:
             self.problem = f"audit file {self._path}: no space for a whole line"
             return False
         self.problem = ""

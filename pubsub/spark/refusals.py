@@ -8,7 +8,7 @@ from typing import Final
 from pubsub.errors import NotAllowed, NotLetIn
 from pubsub.messenger import Refusal
 from pubsub.protocol import Publish, Read, Report, Stage, Status
-from pubsub.protocol.messages import Get, Subscribe, Unsubscribe
+from pubsub.protocol.messages import Get, Subscribe, Unsubscribe, denial
 from pubsub.security.access import Why
 from pubsub.security.keys import format_public
 from pubsub.security.pairs import Pair
@@ -17,9 +17,6 @@ from pubsub.security.patterns import Pattern
 Request = Subscribe | Unsubscribe | Get | Read | Stage | Publish | Report
 
 _WORDS: Final = {Subscribe: "subscribe", Unsubscribe: "unsubscribe", Get: "acknowledge", Read: "read"}
-
-SENTENCE_BYTES_MAX: Final = 300
-"""Of what a proxy says in a denial; what it says beyond is left out."""
 
 AGAIN: Final = "then start it again, and a stream goes on where it was"
 
@@ -70,8 +67,7 @@ def denied(request: Request, status: Status, pair: Pair | None) -> NotAllowed:
         pair: the key by which it was asked.
     """
     topic = getattr(request, "topic", "")
-    sentence = bytes(status.body[:SENTENCE_BYTES_MAX]).decode("utf-8", "replace")
-    said = "".join(letter if letter.isprintable() else " " for letter in sentence).strip()
+    said = denial(status)
     if status.reason == Why.SENDER:
         remedy = "name the one whose key it is by option clientId (--client of a pipeline)"
     elif status.reason == Why.KEY:

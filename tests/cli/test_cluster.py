@@ -192,20 +192,16 @@ def test_whatever_signal_ends_up_ends_its_children(tmp_path: Path, number: int) 
     # A shell starts what it runs in the background with some of them ignored, and that would be respected.
     before = signal.signal(number, signal.SIG_DFL)
     try:
-        ends_by(tmp_path, number)
+        with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
+            until_heard(["--proxies-file", str(tmp_path / "proxies")], "s1")
+            code, errors = cluster.stop(number)
+            assert code == 0
+            # What happens in every cluster asks nothing of anybody.
+            assert "INFO proxy p1: server s1 is heard\n" in errors
+            assert "WARNING" not in errors
+            assert all(gone(one["pid"]) for one in cluster.facts["processes"])
     finally:
         signal.signal(number, before)
-
-
-def ends_by(tmp_path: Path, number: int) -> None:
-    with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
-        until_heard(["--proxies-file", str(tmp_path / "proxies")], "s1")
-        code, errors = cluster.stop(number)
-        assert code == 0
-        # What happens in every cluster asks nothing of anybody.
-        assert "INFO proxy p1: server s1 is heard\n" in errors
-        assert "WARNING" not in errors
-        assert all(gone(one["pid"]) for one in cluster.facts["processes"])
 
 
 def test_nohup_is_respected(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pubsub.cli.authorizing import revoke_lines
+from pubsub.cli.cluster import _announce
 from pubsub.cli.cluster_keys import ClusterKeys
 from pubsub.config.addresses import ProxyAddress
 from pubsub.errors import ConfigurationError
@@ -82,3 +84,14 @@ def test_proxies_are_named_with_their_keys_and_keep_those_of_a_rotation(tmp_path
         ProxyAddress("tcp://h:3", "tcp://h:3", (key("of another"),)),
     ]
     assert [proxy.keys for proxy in keys.named(before)] == [(own[0],), (key("old"), own[1]), (own[2],)]
+
+
+def test_the_paths_that_up_prints_hold_in_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = Path("cluster")
+    _announce(SimpleNamespace(children=[]), (), here / "proxies", ClusterKeys(here), as_json=False)  # type: ignore[arg-type]
+    line = capsys.readouterr().out.splitlines()[0]
+    there = tmp_path / "cluster"
+    assert line == f"keys: export PUBSUB_CLIENT_KEY_FILE={there}/client.key PUBSUB_AUTHORIZED={there}/authorized"

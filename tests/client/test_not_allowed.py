@@ -68,7 +68,7 @@ def test_a_put_without_the_right_is_kept_and_says_what_to_do(cluster: Keyed) -> 
 
 def test_what_is_denied_is_not_tried_again_by_itself(cluster: Keyed) -> None:
     cluster.authorize(NOTHING, BOB)
-    with cluster.client(try_seconds=0.01) as alice:
+    with cluster.client(try_seconds=20.0) as alice:
         alice.put("orders", b"1", wait=False)
         wait_until(lambda: alice._session.core.outbox.chain("orders").failure)
         assert not alice._session.core.outbox.active

@@ -11,6 +11,8 @@ from pubsub.config import ClientSettings, ProxySettings, ServerSettings, load
 from pubsub.config.loading import ROLES, flag_name, unknown_variables
 from pubsub.config.rules import RULES
 from pubsub.errors import ConfigurationError
+from pubsub.security.keys import format_public
+from pubsub.security.pairs import new_pair
 
 SERVER = {"id": "s1", "proxies": ("tcp://127.0.0.1:5602",), "directory": "data"}
 PROXY = {"id": "p1", "bind": "tcp://127.0.0.1:5601"}
@@ -281,3 +283,21 @@ def test_flags_have_the_names_of_the_commands() -> None:
     assert flag_name("client", "directory") == "--directory"
     assert flag_name("server", "proxies") == "--proxy"
     assert flag_name("server", "retention_hold_seconds") == "--retention-hold-seconds"
+
+
+def test_proxies_that_are_named_nearer_than_a_file_do_not_get_its_keys(tmp_path: Path) -> None:
+    listing = tmp_path / "proxies"
+    key = format_public(new_pair().public)
+    listing.write_text(f"tcp://127.0.0.1:1 {key}\n")
+    environment = {"PUBSUB_PROXIES_FILE": str(listing)}
+    assert load(ClientSettings, environment=environment).settings.proxy_keys == (key,)
+    named = load(ClientSettings, {"proxies": ("tcp://127.0.0.1:2",)}, environment=environment).settings
+    assert (named.proxies, named.proxy_keys) == (("tcp://127.0.0.1:2",), ())
+
+
+@pytest.mark.parametrize("variable", ["PUBSUB_CLIENT_PROXY_KEYS", "PUBSUB_CLIENT_TRIES"])
+def test_a_secret_key_in_the_wrong_place_is_not_repeated(variable: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load(ClientSettings, environment={variable: "sk_" + "B" * 43})
+    assert "BBBB" not in str(raised.value) + repr(raised.value)
+    assert "(a secret key)" in str(raised.value)

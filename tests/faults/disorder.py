@@ -156,7 +156,8 @@ class Disorder:
         victim = self._rng.choice(proxies)
         with self._hold(victim.name):
             victim.kill()
-            shutil.rmtree(self._cast.cluster.directory / victim.name)
+            # One that was killed while it started may not have made it yet.
+            shutil.rmtree(self._cast.cluster.directory / victim.name, ignore_errors=True)
             yield self._seconds(DEAD_SECONDS)
             self._cast.start(victim)
 

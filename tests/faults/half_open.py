@@ -1,5 +1,6 @@
-"""Opens many TCP connections to an endpoint and never becomes ZeroMQ on any of them; a process of its own.
+"""Opens many TCP connections to an endpoint, begins on each what it never ends, and keeps them; a process of its own.
 
+Each says one of the beginnings that it is given, in turn: nothing, a part of ZeroMQ's greeting, half a handshake.
 Prints `open N` once it has N, and `dropped N` once the other end has closed them all.
 """
 
@@ -10,12 +11,10 @@ import resource
 import select
 import socket
 import sys
-
-GREETING = b"\xff" + bytes(8) + b"\x7f\3\0NULL"
-"""The beginning of ZeroMQ's; the rest never comes."""
+from collections.abc import Sequence
 
 
-def main(endpoint: str, count: int) -> None:
+def main(endpoint: str, count: int, beginnings: Sequence[bytes]) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     host, _, port = endpoint.removeprefix("tcp://").partition(":")
@@ -23,8 +22,7 @@ def main(endpoint: str, count: int) -> None:
     opened: dict[int, socket.socket] = {}
     for number in range(count):
         one = socket.create_connection((host, int(port)), 60)
-        if number % 2:
-            one.sendall(GREETING)
+        one.sendall(beginnings[number % len(beginnings)])
         opened[one.fileno()] = one
         poll.register(one, select.POLLIN)
     print(f"open {len(opened)}", flush=True)
@@ -40,4 +38,4 @@ def main(endpoint: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), [bytes.fromhex(one) for one in sys.argv[3:]])

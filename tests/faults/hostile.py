@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -16,24 +16,30 @@ import zmq
 
 from pubsub.cli.reports import gather
 from pubsub.config.settings import ClientSettings
+from pubsub.messenger.curve import CurveClient, lock_dealer
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer
-from pubsub.protocol import Message, Outcome, Status, decode, encode
+from pubsub.protocol import Message, Status, decode, encode
 from pubsub.protocol import messages as m
 from pubsub.protocol.batch import encode_batch
+from pubsub.protocol.names import parse_endpoint
+from pubsub.security.authorized import Role
+from pubsub.security.files import read_authorized, read_key_file
+from pubsub.security.keys import parse_public
+from pubsub.security.pairs import Pair, new_pair, pair_of
 from tests.faults.cluster import Cluster, Process, until
 
 MIB: Final = 1024 * 1024
 LOG: Final = "0123456789abcdef"
-NEAR: Final = (0, 1, 2, 2**31, 2**32 - 1, 2**32, 2**40, 2**62, 2**63 - 2, 2**63 - 1, 2**63, 2**64, 10**30, -1)
-"""Numbers at the edges of what fits somewhere."""
-
-WORDS: Final = (
-    *(b"!v=2", b"!v=", b"!new=1", b"v=1", b"=", b"", b" ", b"..", b"-", b"\r\n\r\n", b"\0", b"\xff" * 9, b"PUT", b"x="),
-    *(b"A" * 70, b"B" * 20_000, b"topic=\xe9", b"log=" + b"g" * 16, b"crc=99999999999", b"last=" + b"9" * 300),
-)
-
 PORTS: Final = ("clients", "servers", "other servers")
+
+KEYS: Final = (False, True)
+"""Whether a town has keys: parameters of a fixture."""
+
+
+def with_keys(keys: bool) -> str:
+    """What to call a test of such a town."""
+    return "with keys" if keys else "without keys"
 
 
 class Well:
@@ -85,11 +91,15 @@ class Well:
 class Town:
     """A proxy, two servers, and a client that behaves well.
 
+    Where it has keys so have the hostile ones: any client's, and that of a server called eve.
+
     Attributes:
         well: the client.
     """
 
     def __init__(self, cluster: Cluster, **options: Any) -> None:
+        if cluster.keys is not None:
+            cluster.keys.options("server", "eve")
         cluster.proxy(**options)
         for _ in range(2):
             cluster.server(**options)
@@ -112,7 +122,41 @@ class Town:
             return self.cluster.addresses[0]
         if port == "servers":
             return self.cluster.inner[0]
-        return self.process(self.owner).ready().split()[-1]
+        return parse_endpoint(self.process(self.owner).ready().split()[-1])[1]
+
+    def curve(self, port: str, pair: Pair | None = None) -> CurveClient | None:
+        """How to enter at a port; None: anybody does.
+
+        Args:
+            pair: by this key; None: by one that is authorized.
+        """
+        keys = self.cluster.keys
+        if keys is None:
+            return None
+        if pair is None:
+            path = keys.client if port == "clients" else keys.authorized.parent / "eve" / "key"
+            pair = pair_of(read_key_file(path))
+        if port == "other servers":
+            return CurveClient(pair, read_authorized(keys.authorized).keys_of(Role.SERVER, self.owner))
+        return CurveClient(pair, (parse_public(self.cluster.proxy_keys()[0]),))
+
+    def peer(self, port: str, *, reads: bool = True) -> Peer:
+        """One at a port that lets it in."""
+        return Peer(self.endpoint(port), reads=reads, curve=self.curve(port))
+
+    def hello(self, port: str) -> bytes:
+        """The beginning of a handshake at a port with keys: what somebody says who knows its key, and has one."""
+        curve = self.curve(port, new_pair())
+        said = b""
+        with socket.create_server(("127.0.0.1", 0)) as listening, zmq.Context() as context:
+            sock = open_dealer(context, f"tcp://127.0.0.1:{listening.getsockname()[1]}", curve=curve)
+            with listening.accept()[0] as heard:
+                heard.settimeout(30)
+                heard.sendall(CURVE_GREETING[:32] + b"\1" + CURVE_GREETING[33:])  # As the side that is bound does.
+                while len(said) < len(CURVE_GREETING) + HELLO_BYTES:
+                    said += heard.recv(4096)
+            sock.close(0)
+        return said
 
     def process(self, name: str) -> Process:
         """A server by its ID, or the proxy ("-")."""
@@ -124,10 +168,12 @@ class Town:
 
     def counters(self, target: str) -> dict[str, int]:
         """What a server or the proxy (`-`) has counted, as `pubsub status --json` shows it."""
-        return dict(until(lambda: self._report(target), f"{target} reports")["counters"])
+        report = until(lambda: self._report(target), f"{target} reports")
+        return {**report.get("keys", {}).get("counters", {}), **report["counters"]}
 
     def _report(self, target: str) -> dict[str, Any]:
-        found = gather(ClientSettings(proxies=tuple(self.cluster.addresses)), 20.0)
+        proxies = tuple(self.cluster.addresses)
+        found = gather(ClientSettings(proxies=proxies, **self.cluster.key_settings()), 20.0)
         parts = found["proxies"] if target == "-" else [one for one in found["servers"] if one["id"] == target]
         return next((part["report"] for part in parts if part["answered"]), {})
 
@@ -170,16 +216,25 @@ def _resident(place: Path, which: str) -> int:
 
 
 class Peer:
-    """A connection that sends whatever it likes; a context manager."""
+    """A connection that sends whatever it likes; a context manager. With `curve` by a key."""
 
-    def __init__(self, endpoint: str, *, reads: bool = True) -> None:
-        self._context: zmq.Context[Any] = zmq.Context()
-        self.sock = open_dealer(self._context, endpoint)
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        reads: bool = True,
+        curve: CurveClient | None = None,
+        context: zmq.Context[Any] | None = None,
+    ) -> None:
+        self._own = context is None
+        self._context: zmq.Context[Any] = context or zmq.Context()
+        self.sock = open_dealer(self._context, endpoint, curve=curve)
         if not reads:
             self.sock.close(0)
             self.sock = self._context.socket(zmq.DEALER)
             self.sock.linger = 0
             self.sock.rcvhwm, self.sock.rcvbuf = 1, 4096
+            lock_dealer(self.sock, endpoint, curve)
             self.sock.connect(endpoint)
         self.answers: dict[str, int] = {}
         self._fence = self._answered = 2**50
@@ -189,7 +244,8 @@ class Peer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.sock.close(0)
-        self._context.term()
+        if self._own:
+            self._context.term()
 
     def send(self, frames: Sequence[bytes | memoryview], seconds: float = 20.0) -> None:
         """As soon as there is room."""
@@ -242,7 +298,7 @@ class Peer:
         self._fence += 1
         last: dict[str, Message] = {
             "clients": m.Report("eve", "-"),
-            "servers": m.Whole("nobody"),
+            "servers": m.Whole("eve"),
             "other servers": m.Transfer("eve", "nowhere", "commit", "f" * 16),
         }
         self.send(framed(last[port], callback=self._fence, origin=b"" if port == "servers" else None))
@@ -262,112 +318,14 @@ def put(topic: str, counter: int, body: bytes, *, sender: str = "eve", previous:
     return m.Put(sender, topic, counter, LOG, 1, previous, crc32(batch), body=batch)
 
 
-def samples(chance: random.Random) -> list[Message]:
-    """One of each message, none of which is about what others use."""
-    topic, who = f"t{chance.randrange(50)}", f"eve{chance.randrange(20)}"
-    number = chance.choice([n for n in NEAR if 0 <= n < 2**63])
-    place = (LOG, min(number, 2**40 - 1))
-    table = {f"t{chance.randrange(99)}": LOG for _ in range(chance.randrange(5))}
-    line = chance.choice(CHUNKS)
-    return [
-        m.Subscribe(who, topic, number, number, log=LOG, avoid=LOG),
-        m.Subscribe(who, topic, number, number, name=who, start="earliest"),
-        m.Unsubscribe(who, topic, number, number),
-        m.Get(who, topic, place, number, number, records_max=number, bytes_max=number, wait_ms=number),
-        m.Read(who, topic, None, place, records_max=number, bytes_max=number),
-        put(topic, max(1, number), b"x", sender=who, previous=chance.choice([0, number])),
-        m.Put(who, topic, number, LOG, number, number, 0, body=b"\1\0\0\0" + b"\xff" * 4 + b"x"),
-        m.Stage(who, topic, number, LOG, who, number, number, 0, body=b"x"),
-        m.Publish(who, topic, number, LOG, {who: number}),
-        m.Periodic(who, LOG, number, number, "tcp://127.0.0.1:1", "tcp://127.0.0.1:2", number, 0, table, number),
-        m.Heartbeat(who, number),
-        m.Whole(who, table),
-        m.Transfer(who, topic, chance.choice(["offer", "chunk", "commit", "x"]), LOG, number, LOG, line),
-        m.Report(who, chance.choice(["-", "s9", who])),
-        m.Operate(who, chance.choice(["-", "s9"]), chance.choice(["abandon", "move", "x"]), topic, "s9", log=LOG),
-        m.Status(who, Outcome.SUCCESS, place, last=number, number=number, body=b"t=1"),
-        m.Merge(who, topic, "tcp://127.0.0.1:1", LOG),
-    ]
-
-
-CHUNKS: Final = (
-    b"",
-    b"\n",
-    b"null\n",
-    b"[" * 100_000 + b"\n",
-    b'{"open":' * 50_000 + b"\n",
-    b'{"open": "%s", "logs": [["%s", 1, 1e400, 1, 0]]}\n' % (LOG.encode(), LOG.encode()),
-    b'{"open": "%s", "logs": [["%s", 1, 9223372036854775807, 1, 0]], "spine": [], "absorbed": [], "ended": [],'
-    b' "rivals": {}}\n' % (LOG.encode(), LOG.encode()),
-    b'{"log": "%s", "rows": [[1, 9223372036854775807, "a/b", 1, 1, 1, 1, 16777216]]}\nx' % LOG.encode(),
-    b'{"log": "%s", "rows": [[1, 1, "a/b", 1, 1, 1, 1, -2]]}\nx' % LOG.encode(),
-    b'{"stage": ["a/b", 1, "x", 1], "rows": [[0, 1, 1, -5]]}\nxxxxx',
-    b'{"skip": 1, "counters": [["no publisher", 1]]}\n',
-    b'{"last": [["eve/%s", %s]]}\n' % (LOG.encode(), b"9" * 5000),
-    b'{"entries": [["eve", 1, 1, true, 1, "%s", 1, 5]]}\n' % LOG.encode(),
-    b'{"entries": 5}\n',
-)
-"""Bodies of TRANSFER."""
-
-
-def fuzz(seed: int, count: int, origin: bool) -> Iterator[list[bytes]]:
-    """So many messages: arbitrary frames, valid messages, and such of which something was changed.
-
-    Args:
-        origin: put an origin frame in front, as servers do.
-    """
-    chance = random.Random(seed)
-    for _ in range(count):
-        kind = chance.random()
-        if kind < 0.15:
-            frames = [chance.randbytes(chance.choice((0, 1, 5, 80, 5_000))) for _ in range(chance.randrange(1, 13))]
-        else:
-            message = chance.choice(samples(chance))
-            number, callback = (abs(chance.choice(NEAR)) for _ in range(2))
-            frames = framed(message, number, callback)
-            for _ in range(chance.choice((0, 1, 1, 2, 4))):
-                frames = _changed(chance, frames)
-        if origin:
-            frames.insert(0, chance.choice((b"", b"", b"c", b"cnobody", b"\0" * 300)))
-        yield frames
-
-
-def _changed(chance: random.Random, frames: list[bytes]) -> list[bytes]:
-    frames = list(frames)
-    place = chance.randrange(len(frames))
-    frame = frames[place]
-    kind = chance.randrange(8)
-    if kind == 0:
-        frames[place] = frame[: chance.randrange(len(frame) + 1)]
-    elif kind == 1 and frame:
-        at = chance.randrange(len(frame))
-        frames[place] = frame[:at] + bytes([frame[at] ^ 1 << chance.randrange(8)]) + frame[at + 1 :]
-    elif kind == 2:
-        frames.insert(place, chance.choice((b"", b"x" * 100, frame)))
-    elif kind == 3:
-        del frames[place]
-        frames = frames or [b""]
-    else:
-        head, end, rest = frames[0].partition(b"\r\n\r\n")
-        words = head.split(b" ")
-        at = chance.randrange(len(words))
-        name, equals, _ = words[at].partition(b"=")
-        words[at : at + 1] = chance.choice(
-            (
-                [name + equals + b"%d" % chance.choice(NEAR)],
-                [chance.choice(WORDS)],
-                [words[at], words[at]],
-                [words[at], chance.choice(WORDS)],
-                [],
-                [words[at]] * 60,
-            )
-        )
-        frames[0] = b" ".join(words).replace(b"!v=1", b"!v=2" if kind == 4 else b"!v=1") + end + rest
-    return frames
-
-
 GREETING: Final = b"\xff" + bytes(8) + b"\x7f\3\0NULL".ljust(24, b"\0") + bytes(31)
 """ZeroMQ's, of which the last 31 bytes are filler: with it a connection is one."""
+
+
+CURVE_GREETING: Final = GREETING.replace(b"NULL\0", b"CURVE")
+
+HELLO_BYTES: Final = 202
+"""Of the first command of a handshake with keys, and what is in front of it."""
 
 
 def raw(endpoint: str, *, ready: bool = False) -> socket.socket:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import random
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+import zmq
 
 from pubsub.protocol import messages as m
 from tests.faults.cluster import Cluster, Process, until
-from tests.faults.hostile import GREETING, MIB, PORTS, Growth, Town, framed, raw
+from tests.faults.hostile import GREETING, KEYS, MIB, PORTS, Growth, Peer, Town, framed, raw, with_keys
 
 pytestmark = pytest.mark.faults
 
@@ -27,14 +28,17 @@ FILES = 150
 """Files that a process may have open where it is tested what happens when they run out."""
 
 IDENTITIES = 2_000
+KEYED_IDENTITIES = 500
+"""The same where each handshake is by a key, which costs the test as much as the process."""
+
 IDENTITY_BYTES = 32 * 1024
 """What one that has shaken hands may cost."""
 
 
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+@pytest.fixture(scope="module", params=KEYS, ids=with_keys)
+def town(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     directory: Path = tmp_path_factory.mktemp("town")
-    with Cluster(directory) as cluster:
+    with Cluster(directory, keys=request.param) as cluster:
         town = Town(cluster)
         yield town
         town.well.stop()
@@ -57,8 +61,9 @@ def test_thousands_of_half_open_connections_to_each_port_are_dropped(town: Town)
     wanted = half_open()
     helpers = []
     for port, count in wanted.items():
+        beginnings = [b"", GREETING[:16], *([town.hello(port)] if town.cluster.keys is not None else [GREETING])]
         process = town.cluster.process(port.replace(" ", "-"), "-m", "tests.faults.half_open")
-        helpers.append(process.start(town.endpoint(port), str(count)))
+        helpers.append(process.start(town.endpoint(port), str(count), *[one.hex() for one in beginnings]))
     for process, count in zip(helpers, wanted.values(), strict=True):
         assert process.wait_line("open") == f"open {count}"
     town.unharmed()
@@ -95,6 +100,8 @@ def test_what_is_no_zeromq_of_today_is_dropped_and_counted(town: Town) -> None:
     for port in PORTS:
         name = town.behind(port)
         before = town.counters(name)
+        if town.cluster.keys is not None:
+            kinds = beginnings(town.hello(port), kinds)
         for data, ready in kinds.items():
             with raw(town.endpoint(port), ready=ready) as eve, contextlib.suppress(ConnectionError):
                 eve.settimeout(60)
@@ -107,24 +114,52 @@ def test_what_is_no_zeromq_of_today_is_dropped_and_counted(town: Town) -> None:
     growth.within(64 * MIB)
 
 
+def beginnings(hello: bytes, kinds: Iterable[bytes]) -> dict[bytes, bool]:
+    """What is sent where keys are asked for: nobody shakes hands without one, and a handshake may go wrong."""
+    chance, large = random.Random(7), (2**63 - 1).to_bytes(8, "big")
+    greeted, said = hello[: len(GREETING)], hello[len(GREETING) :]
+    bad = (
+        said[:-1] + b"x",
+        said + said,
+        said + b"\4\xff" + b"\x08INITIATE" + chance.randbytes(246),
+        said + b"\6" + large + b"\x08INITIATE" + b"x" * 1_000,
+        said + b"\0\5xxxxx",
+        b"\4\xc8\5HELLO" + bytes(194),
+        b"\0\1x",
+        chance.randbytes(3_000),
+        b"\2" + (64 * MIB).to_bytes(8, "big") + b"x" * 1_000,
+    )
+    words = [*kinds, *[greeted + one for one in bad], GREETING + b"\4\x1c\5READY\x0bSocket-Type\0\0\0\6DEALER"]
+    return dict.fromkeys(words, False)
+
+
 @pytest.mark.parametrize("port", PORTS)
 def test_a_peer_that_opens_many_identities_costs_little_for_each(town: Town, port: str) -> None:
     growth, before = Growth(town.everyone), town.counters(town.behind(port))
     head = framed(m.Heartbeat("eve") if port == "servers" else m.Subscribe("eve", "kept", 0, 0))[0]
-    frames = b"\1\0" * (port == "servers") + b"\0" + bytes([len(head)]) + head
+    origin = [b""] * (port == "servers")
+    frames = b"\1\0" * len(origin) + b"\0" + bytes([len(head)]) + head
+    curve = town.curve(port)
+    count = IDENTITIES if curve is None else KEYED_IDENTITIES
     with contextlib.ExitStack() as stack:
-        for _ in range(IDENTITIES):
-            stack.enter_context(raw(town.endpoint(port), ready=True)).sendall(frames)
-        town.counted(town.behind(port), "connections_established", before, IDENTITIES)
+        context = stack.enter_context(zmq.Context())
+        context.max_sockets = KEYED_IDENTITIES + 10
+        for _ in range(count):
+            if curve is None:
+                stack.enter_context(raw(town.endpoint(port), ready=True)).sendall(frames)
+            else:
+                stack.enter_context(Peer(town.endpoint(port), curve=curve, context=context)).send([*origin, head])
+        town.counted(town.behind(port), "connections_established", before, count)
         town.unharmed()
-    town.counted(town.behind(port), "connections_ended", before, IDENTITIES)
-    growth.within(64 * MIB + IDENTITY_BYTES * IDENTITIES)
+    town.counted(town.behind(port), "connections_ended", before, count)
+    growth.within(64 * MIB + IDENTITY_BYTES * count)
 
 
+@pytest.mark.parametrize("keys", KEYS, ids=with_keys)
 def test_where_files_run_out_those_who_are_connected_are_served_and_others_once_there_are_some(
-    tmp_path: Path,
+    tmp_path: Path, keys: bool
 ) -> None:
-    with Cluster(tmp_path) as cluster:
+    with Cluster(tmp_path, keys=keys) as cluster:
         town = Town(cluster)
         for process in town.everyone:
             resource.prlimit(process.running.pid, resource.RLIMIT_NOFILE, (FILES, FILES))

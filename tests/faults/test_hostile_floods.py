@@ -14,14 +14,19 @@ from pubsub.protocol import messages as m
 from pubsub.protocol.batch import encode_batch
 from pubsub.proxy.in_flight import CLIENT_BYTES_MAX
 from pubsub.proxy.process import UNREAD_BYTES_MAX
+from pubsub.security.keys import format_public
 from pubsub.server.loop import UNSENT_BYTES_MAX
 from tests.faults.cluster import Cluster
-from tests.faults.hostile import LOG, MIB, PORTS, Growth, Peer, Town, framed, raw
+from tests.faults.hostile import KEYS, LOG, MIB, PORTS, Growth, Town, framed, raw, with_keys
 
 pytestmark = pytest.mark.faults
 
 BODY = encode_batch([b"x" * MIB])
 CHECKSUM = crc32(BODY)
+
+KNOCKS = 300
+KNOCKED_ROUNDS = 30
+"""Puts and gets that come through meanwhile."""
 
 ONE_OFFENDER = CLIENT_BYTES_MAX + UNREAD_BYTES_MAX + UNSENT_BYTES_MAX
 """What one client, or one peer, can have wait in a process: its large requests and answers, on either side."""
@@ -30,10 +35,10 @@ WORKING = 128 * MIB
 """What a process takes while it works on large messages: those in hand, the cache of the store, what is freed late."""
 
 
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+@pytest.fixture(scope="module", params=KEYS, ids=with_keys)
+def town(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     directory: Path = tmp_path_factory.mktemp("town")
-    with Cluster(directory) as cluster:
+    with Cluster(directory, keys=request.param) as cluster:
         town = Town(cluster)
         with cluster.client("filler") as filler:
             filler.subscribe("big")
@@ -45,7 +50,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 def test_who_sends_large_puts_and_reads_no_answer_is_told_busy_and_fills_no_memory(town: Town) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
-    with Peer(town.endpoint("clients"), reads=False) as eve:
+    with town.peer("clients", reads=False) as eve:
         for number in range(400):
             message = m.Put("eve", "eves", number + 1, LOG, 1, number, CHECKSUM, body=BODY)
             eve.send(framed(message, number + 1, number + 40), seconds=60)
@@ -57,10 +62,10 @@ def test_who_sends_large_puts_and_reads_no_answer_is_told_busy_and_fills_no_memo
 @pytest.mark.parametrize("name", ["", "all"])
 def test_who_asks_for_much_and_reads_nothing_of_it_is_given_no_more(town: Town, name: str) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
-    with Peer(town.endpoint("clients")) as helper:
+    with town.peer("clients") as helper:
         helper.send(framed(m.Subscribe("eve", "big", 7, 7, name=name, start="earliest" if name else "latest")))
         helper.until_answered("success")
-    with Peer(town.endpoint("clients"), reads=False) as eve:
+    with town.peer("clients", reads=False) as eve:
         message = m.Read("eve", "big", None, name=name, records_max=1000)
         for number in range(8_000):
             eve.send(framed(message, number, number + 40), seconds=60)
@@ -71,13 +76,13 @@ def test_who_asks_for_much_and_reads_nothing_of_it_is_given_no_more(town: Town, 
 
 def test_who_gets_again_and_again_and_reads_nothing_is_given_no_more(town: Town) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
-    with Peer(town.endpoint("clients")) as helper:
+    with town.peer("clients") as helper:
         helper.send(framed(m.Subscribe("mallory", "big2", 7, 7)))
         helper.until_answered("success")
         for number in range(16):
             helper.send(framed(m.Put("mallory", "big2", number + 1, LOG, 1, number, CHECKSUM, body=BODY), number))
         helper.until(lambda: helper.answers["success"] == 17)
-    with Peer(town.endpoint("clients"), reads=False) as eve:
+    with town.peer("clients", reads=False) as eve:
         message = m.Get("mallory", "big2", None, 7, 7, records_max=1000)
         for number in range(8_000):
             eve.send(framed(message, number, number + 40), seconds=60)
@@ -88,7 +93,7 @@ def test_who_gets_again_and_again_and_reads_nothing_is_given_no_more(town: Town)
 
 def test_another_server_that_sends_large_chunks_without_end_is_refused_one_by_one(town: Town) -> None:
     growth = Growth(town.everyone)
-    with Peer(town.endpoint("other servers")) as eve:
+    with town.peer("other servers") as eve:
         for number in range(100):
             eve.send(
                 framed(m.Transfer("eve", "big", "chunk", LOG, number, LOG, b"{}\n" + BODY * 8), number, number + 40)
@@ -102,7 +107,7 @@ def test_another_server_that_sends_large_chunks_without_end_is_refused_one_by_on
 def test_a_server_that_announces_a_million_topics_is_told_that_there_is_no_room(town: Town) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
     body = b" ".join([b"topic%d=%s" % (number, LOG.encode()) for number in range(1_000_000)])
-    with Peer(town.endpoint("servers")) as eve:
+    with town.peer("servers") as eve:
         for change in range(1, 4):
             header, _ = encode(m.Periodic("eve", LOG, 1, change, "tcp://127.0.0.1:1", "tcp://127.0.0.1:2", 1))
             eve.send([b"", b"%d-40-0-" % change + header, body])
@@ -116,16 +121,42 @@ def test_a_server_that_announces_a_million_topics_is_told_that_there_is_no_room(
     growth.within(4 * len(body) + WORKING)
 
 
+@pytest.mark.parametrize("town", [True], ids=with_keys, indirect=True)
+@pytest.mark.parametrize("port", ["clients", "other servers"])
+def test_who_knocks_without_end_by_keys_that_nobody_knows_keeps_nobody_from_his_service(town: Town, port: str) -> None:
+    growth, target = Growth(town.everyone), town.behind(port)
+    before = town.counters(target)
+    curve = town.curve(port)
+    assert curve is not None
+    knocking = town.cluster.process(f"knocking-{port.replace(' ', '-')}", "-m", "tests.faults.knocking")
+    knocking.start(town.endpoint(port), format_public(curve.expected[0]))
+    knocking.wait_line("knocking")
+    town.counted(target, "handshakes_refused_key", before, KNOCKS)
+    town.well.served(KNOCKED_ROUNDS)
+    town.unharmed()
+    knocking.end()
+    growth.within(WORKING)
+
+
 MEMORY_BYTES_MAX = 256 * MIB
 
 
-def test_who_sends_a_message_that_never_ends_is_cut_off_with_all_others_and_those_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", KEYS, ids=with_keys)
+def test_who_sends_a_message_that_never_ends_is_cut_off_with_all_others_and_those_go_on(
+    tmp_path: Path, keys: bool
+) -> None:
     frame = b"\3" + MIB.to_bytes(8, "big") + bytes(MIB)  # Large, and more to come.
-    with Cluster(tmp_path) as cluster:
+    with Cluster(tmp_path, keys=keys) as cluster:
         town = Town(cluster, memory_bytes_max=MEMORY_BYTES_MAX)
         growth = Growth(town.everyone)
         for port in PORTS:
             before = town.counters(town.behind(port))
+            if keys:
+                with town.peer(port) as eve:  # As many frames as are far too many; all are one and the same bytes.
+                    eve.sock.send_multipart([bytes(MIB)] * 2_000, copy=False)
+                    town.counted(town.behind(port), "memory_limit_reached", before)
+                town.unharmed()
+                continue
             with raw(town.endpoint(port), ready=True) as eve, contextlib.suppress(ConnectionError):
                 eve.settimeout(60)
                 for _ in range(20_000):

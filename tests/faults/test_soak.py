@@ -24,7 +24,7 @@ def test_a_short_soak_has_traffic_and_faults_and_nothing_to_object_to(tmp_path: 
         [sys.executable, ROOT / "scripts" / "soak.py", *words], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "seed 1: scripts/soak --minutes 0.1 --seed 1" in ended.stdout
+    assert f"seed 1: {' '.join(['scripts/soak --minutes 0.1 --seed 1', *keys])}; everything" in ended.stdout
     assert "lost 0, repeated 0, order 0, silence 0, foreign 0, halves 0" in ended.stdout
     told = json.loads((tmp_path / "soak" / "soak.json").read_text())
     figures = told["figures"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -172,7 +173,8 @@ class Balancer:
             connection.close()
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # It is closed already.
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
 
@@ -198,6 +200,35 @@ def test_who_is_too_busy_to_let_anybody_in_is_not_taken_for_one_who_refuses(cust
         one = customer(endpoint, KEYS)
         assert one.wait(lambda: len(asked) > 4)
         assert one.told == []
+
+
+def test_who_comes_back_behind_a_balancer_is_not_taken_for_one_who_refuses(bank):
+    """The handshakes were closed while nobody was behind it, and who was asked then is there again."""
+    balancer = Balancer()
+    context = zmq.Context()
+    sock, redial = open_redialed(context, balancer.endpoint, curve=KEYS)
+    try:
+        while not redial.asks:
+            assert redial.sock.poll(10_000)
+            redial.take(100.0)
+        connections = balancer.connections
+        while balancer.connections < connections + 5:
+            time.sleep(0.01)
+        balancer.close()
+        bank(endpoint=balancer.endpoint)
+        redial.asks = False
+        news = [redial.asked("CURVE", 100.0)]
+        while redial._closed:
+            assert redial.sock.poll(10_000)
+            news += redial.take(100.0)
+            assert not redial.asks
+        assert news == [None]
+        assert (redial.refused, redial.due) == (None, float("inf"))
+    finally:
+        balancer.close()
+        redial.close()
+        sock.close(0)
+        context.term()
 
 
 def test_who_was_let_in_while_it_was_found_out_is_not_refused(bank):

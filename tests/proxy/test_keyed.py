@@ -14,7 +14,19 @@ from pubsub.errors import ConfigurationError
 from pubsub.messenger.curve import CurveClient
 from pubsub.messenger.memory import MemoryGuard
 from pubsub.messenger.sockets import allow_connections
-from pubsub.protocol import Heartbeat, Message, Operate, Outcome, Put, Report, Status, Subscribe, Whole, encode
+from pubsub.protocol import (
+    Heartbeat,
+    Message,
+    Operate,
+    Outcome,
+    Put,
+    Report,
+    Status,
+    Subscribe,
+    Unsubscribe,
+    Whole,
+    encode,
+)
 from pubsub.security.authorized import parse
 from pubsub.security.files import make_key_file
 from pubsub.security.opening import InMemory, ProcessKeys
@@ -133,6 +145,8 @@ def test_who_has_the_right_is_served_as_without_keys(tmp_path: Path, addresses: 
         assert client.ask(get("new-1")).reason == "no_server_holds_this_topic"
         client.send(Subscribe("ann", "new-2", 1, 1, name="shared"))
         assert b"SUBSCRIBE ann new-2" in server.request()[1]
+        client.send(Unsubscribe("ann", "new-2", 2, 1, name="shared"))
+        wait_until(lambda: len(proxy.written("unsubscribe")) == 1)
         wait_until(lambda: len(proxy.written("topic_made")) == 1)
         (made,), (subscribed,) = proxy.written("topic_made"), proxy.written("subscribe")
         assert (made["topic"], subscribed["topic"], subscribed["subscription"]) == ("new-2", "new-2", "shared")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import stat
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,21 @@ def test_a_full_disk_is_a_problem_and_not_a_line() -> None:
     audit = Audit(Path("/dev/full"), "proxy p1")
     assert not audit.must_write(1.0, "operate")
     assert "No space left on device" in audit.problem
+
+
+def test_a_line_that_the_disk_cut_short_does_not_spoil_the_next(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit", "proxy p1")
+    assert audit.must_write(1.0, "operate", action="move")
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "audit").stat().st_size + 20, limits[1]))
+        assert not audit.must_write(2.0, "operate", action="forget")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert audit.must_write(3.0, "operate", action="drain")
+    first, cut, last = (tmp_path / "audit").read_text().splitlines()
+    assert (json.loads(first)["action"], len(cut), json.loads(last)["action"]) == ("move", 20, "drain")
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pubsub.errors import ConfigurationError
 from pubsub.security.access import Operation, Verdict, Why
-from pubsub.security.audit import Audit
+from pubsub.security.audit import LINES_A_MINUTE_MAX, MINUTE_SECONDS, Audit
 from pubsub.security.files import AuthorizedFile
 from pubsub.security.gate import DENIALS_MAX, Gate
 from tests.security.keyring import key, pk
@@ -196,3 +196,11 @@ def test_a_report_counts_from_zero(stage: Stage) -> None:
     assert counters["denied"] == counters["reloads"] == counters["reload_failed"] == 0
     assert stage.gate.report()["authorized_lines"] == 1
     stage.gate.close()
+
+
+def test_how_many_lines_were_left_out_is_said_though_nobody_else_comes(stage: Stage) -> None:
+    for number in range(LINES_A_MINUTE_MAX + 7):
+        stage.gate.note("subscribe", stage.wall, topic=f"t{number}")
+    stage.look(MINUTE_SECONDS + 1)
+    last = json.loads(stage.audit.read_text().splitlines()[-1])
+    assert (last["what"], last["more"]) == ("subscribe", 7)

@@ -86,6 +86,28 @@ def test_what_lies_behind_the_copy_is_lost_once_and_both_sides_go_on(pair: Pair)
         assert take(stage, who, last=(log[0], OFFSET_MAX - 1)) == [b"4"]
 
 
+def test_who_has_come_to_a_log_that_was_merged_since_is_told_of_that_one_and_of_the_copys_own(pair: Pair) -> None:
+    stage = pair["s1"]
+    stage.ask(Subscribe("bob", "t", 5, 5))
+    save(stage)
+    stage.now += 1.0
+    pair["s2"].now = stage.now
+    put(stage, "alice", 10, 0, b"1")
+    put(pair["s2"], "carl", 10, 0, b"2")
+    pair.merge("s2", "s1")
+    pair.turns()
+    own, other = stage.core.state.topics["t"].logs
+    got = stage.ask(Get("bob", "t", (own, 1), 5, 5))
+    assert (got.outcome, got.message) == (Outcome.SUCCESS, (other, 1))
+    put_back(stage)
+    told = stage.ask(Get("bob", "t", (other, 1), 5, 5))
+    assert (told.outcome, told.position) == (Outcome.GONE, (own, 0))
+    told = stage.ask(Get("bob", "t", (own, 0), 5, 5))
+    assert (told.outcome, told.first, told.message) == (Outcome.LOST, (own, 1), (own, OFFSET_MAX - 1))
+    assert put(stage, "alice", 11, 0, b"3") == Outcome.SUCCESS
+    assert take(stage, "bob", last=(own, OFFSET_MAX - 1)) == [b"3"]
+
+
 def test_nothing_of_a_store_that_cannot_be_written_is_changed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = pair["s1"]
     put(stage, "alice", 10, 0, b"1")

@@ -269,7 +269,9 @@ class Operators:
             if topic in holds:
                 # What it held then and holds now without a break is as safe as it was then.
                 safe = acknowledged if holds[topic] == held.get(topic) else frozenset()
-                self.history.give_up(topic, self.world.now, but=safe, losses=1)
+                # Who had come to a log that was merged since is told of that one, and of the end of the copy's own.
+                losses = 2 if topic in held and holds[topic] - held[topic] else 1
+                self.history.give_up(topic, self.world.now, but=safe, losses=losses)
         # Where two were put back, none may know what came after a copy: what one took over the other lost.
         for topics in [topics for name, topics in self._put_back.items() if name != server.name]:
             for topic in sorted(topics | held.keys()):

@@ -322,3 +322,27 @@ def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives:
     result = simulation.run()
     assert result.violations == []
     assert sorted(server.core.state.topics) == ["t1", "t2"]
+
+
+@pytest.mark.parametrize(("since", "losses"), [((), 1), (("b" * 16,), 2)], ids=["one log", "another one merged since"])
+def test_of_a_store_that_was_put_back_readers_are_told_of_each_log_that_lost_something(
+    since: tuple[str, ...], losses: int
+) -> None:
+    """Who had come to a log that was merged since the copy is told of that one, and of the end of the copy's own."""
+    simulation = Simulation(1, Fate(servers=1, proxies=1, clients=1, topics=1, seconds=3.0))
+    (server,) = simulation.servers
+    own = "a" * 16
+
+    def put_back() -> None:
+        server.end("killed")
+        files = server.host.disk.copy()
+        held = {"t1": frozenset([own])}
+        simulation.operators._restore(server, {"t1": frozenset([own, *since])}, files, held, set())
+        simulation.restart(server)
+
+    simulation.world.at(1.0, put_back)
+    simulation.run()
+    history = simulation.history
+    assert history.losses == {"t1": losses}
+    told = [history.tell("reader", "t1", f"{log}.1", 1) for log in (own, *since, "c" * 16)]
+    assert told == [True] * losses + [False]

@@ -13,9 +13,7 @@ from pubsub.client.core.doors import Doors
 from pubsub.client.core.subscription import Subscription
 from pubsub.errors import NotAllowed, PubsubError, Refused
 from pubsub.protocol import Outcome, Status
-
-SENTENCE_CHARACTERS_MAX: Final = 300
-"""Of what a proxy says; more of it is not shown."""
+from pubsub.protocol.messages import denial
 
 _SPOKEN: Final = {
     "put": "put to",
@@ -54,10 +52,7 @@ def ask_again(doors: Doors, sub: Subscription) -> None:
 
 
 def _not_allowed(client: str, operation: str, topic: str, status: Status) -> NotAllowed:
-    # It came over the network, and may be anything.
-    said = bytes(status.body).decode("utf-8", "replace")[:SENTENCE_CHARACTERS_MAX]
-    sentence = "".join(letter if letter.isprintable() else "?" for letter in said)
-    sentence = sentence or f"client {client} may not {_SPOKEN[operation]} {topic}"
+    sentence = denial(status) or f"client {client} may not {_SPOKEN[operation]} {topic}"
     remedy = ""
     if operation == "put":
         command = f"pubsub client {client}"
