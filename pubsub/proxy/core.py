@@ -23,8 +23,10 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
+from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.operations import Operations
+from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import Remembered
 from pubsub.proxy.replies import Replies, Send
 from pubsub.proxy.report import Facts, build_report
@@ -60,6 +62,7 @@ class ProxyCore:
         replies: what is to be sent, in this order, after the changes are written.
         notices: lines for the log.
         counters: how often what happened.
+        members: the conversation with members of stores that have a register.
         servers: the conversation with the servers.
         keys: gives what a report says of keys; None: the proxy has none.
     """
@@ -72,7 +75,10 @@ class ProxyCore:
         stamps = Stamps(wall, now)
         self.replies = Replies(settings.id, stamps)
         self.counters = self.replies.counters
-        self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, now)
+        held = remembered or Remembered()
+        registers = Registers(settings.id, held.identity, held.registers, self.table.changes, settings.patience_seconds)
+        self.members = Members(self.table, registers, self.replies)
+        self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, self.members, now)
         self._operations = Operations(self.table, self.servers, self.replies, self.notices)
         self.keys: Callable[[], Mapping[str, Any]] | None = None
         self._started = now
