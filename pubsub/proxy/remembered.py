@@ -110,4 +110,4 @@ class Remembered:
     abandoned: Sequence[AbandonedLog] = ()
     gone: Sequence[GoneStore] = ()
     registers: Sequence[RegisterRow] = ()
-    identity: str = "0" * 16
+    identity: str = field(default="0" * 16, compare=False)
