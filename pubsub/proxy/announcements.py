@@ -220,6 +220,8 @@ class Announcements:
                 rival.newcomer = link
                 self._replies.beat(rival, now)
         text = f"announcement of server {said.sender} (store {said.store}) is {verdict.value}: {reason}"
+        if verdict is Verdict.DEPOSED:  # It follows the other member then, and nobody has to do anything.
+            text = Routine(text)
         if verdict is Verdict.STALE and (said.store in self._table.stale or len(self._table.stale) < STALE_MAX):
             self._table.stale[said.store] = f"server {said.sender} runs on an older copy of its store {said.store}"
         self._notices.say(f"{verdict.value} {said.store}", text, now)

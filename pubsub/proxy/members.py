@@ -14,9 +14,8 @@ from math import isfinite
 
 from pubsub.messenger.framing import Prefix
 from pubsub.protocol import Outcome, Periodic
-from pubsub.protocol.register import Accept, Admit, Look, Prepare, View
+from pubsub.protocol.register import Accept, Admit, Look, Prepare
 from pubsub.proxy.register import Registers
-from pubsub.proxy.remembered import RegisterRow
 from pubsub.proxy.replies import Replies
 from pubsub.proxy.routing_table import RoutingTable
 
@@ -65,15 +64,6 @@ class Members:
     def announced(self, said: Periodic, now: float) -> bool:
         """A primary has announced itself; returns False where one of a higher term was heard."""
         return not said.member or self.registers.heard(said.store, said.member, said.incarnation, now)
-
-    def admit(self, store: str, view: View, promised: int) -> None:
-        """Give this proxy the row that it has no other proxy to get from; an operator answers for it."""
-        row = RegisterRow(store, max(promised, view.term), view.term, view)
-        self.registers.rows[store] = self._table.changes.registers[store] = row
-
-    def has_vote(self, store: str) -> bool:
-        """Whether this proxy has a row for the store."""
-        return store in self.registers.rows
 
     def _is_of(self, said: Asked) -> bool:
         """Whether a store is that of the server which asks about it, as far as keys can tell."""
