@@ -10,8 +10,8 @@ every heartbeat who has none, and gives such a proxy its vote back in three step
     admit     the proxy takes the highest of each, if it is the very life that was looked at
 
 Each step is repeated at every look until it is done. With one proxy there are no others to tell: it stays without a
-vote until an operator gives it one (`reset`). A register is founded by giving all proxies their rows, of a view of one member
-alone, who is the only one that could propose anything.
+vote until an operator gives it one (`reset`). A register is founded by giving all proxies their rows, of a view of one
+member alone, who is the only one that could propose anything.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ class Readmission:
     def reset(self, wall_ms: int) -> str:
         """Give the only proxy its vote back, on an operator's word: there are no others to tell what it promised.
 
-        No ballot that any member asked for before is taken there afterwards, since all members have forgotten the
-        proxy's earlier life, and what is still under way is below what the row promises.
+        What was asked for before comes too late there afterwards: all members have forgotten the proxy's earlier life,
+        and the row promises more than this member has ever heard of.
 
         Args:
-            wall_ms: the wall clock, in milliseconds since 1970: above all ballots until now.
+            wall_ms: the wall clock, in milliseconds since 1970.
 
         Returns:
             Why that cannot be at present, as one word; "": the row is on its way, or there. A repeat finds it done.
