@@ -227,7 +227,7 @@ class Announcements:
         self._notices.say(f"{verdict.value} {said.store}", text, now)
         known = self._table.servers.get(said.store)
         change, term = (known.change, known.incarnation) if known is not None else (0, 0)
-        term = term if verdict is Verdict.DEPOSED else 0
+        term = max(term, self._members.registers.term(said.store)) if verdict is Verdict.DEPOSED else 0
         self._replies.tell(link, prefix, Outcome(verdict.value), reason, change=change, term=term)
 
     def _say_contested(self, server: Server, topics: dict[str, str], now: float) -> None:

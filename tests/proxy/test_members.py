@@ -249,6 +249,16 @@ def test_a_proxy_that_was_started_again_believes_no_lower_term() -> None:
     assert outcome(pair.serve(B, 200, change=5)) == ("success", 0)
 
 
+def test_a_term_outlives_the_store_in_the_table() -> None:
+    """A store that holds nothing may be forgotten to make room; who was replaced stays replaced."""
+    pair = Pair(ROW, servers_max=1)
+    pair.announce("s1", {}, incarnation=200, link=b"b", member=B)
+    pair.heartbeat("s1", link=b"b", leaving=1)
+    pair.announce("s2", {})
+    pair.heartbeat("s2", leaving=1)
+    assert outcome(pair.announce("s1", {}, incarnation=100, link=b"a", member=A)) == ("deposed", 200)
+
+
 def test_a_term_has_one_primary() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
