@@ -31,6 +31,7 @@ LAZY: Final[dict[str, str]] = {
     "status": "pubsub.cli.status",
     "topic": "pubsub.cli.topic",
     "up": "pubsub.cli.cluster",
+    "witness": "pubsub.cli.witness",
 }
 """Name of a group or command -> the module whose `app` it is."""
 

@@ -46,7 +46,8 @@ def _proxies(found: dict[str, Any]) -> Any:
         if report is None:
             table.add_row("?", proxy["address"], proxy["reason"])
             continue
-        state = f"starting, {report['startup_seconds_left']:.1f} s left" if report["starting"] else "up"
+        up = "witness" if report.get("witness") else "up"
+        state = f"starting, {report['startup_seconds_left']:.1f} s left" if report["starting"] else up
         heard = sum(server["alive"] for server in report["servers"])
         table.add_row(
             report["proxy"],

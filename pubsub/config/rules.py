@@ -189,6 +189,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "timeout_seconds": Rule(_seconds(0, 10**9), "Patience of one call."),
     "try_seconds": Rule(_seconds(0.001, 3600), "Patience of the first try; it doubles with each round."),
     "tries": Rule(_whole(1, 1000, "tries"), "Tries at one proxy before the next."),
+    "witness": Rule(_truth, "Vote on who is primary of a server with a standby, and route nothing."),
     "power_safe": Rule(_truth, "Bring each put to the disk before it is sent."),
     "outbox_bytes_max": Rule(_size(1024), "Bytes of unfinished puts that are kept."),
     "window": Rule(_whole(1, 4096, "batches"), "Put batches in flight per topic."),

@@ -80,6 +80,7 @@ class ProxySettings(LivenessSettings):
         authorized: file of the keys that may enter, and what they may do; needed with a key.
         audit_file: where who entered, was refused, was denied or operated is written down; None: nowhere.
         insecure: it may listen without keys where others than this host reach it.
+        witness: it votes in the registers of stores with a standby, and routes nothing.
     """
 
     role: ClassVar[str] = "proxy"
@@ -96,6 +97,7 @@ class ProxySettings(LivenessSettings):
     authorized: Path | None = None
     audit_file: Path | None = None
     insecure: bool = False
+    witness: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,15 @@ from an older copy, and so was one that goes on below an incarnation heard befor
     a higher incarnation, a lower change                        stale
     a part, from a link that never said all                     ask
     else                                                        accept
+
+Of a store that has a register (the announcement names a member) a register has decided who serves, and each start of a
+primary is a higher incarnation: its term. So nobody waits there for the one before to be silent, and nothing is
+suspected to be a copy for being lower: it is `deposed`, and has to follow. Only who was started under a higher term and
+yet knows less than the one before is still `stale`, as no member is that was in sync.
+
+    another link heard under this store and ID                  by its term alone
+    a lower term, another link                                  deposed
+    the same term, another member                               deposed
 """
 
 from __future__ import annotations
@@ -34,6 +43,7 @@ class Verdict(Enum):
     ASK = "ask"
     TAKEN = "taken"
     STALE = "stale"
+    DEPOSED = "deposed"
     LATE = "late"
     REFUSED = "refused"
 
@@ -58,7 +68,7 @@ def judge(table: RoutingTable, link: bytes, said: Periodic, now: float) -> Judge
         for server in table.alive(now)
         if server.link != link
         and (server.id == said.sender or server.store == said.store)
-        and not (server is known and same_process)
+        and not (server is known and (same_process or (said.member and server.id == said.sender)))
     )
     if rivals:
         which = "ID" if rivals[0].id == said.sender else "store"
@@ -67,7 +77,11 @@ def judge(table: RoutingTable, link: bytes, said: Periodic, now: float) -> Judge
         if said.incarnation < known.incarnation:
             if known is here:
                 return Judgement(Verdict.LATE)
+            if said.member:
+                return Judgement(Verdict.DEPOSED, f"a_primary_of_term_{known.incarnation}_was_heard")
             return Judgement(Verdict.STALE, f"store_was_started_again_since_as_incarnation_{known.incarnation}")
+        if same_process and said.member and known.member not in {"", said.member}:
+            return Judgement(Verdict.DEPOSED, f"member_{known.member}_was_heard_under_this_term")
         if said.change < known.change:
             if same_process:
                 return Judgement(Verdict.LATE)

@@ -17,6 +17,7 @@ from pubsub.messenger.framing import Prefix
 from pubsub.protocol import Outcome, Periodic, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
 from pubsub.proxy.admission import Judgement, Verdict, follows, judge
+from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.presence import Presence
 from pubsub.proxy.remembered import StoreRow
@@ -49,6 +50,7 @@ class Announcements:
         stamps: hears the servers' stamps.
         roster: hears of the stores that servers name.
         presence: hears who is there.
+        members: hears who is primary of a store with a register.
     """
 
     def __init__(
@@ -60,9 +62,10 @@ class Announcements:
         stamps: Stamps,
         roster: Roster,
         presence: Presence,
+        members: Members,
     ) -> None:
         self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
-        self._stamps, self._roster, self._presence = stamps, roster, presence
+        self._stamps, self._roster, self._presence, self._members = stamps, roster, presence, members
         self._counters = replies.counters
         self._contested_since: dict[str, float] = {}
 
@@ -71,6 +74,8 @@ class Announcements:
         if not self._stamps.hear(said.stamp, now):
             self._notices.say(f"clock {said.sender}", f"server {said.sender} has a clock more than an hour ahead", now)
         judgement = judge(self._table, link, said, now)
+        if judgement.verdict is Verdict.ACCEPT and not self._members.announced(said, now):
+            judgement = Judgement(Verdict.DEPOSED, "a_primary_of_a_higher_term_was_heard")
         if judgement.verdict is not Verdict.ACCEPT:
             self._turn_down(link, prefix, said, judgement, now)
             return
@@ -134,6 +139,7 @@ class Announcements:
         """The sender of an announcement is this store's server from now on."""
         server.liveness.heard(now)
         if server.link != link:
+            self._replaces(server, said, now)
             server.newcomer = None
             for other in self._table.attach(server, link):
                 other.newcomer = None
@@ -148,11 +154,21 @@ class Announcements:
             self._table.note(server)
         self._presence.heard(server, now)
         server.proxies = tuple(sorted(set(said.proxies.split(","))))
-        server.draining = bool(said.draining)
+        server.draining, server.member = bool(said.draining), said.member
         self._table.stale.pop(server.store, None)
         if not self._presence.agree(now):
             self._notices.say("proxies", "servers name different sets of proxies; see: pubsub status", now)
         self._presence.deadline = min(self._presence.deadline, server.liveness.deadline())
+
+    def _replaces(self, server: Server, said: Periodic, now: float) -> None:
+        """A member takes the place of the one before, at its link: what was on its way there is asked for again."""
+        if server.link is None or not said.member or server.member in {"", said.member}:
+            return
+        text = Routine(f"server {said.sender} is member {said.member} now, under term {said.incarnation}")
+        self._notices.say(f"member {server.store} {said.incarnation}", text, now)
+        self._replies.tell(
+            server.link, Prefix(0, 0, 0, 0), Outcome.DEPOSED, "another_is_primary", term=said.incarnation
+        )
 
     def _answer_announcement(self, server: Server, prefix: Prefix, full: bool) -> None:
         """SUCCESS with the topics of this server that others hold too; or the wish to hear all."""
@@ -204,13 +220,15 @@ class Announcements:
                 rival.newcomer = link
                 self._replies.beat(rival, now)
         text = f"announcement of server {said.sender} (store {said.store}) is {verdict.value}: {reason}"
+        if verdict is Verdict.DEPOSED:  # It follows the other member then, and nobody has to do anything.
+            text = Routine(text)
         if verdict is Verdict.STALE and (said.store in self._table.stale or len(self._table.stale) < STALE_MAX):
             self._table.stale[said.store] = f"server {said.sender} runs on an older copy of its store {said.store}"
         self._notices.say(f"{verdict.value} {said.store}", text, now)
         known = self._table.servers.get(said.store)
-        self._replies.tell(
-            link, prefix, Outcome(verdict.value), reason, change=known.change if known is not None else 0
-        )
+        change, term = (known.change, known.incarnation) if known is not None else (0, 0)
+        term = max(term, self._members.registers.term(said.store)) if verdict is Verdict.DEPOSED else 0
+        self._replies.tell(link, prefix, Outcome(verdict.value), reason, change=change, term=term)
 
     def _say_contested(self, server: Server, topics: dict[str, str], now: float) -> None:
         contested = self._table.contested

@@ -23,8 +23,10 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
+from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.operations import Operations
+from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import Remembered
 from pubsub.proxy.replies import Replies, Send
 from pubsub.proxy.report import Facts, build_report
@@ -36,6 +38,9 @@ REQUESTS: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "GET", "READ", "PUT", "
 READS: Final = frozenset({"GET", "READ"})
 """Requests that make no topic."""
 
+ANSWERS: Final = frozenset({"STATUS", "VOTE"})
+"""To answer an answer would never end."""
+
 REPORT_SECONDS: Final = 0.25
 """A report is made at most so often; whoever asks in between gets the last one."""
 
@@ -44,6 +49,7 @@ SENTENCE_BYTES_MAX: Final = 300
 
 NOBODY: Final = "no_server_is_heard"
 DRAINING: Final = "every_server_is_draining"
+WITNESS: Final = "this_proxy_is_a_witness"
 
 
 class ProxyCore:
@@ -60,6 +66,7 @@ class ProxyCore:
         replies: what is to be sent, in this order, after the changes are written.
         notices: lines for the log.
         counters: how often what happened.
+        members: the conversation with members of stores that have a register.
         servers: the conversation with the servers.
         keys: gives what a report says of keys; None: the proxy has none.
     """
@@ -67,12 +74,17 @@ class ProxyCore:
     def __init__(self, settings: ProxySettings, now: float, wall: float, remembered: Remembered | None = None) -> None:
         self.settings = settings
         self.table = RoutingTable(settings.topics_max)
-        self.table.restore(remembered or Remembered(), settings.heartbeat_seconds, settings.liveness, now)
+        held = remembered or Remembered()
+        self.table.restore(held, settings.heartbeat_seconds, settings.liveness, now)
+        # A witness keeps the table, since it has to say who else holds a topic, and passes nothing on by it.
+        self._routes: Mapping[str, Server] = {} if settings.witness else self.table.single
         self.notices = Notices()
         stamps = Stamps(wall, now)
         self.replies = Replies(settings.id, stamps)
         self.counters = self.replies.counters
-        self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, now)
+        registers = Registers(settings.id, held.identity, held.registers, self.table.changes, settings.patience_seconds)
+        self.members = Members(self.table, registers, self.replies)
+        self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, self.members, now)
         self._operations = Operations(self.table, self.servers, self.replies, self.notices)
         self.keys: Callable[[], Mapping[str, Any]] | None = None
         self._started = now
@@ -107,7 +119,7 @@ class ProxyCore:
         if len(parts) == 4 and len(head) <= HEAD_BYTES_MAX and not self.replies.suspended:
             route = request_route(parts[3])
             if route is not None and route[0] in REQUESTS:
-                server = self.table.single.get(route[2])
+                server = self._routes.get(route[2])
                 if server is not None and server.liveness.alive(now):
                     server.liveness.sent(now)
                     return server.link
@@ -151,8 +163,8 @@ class ProxyCore:
             self._request(client, prefix, name, route[2], (head, *frames[1:]), now)
         elif name in {"REPORT", "OPERATE"}:
             self._asked_by_operator(client, prefix, (head, *frames[1:]), now)
-        elif name == "STATUS":
-            self.counters["answers_of_clients_dropped"] += 1  # To answer an answer would never end.
+        elif name in ANSWERS:
+            self.counters["answers_of_clients_dropped"] += 1
         else:
             self.replies.refuse(client, prefix, "not_a_request_of_a_client")
 
@@ -160,8 +172,8 @@ class ProxyCore:
         self, client: bytes, prefix: Prefix, name: str, topic: str, frames: tuple[Buffer, ...], now: float
     ) -> None:
         """Send a request on to whom it belongs, or say at once why that cannot be."""
-        if self.replies.suspended:
-            self.replies.answer(client, prefix, Outcome.UNAVAILABLE, self.replies.suspended)
+        if closed := self.replies.suspended or (WITNESS if self.settings.witness else ""):
+            self.replies.answer(client, prefix, Outcome.UNAVAILABLE, closed)
             return
         holders = self.table.holders(topic)
         if holders:
@@ -240,6 +252,8 @@ class ProxyCore:
             counters=dict(self.counters),
             notices=[(now - said, text) for said, text in self.notices.recent],
             left_out=self.notices.left_out,
+            registers=self.members.registers.rows,
+            witness=self.settings.witness,
             keys=self.keys() if self.keys is not None else None,
             insecure=next(filter(reaches_out, addresses), "") if self.keys is None else "",
         )

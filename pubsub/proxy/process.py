@@ -111,6 +111,7 @@ class ProxyProcess(KeyedTraffic):
         self.core = ProxyCore(self.settings, self._clock.monotonic(), self._clock.wall(), remembered)
         if self._entrance is not None:
             self.core.keys = self._entrance.gate.report
+            self.core.members.keyed = True
         self._watch()
 
     def _open_entrance(self) -> None:

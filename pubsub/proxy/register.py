@@ -95,6 +95,11 @@ class Registers:
         self._heard[store] = _Heard(term, member, now)
         return True
 
+    def term(self, store: str) -> int:
+        """Under which the primary serves that was heard last; 0: none was, since this proxy started."""
+        known = self._heard.get(store)
+        return known.term if known is not None else 0
+
     def unheard(self, store: str, member: str) -> None:
         """The connection of a member has ended: nobody need wait until it counts as silent."""
         known = self._heard.get(store)

@@ -103,10 +103,11 @@ class RouteChanges:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a routes file holds; `holders` are (topic, store, log)."""
+    """What a routes file holds; `holders` are (topic, store, log), `identity` is the file's own."""
 
     stores: Sequence[StoreRow] = ()
     holders: Sequence[tuple[str, str, str]] = ()
     abandoned: Sequence[AbandonedLog] = ()
     gone: Sequence[GoneStore] = ()
     registers: Sequence[RegisterRow] = ()
+    identity: str = field(default="0" * 16, compare=False)

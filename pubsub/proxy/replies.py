@@ -13,6 +13,7 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, pack, unpack
 from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Status, encode
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.register import Vote
 from pubsub.proxy.in_flight import LARGE_BYTES
 from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.server import Server
@@ -107,13 +108,18 @@ class Replies:
         body: bytes = b"",
         lacked: tuple[str, str] = ("", ""),
         since: int = 0,
+        term: int = 0,
     ) -> None:
         """Answer a server. Where its message named no callback the answer names none either: its outcome says all."""
         if self.suspended and outcome is Outcome.SUCCESS:
             outcome, reason, body, lacked = Outcome.UNAVAILABLE, self.suspended, b"", ("", "")
         status = Status(self._proxy, outcome, reason=_words(reason), change=change, stamp=self._stamps.last, body=body)
-        (status.stores, status.gone), status.since = lacked, since
+        (status.stores, status.gone), status.since, status.term = lacked, since, term
         self._to_server(link, prefix.source, status)
+
+    def vote(self, link: bytes, prefix: Prefix, vote: Vote) -> None:
+        """Answer a member that asked about its store's register."""
+        self._to_server(link, prefix.source, vote)
 
     def beat(self, server: Server, now: float, *, leaving: int = 0) -> None:
         """A heartbeat to a connected server, and a mark where something is on its way; `leaving` = 1: the last."""

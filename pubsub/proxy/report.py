@@ -3,8 +3,13 @@
     proxy, uptime_seconds, starting, startup_seconds_left, proxies_agree
     insecure    where others than this host are let in without a key, "" where nobody is
     servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
-                draining, heard (whether it ever said to this proxy what it holds)
+                draining, heard (whether it ever said to this proxy what it holds), member (of a store with a register:
+                its primary, whose term is the incarnation; "" where there is none)
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
+    witness     whether it routes nothing, and only votes
+    registers   of stores with a register: store, server, votes (whether this proxy has a vote), primary, term, address,
+                members, in_sync, ballot, promised: what this proxy accepted last, which need not have been chosen;
+                REGISTERS_MAX at most
     abandoned   topic, log, server, store: logs that were given up, ABANDONED_MAX at most
     doubts      topic, servers: they may hold it without having said so; they are not heard
     authorized_digest, authorized_lines, problems (of a proxy with keys: what its file means, the same at all; its
@@ -24,6 +29,8 @@ from itertools import islice
 from math import isfinite
 from typing import Any, Final
 
+from pubsub.proxy.register import REGISTERS_MAX
+from pubsub.proxy.remembered import RegisterRow
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 
@@ -45,6 +52,8 @@ class Facts:
     counters: dict[str, int]
     notices: list[tuple[float, str]]
     left_out: int
+    registers: Mapping[str, RegisterRow]
+    witness: bool
     keys: Mapping[str, Any] | None = None
     insecure: str = ""
 
@@ -56,11 +65,13 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
         "proxy": facts.proxy,
         "uptime_seconds": round(facts.uptime_seconds, 3),
         "insecure": facts.insecure,
+        "witness": facts.witness,
         "starting": facts.startup_seconds_left > 0,
         "startup_seconds_left": round(facts.startup_seconds_left, 3),
         "proxies_agree": len(named) <= 1,
         "servers": [_server(s, now) for s in sorted(table.servers.values(), key=lambda s: (s.id, s.store))],
         "topics": [row for row in islice(_topics(table, topic, now), TOPICS_MAX) if topic in {"", row["topic"]}],
+        "registers": list(islice(_registers(table, facts), REGISTERS_MAX)),
         "abandoned": list(islice(_abandoned(table, topic), ABANDONED_MAX)),
         "doubts": [
             {"topic": name, "servers": sorted(server.id for server in servers)}
@@ -94,7 +105,45 @@ def _server(server: Server, now: float) -> dict[str, Any]:
         "complete": server.complete and not server.overflow,
         "draining": server.draining,
         "heard": server.heard,
+        "member": server.member,
     }
+
+
+def _registers(table: RoutingTable, facts: Facts) -> Iterator[dict[str, Any]]:
+    for store, row in facts.registers.items():
+        known, view = table.servers.get(store), row.view
+        yield {
+            "store": store,
+            "server": known.id if known is not None else "",
+            "votes": True,
+            "primary": view.primary,
+            "term": view.term,
+            "address": view.address,
+            "members": list(view.members),
+            "in_sync": list(view.in_sync),
+            "ballot": row.ballot,
+            "promised": row.promised,
+        }
+    for server in _voteless(table, facts):
+        yield {
+            "store": server.store,
+            "server": server.id,
+            "votes": False,
+            "primary": "",
+            "term": 0,
+            "address": "",
+            "members": [],
+            "in_sync": [],
+            "ballot": 0,
+            "promised": 0,
+        }
+
+
+def _voteless(table: RoutingTable, facts: Facts) -> Iterator[Server]:
+    """The servers that say their store has a register, of which this proxy has no row."""
+    for server in table.servers.values():
+        if server.member and server.store not in facts.registers:
+            yield server
 
 
 def _topics(table: RoutingTable, only: str, now: float) -> Iterator[dict[str, Any]]:
@@ -142,6 +191,9 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
         for topic in server.abandoned if server.alive(now) else ():
             yield f"server {server.id} came back with topic {topic}, which was given up there: it is set aside"
     yield from table.stale.values()
+    for server in _voteless(table, facts):
+        alone = f"; pubsub witness reset {server.id} gives it one" if len(server.proxies or ()) == 1 else ""
+        yield f"no vote on who is primary of server {server.id}: its register is not in the routes file{alone}"
     for topic, servers in table.assignments.doubts.items():
         names = ", ".join(sorted(server.id for server in servers))
         yield (

@@ -50,6 +50,9 @@ _WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA"})
 """How the messages begin that the audit is told of where they are allowed."""
 
 
+_ANSWERS: Final = (b"STATUS ", b"VOTE ")
+
+
 class Course(Enum):
     """What becomes of a client's message."""
 
@@ -130,7 +133,7 @@ class Rights:
         verdict = self.access.decide(user, *asked)
         if verdict is ALLOWED:
             return Asked(Course.AUDIT if contents[:5] in _WRITTEN_DOWN else Course.GOES, verdict, asked)
-        return Asked(Course.DROP if contents.startswith(b"STATUS ") else Course.DENY, verdict, asked)
+        return Asked(Course.DROP if contents.startswith(_ANSWERS) else Course.DENY, verdict, asked)
 
     def tagged(self, user: str, link: bytes) -> bytes:
         """A client's link as the core and the servers know it."""

@@ -165,7 +165,7 @@ class RoutesStore:
         sound = sound and all(_sound_register(row) for row in registers)
         if not sound:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
-        return Remembered(stores, holders, abandoned, gone, registers)
+        return Remembered(stores, holders, abandoned, gone, registers, self.identity)
 
     def write(self, changes: RouteChanges) -> None:
         """Put the changes on the disk: when this returns, they survive a power cut.

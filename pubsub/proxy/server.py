@@ -20,6 +20,7 @@ class Server:
         assigned: topics given to it that it has not announced.
         link: the routing ID under which it is reached; None: not connected since this proxy started, or it left.
         liveness: signs of life, both ways.
+        member: of a store that has a register, the ID of the member that is its primary, as it announced last.
         complete: whether `topics` is all it holds, as far as it can tell; False after a gap in its announcements.
         overflow: whether it holds topics beyond topics_max, which are not in the table.
         draining: whether it is to be given no new topic.
@@ -49,6 +50,7 @@ class Server:
         "incarnation",
         "link",
         "liveness",
+        "member",
         "newcomer",
         "overflow",
         "proxies",
@@ -68,6 +70,7 @@ class Server:
         self.abandoned: dict[str, str] = {}
         self.assigned = 0
         self.link: bytes | None = None
+        self.member = ""
         self.liveness = liveness
         self.in_flight = InFlight()
         self.complete = True

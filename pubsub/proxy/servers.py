@@ -20,7 +20,9 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Heartbeat, Operate, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.register import Accept, Admit, Look, Prepare, Vote
 from pubsub.proxy.announcements import Announcements
+from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices
 from pubsub.proxy.presence import Presence
 from pubsub.proxy.remembered import AbandonedLog
@@ -49,6 +51,7 @@ class Servers:
         replies: where answers go.
         notices: where what an operator must know goes.
         stamps: hears the servers' stamps.
+        members: answers who asks about a register.
         now: the monotonic clock, in seconds; the start-up wait begins here.
 
     Attributes:
@@ -65,14 +68,17 @@ class Servers:
         replies: Replies,
         notices: Notices,
         stamps: Stamps,
+        members: Members,
         now: float,
     ) -> None:
         self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
-        self._stamps = stamps
+        self._stamps, self._members = stamps, members
         self._counters = replies.counters
         self.roster = Roster(table, (settings.heartbeat_seconds, settings.liveness, now))
         self.presence = Presence(settings, table, replies, notices, now)
-        self.announcements = Announcements(settings, table, replies, notices, stamps, self.roster, self.presence)
+        self.announcements = Announcements(
+            settings, table, replies, notices, stamps, self.roster, self.presence, members
+        )
         wait = settings.startup_wait_seconds
         self.starts_at = now + (settings.patience_seconds if wait is None else wait)
         self._expired = self._merged = now
@@ -121,6 +127,10 @@ class Servers:
                 self._whole(server, link, prefix, said, body, now)
             elif isinstance(said, Operate) and said.action == "abandoned":
                 self._told_abandoned(server, said, now)
+            elif isinstance(said, Prepare | Accept | Look | Admit):
+                self._members.asked(link, prefix, said, now)
+            elif isinstance(said, Vote):
+                self._counters["answers_of_servers"] += 1  # To answer an answer would never end.
             elif isinstance(said, Status):
                 self._counters["answers_of_servers"] += 1
                 if server is not None:

@@ -167,6 +167,7 @@ BAD = {
     "authorized": ["a\0b"],
     "audit_file": ["a\0b"],
     "insecure": ["maybe", ""],
+    "witness": ["maybe", ""],
 }
 
 

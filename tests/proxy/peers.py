@@ -16,6 +16,7 @@ from pubsub.messenger.curve import CurveClient
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer
 from pubsub.protocol import Get, Message, Periodic, Status, decode, encode
+from pubsub.protocol.register import Accept, Admit, Look, Prepare, Vote
 from pubsub.proxy.process import ProxyProcess
 from tests.proxy.stage import log_id, settings
 
@@ -68,9 +69,19 @@ class ServerPeer(Peer):
         incarnation: int = 1,
         change: int = 1,
         partial: int = 0,
+        member: str = "",
     ) -> Status:
-        self.send(periodic(topics, name, incarnation, change, partial), origin=b"")
+        self.send(periodic(topics, name, incarnation, change, partial, member), origin=b"")
         return self.told()
+
+    def vote(self, asked: Prepare | Accept | Look | Admit) -> Vote:
+        """What the proxy says to a question about a register; heartbeats and other answers are left out."""
+        self.send(asked, origin=b"")
+        while True:
+            origin, head, *body = self.frames()
+            message = decode(head[unpack(head).length :], body[0] if body else b"")
+            if not origin and isinstance(message, Vote) and message.token == asked.token:
+                return message
 
     def told(self) -> Status:
         """What the proxy itself says next, heartbeats left out."""
@@ -90,9 +101,14 @@ class ServerPeer(Peer):
 
 
 def periodic(
-    topics: dict[str, str], name: str = "s1", incarnation: int = 1, change: int = 1, partial: int = 0
+    topics: dict[str, str],
+    name: str = "s1",
+    incarnation: int = 1,
+    change: int = 1,
+    partial: int = 0,
+    member: str = "",
 ) -> Periodic:
-    return Periodic(name, log_id(name), incarnation, change, f"tcp://{name}", "p", 0, partial, topics)
+    return Periodic(name, log_id(name), incarnation, change, f"tcp://{name}", "p", 0, partial, topics, member=member)
 
 
 class Running:

@@ -65,6 +65,8 @@ class Stage:
         stores: str | None = None,
         gone: str = "",
         made: int = 0,
+        member: str = "",
+        address: str = "",
     ) -> Status | None:
         """PERIODIC; returns the answer. The store and the link are named after the server unless given.
 
@@ -75,9 +77,9 @@ class Stage:
             known = self.core.table.servers.items()
             stores = format_stores({one: Known(other.id, max(0, other.incarnation)) for one, other in known})
         said = Periodic(
-            server, log_id(store or server), incarnation, change, f"tcp://{server}", proxies, stamp, partial,
-            {topic: log and log_id(log) for topic, log in (topics or {}).items()}, previous, draining,
-            stores, gone, made,
+            server, log_id(store or server), incarnation, change, address or f"tcp://{server}", proxies, stamp,
+            partial, {topic: log and log_id(log) for topic, log in (topics or {}).items()}, previous, draining,
+            stores, gone, made, member,
         )  # fmt: skip
         return self._answer(link or server.encode(), said)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Container
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -270,7 +271,9 @@ class _Proxy(ProxyProcess):
 
     def __init__(self, node: ProxyNode) -> None:
         self.settings = node.settings
-        self._store = RoutesStore(node.settings.directory, vfs=NAME)
+        # Another one for each life of the file, and the same in each run of a seed.
+        identity = blake2b(f"{node.name} {node.host.wall()}".encode(), digest_size=8).hexdigest()
+        self._store = RoutesStore(node.settings.directory, vfs=NAME, identity=identity)
         self.core = ProxyCore(node.settings, node.host.monotonic(), node.host.wall(), self._store.load())
         self._retry_at = 0.0
         self._clock = node.host

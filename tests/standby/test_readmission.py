@@ -273,3 +273,52 @@ def test_a_proxy_that_loses_its_first_row_before_the_register_is_founded_gets_an
     drive(cast, member, founding)
     assert founding.done
     assert isinstance(cast.attempt(member, "found", term=TERM), Chosen)
+
+
+# The only proxy
+
+
+def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_else() -> None:
+    stage = Stage(proxies=1)
+    assert stage.readmission.reset(5000) == "the_proxy_was_not_heard_to_have_no_vote"
+    stage.look()
+    stage.look()
+    assert stage.row() is None
+    assert stage.readmission.reset(5000) == ""
+    stage.pump()
+    assert stage.a.view is not None
+    assert stage.row() == RegisterRow(STORE, 5000, TERM, stage.a.view)
+    stage.look()
+    assert stage.readmission.standing == {"p0": VoteOutcome.TOLD}
+    assert stage.readmission.reset(6000) == "", "a repeat finds it done"
+    assert not stage.a.outgoing
+    assert isinstance(stage.attempt(stage.a, "drop", term=TERM, wall_ms=1), Chosen)
+
+
+def test_the_only_proxy_gets_none_before_the_other_member_has_forgotten() -> None:
+    stage = Stage(proxies=1)
+    stage.look(B)
+    assert stage.readmission.reset(5000) == f"member_{B}_has_not_answered"
+    stage.pump(B)
+    assert stage.row() is None
+    stage.look()
+    assert stage.readmission.reset(5000) == ""
+
+
+@pytest.mark.parametrize("wall_ms", [1, 5000])
+def test_what_was_asked_of_the_only_proxy_before_comes_too_late(wall_ms: int) -> None:
+    stage = Stage(proxies=1)
+    stage.begin(stage.b, "hand", wall_ms=TERM)  # Still under way while the proxy loses its data.
+    stage.look()
+    assert stage.readmission.reset(wall_ms) == ""
+    stage.pump()
+    ((_, vote),) = stage.answers(stage.b)
+    assert vote.outcome is VoteOutcome.REFUSED
+
+
+def test_where_other_proxies_can_tell_nobody_takes_a_members_word() -> None:
+    stage = Stage()
+    stage.look("p1", "p2")
+    assert stage.readmission.reset(5000) == "other_proxies_tell_what_it_has_promised"
+    stage.pump()
+    assert stage.row() is None

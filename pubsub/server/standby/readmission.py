@@ -10,8 +10,8 @@ every heartbeat who has none, and gives such a proxy its vote back in three step
     admit     the proxy takes the highest of each, if it is the very life that was looked at
 
 Each step is repeated at every look until it is done. With one proxy there are no others to tell: it stays without a
-vote until an operator gives it one. A register is founded by giving all proxies their rows, of a view of one member
-alone, who is the only one that could propose anything.
+vote until an operator gives it one (`reset`). A register is founded by giving all proxies their rows, of a view of one
+member alone, who is the only one that could propose anything.
 """
 
 from __future__ import annotations
@@ -102,6 +102,32 @@ class Readmission:
             if lost.identity == message.identity and message.done:
                 lost.forgotten[message.member] = None
                 self._go_on(proxy, lost)
+
+    def reset(self, wall_ms: int) -> str:
+        """Give the only proxy its vote back, on an operator's word: there are no others to tell what it promised.
+
+        What was asked for before comes too late there afterwards: all members have forgotten the proxy's earlier life,
+        and the row promises more than this member has ever heard of.
+
+        Args:
+            wall_ms: the wall clock, in milliseconds since 1970.
+
+        Returns:
+            Why that cannot be at present, as one word; "": the row is on its way, or there. A repeat finds it done.
+        """
+        if len(self._proxies) != 1:
+            return "other_proxies_tell_what_it_has_promised"
+        (proxy,) = self._proxies
+        if self.standing.get(proxy) is VoteOutcome.TOLD:
+            return ""
+        lost, view, me = self._lost.get(proxy), self._proposer.view, self._me
+        if lost is None or view is None:
+            return "the_proxy_was_not_heard_to_have_no_vote"
+        if missing := [member for member in view.members if member not in lost.forgotten]:
+            return f"member_{missing[0]}_has_not_answered"
+        promised = max(wall_ms, self._proposer.highest + 1)
+        self._send.append((proxy, Admit(me.server, me.store, lost.token, lost.identity, promised, view.term, view)))
+        return ""
 
     def end(self) -> None:
         """This member is primary no more."""

@@ -203,6 +203,11 @@ class Proposer:
         chosen = self.view.in_sync if self.view is not None else ()
         return tuple(sorted({*chosen, *(member for in_sync in self._proposed for member in in_sync)}))
 
+    @property
+    def highest(self) -> int:
+        """The highest ballot that this member has heard of, or asked for."""
+        return self._highest
+
     def may_begin(self, kind: str, now: float) -> bool:
         """Whether no attempt is under way and the wait after the last one is over."""
         waits = now < (self._resume_from if kind == "resume" else self._quiet_until)

@@ -1,0 +1,91 @@
+"""`pubsub witness reset`: the primary is told, and the command sees that the proxy has its vote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from pubsub.cli.app import main
+from pubsub.messenger.framing import unpack
+from pubsub.protocol import Outcome, Status
+from pubsub.protocol.register import Admit, Look, View, VoteOutcome
+from tests.proxy.peers import Running, ServerPeer, running
+from tests.proxy.stage import log_id
+
+A, B = "a" * 16, "b" * 16
+STORE = log_id("s1")
+VIEW = View(100, A, "tcp://a:1", (A, B), (A, B))
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[Running]:
+    context: zmq.Context[Any] = zmq.Context()
+    with running(tmp_path, context) as made:
+        yield made
+    context.destroy(0)
+
+
+def primary(proxy: Running) -> ServerPeer:
+    """Member A of s1, of whose register the proxy knows nothing."""
+    server = proxy.server()
+    assert server.announce({}, incarnation=100, member=A).outcome is Outcome.SUCCESS
+    return server
+
+
+def admit(server: ServerPeer) -> None:
+    """Give the proxy its row."""
+    identity = server.vote(Look("s1", STORE, 5)).identity
+    assert server.vote(Admit("s1", STORE, 6, identity, 150, 100, VIEW)).outcome is VoteOutcome.TOLD
+
+
+def reset(proxy: Running, *options: str) -> int:
+    return main(["witness", "reset", "s1", "--proxy", proxy.process.bind, *options])
+
+
+def answer(server: ServerPeer, outcome: Outcome, reason: str = "") -> None:
+    """Answer the command that comes next; where it is to be done, do it."""
+    origin, head, *_ = server.request()
+    assert b"OPERATE pubsub-operator s1 reset " in head
+    if outcome is Outcome.SUCCESS:
+        admit(server)
+    server.send(Status("s1", outcome, reason=reason), origin=origin, destination=unpack(head).source, source=0)
+
+
+def test_the_primary_gives_the_proxy_its_vote_back(proxy: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    server = primary(proxy)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(answer, server, Outcome.SUCCESS)
+        assert reset(proxy, "--yes") == 0
+        done.result(30)
+    assert "the proxy has a vote on s1 again" in capsys.readouterr().out
+    assert proxy.process.core.members.registers.rows[STORE].view == VIEW
+
+
+def test_what_the_primary_will_not_do_is_said_and_nothing_is_changed(
+    proxy: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = primary(proxy)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(answer, server, Outcome.REFUSED, "other_proxies_tell_what_it_has_promised")
+        assert reset(proxy, "--yes") == 15
+        done.result(30)
+    assert "other proxies tell what it has promised" in capsys.readouterr().err
+    assert not proxy.process.core.members.registers.rows
+
+
+def test_where_every_proxy_has_its_vote_there_is_nothing_to_do(
+    proxy: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admit(primary(proxy))
+    assert reset(proxy) == 0
+    assert "every proxy has a vote on s1" in capsys.readouterr().out
+
+
+def test_an_unknown_server_is_told_apart(proxy: Running) -> None:
+    primary(proxy)
+    assert main(["witness", "reset", "s9", "--proxy", proxy.process.bind, "--yes"]) == 13
