@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import pytest
+
 from pubsub.protocol import decode, encode
 from pubsub.protocol.batch import Buffer
-from pubsub.protocol.register import View
+from pubsub.protocol.register import View, VoteOutcome
 from pubsub.protocol.standby import Entries, EntryId
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
@@ -26,6 +28,10 @@ TIMES = Times(heartbeat=1.0, patience=3.0, beat=0.25, silence=0.875, switch=3.0)
 STEP = 0.05
 BASE = EntryId(100, 0)
 C = "c" * 16
+
+
+def travelled(message: Any) -> Any:
+    return decode(*encode(message))
 
 
 class Disk:
@@ -61,7 +67,8 @@ class Node:
 
     def __init__(self, duo: Duo, name: str, store: str = STORE) -> None:
         self.duo, self.name, self.store, self.disk = duo, name, store, Disk()
-        self.up, self.answered, self.terms = False, [], []
+        self.up, self.silent = False, False
+        self.terms: list[int] = []
         self.released: list[int] = []
 
     def start(self, *, eligible: bool = True) -> None:
@@ -111,7 +118,7 @@ class Node:
         if member.over:
             self.disk.cut(self.disk.applied)
             member.follow(self.disk.applied, [], now, self.duo.wall_ms)
-        if member.role is Role.PRIMARY and now >= self.told_at:
+        if member.role is Role.PRIMARY and now >= self.told_at and not self.silent:
             self.told_at = now + TIMES.heartbeat
             for place, proxy in enumerate(self.duo.proxies):
                 if (self.name, place) not in self.duo.cut and not proxy.heard(STORE, self.name, member.term, now):
@@ -156,12 +163,13 @@ class Duo:
                 continue
             for place, message in node.member.to_proxies():
                 if (node.name, place) not in self.cut:
-                    vote = self.proxies[place].handle(decode(*encode(message)), self.now)
-                    node.member.vote(place, decode(*encode(vote)), self.now)
+                    vote = self.proxies[place].handle(travelled(message), self.now)
+                    if "votes" not in self.cut or vote.outcome is not VoteOutcome.ACCEPTED:
+                        node.member.vote(place, travelled(vote), self.now)
             for said, entries in node.member.to_other(self.now):
                 frames: list[Buffer] = [bytes(part) for entry in entries for part in entry.parts]
                 if other.up and node.name not in self.cut:
-                    other.member.hear(decode(*encode(said)), frames, self.now)
+                    other.member.hear(travelled(said), frames, self.now)
                     other.write()
 
     def run(self, seconds: float) -> None:
@@ -173,6 +181,10 @@ class Duo:
             for _ in range(3):
                 self.exchange()
             assert not (self.a.serves and self.b.serves) or self.a.member.term != self.b.member.term
+            for node in (self.a, self.b):
+                leading = node.member.leading if node.up else None
+                if leading is not None and not leading.deposed:
+                    assert {*node.member.proposer.required} <= {node.name, *leading.required}
 
     def until_serves(self, node: Node, seconds: float = 30.0) -> None:
         for _ in range(round(seconds / STEP)):
@@ -326,6 +338,8 @@ def test_a_member_that_is_gone_for_good_makes_room_for_another_one() -> None:
     duo.run(20.0)
     assert views(duo) == {(A, (A,))}
     assert duo.a.member.stranger == C
+    assert duo.a.member.leading is not None
+    assert duo.a.member.leading.required == set()
     assert not duo.a.member.remove(A)
     assert not duo.a.member.remove(C)
     assert duo.a.member.remove(B)
@@ -350,3 +364,96 @@ def test_messages_of_another_server_store_or_of_itself_are_not_for_it() -> None:
         assert not duo.b.member.hear(Entries(sender, store, member, 1 << 50, 1, end, end), [], duo.now)
     assert duo.b.member.following is not None
     assert duo.b.member.following.known < 1 << 50
+
+
+def test_a_change_of_who_is_in_sync_is_proposed_until_its_outcome_is_known() -> None:
+    duo = Duo().started()
+    duo.cut = {B, "votes"}
+    duo.run(3.0)
+    assert views(duo) == {(A, (A,))}
+    duo.cut = set()
+    duo.run(15.0)
+    assert views(duo) == {(A, (A, B))}
+
+
+def test_a_ballot_tells_a_primary_that_it_is_replaced() -> None:
+    duo = Duo().started()
+    duo.a.silent, duo.cut = True, {A, B, (A, 0), (A, 1), (A, 2)}
+    duo.until_serves(duo.b)
+    duo.cut = {A, B}
+    duo.run(15.0)
+    assert not duo.a.serves
+
+
+def test_a_proxy_that_lost_its_data_gets_its_vote_back_when_both_members_have_forgotten_it() -> None:
+    duo = Duo().started()
+    duo.proxies[0] = Registers("p0", f"{7:016x}", [], RouteChanges(), 3.0)
+    duo.cut = {A}
+    duo.run(0.5)
+    assert STORE not in duo.proxies[0].rows
+    duo.cut = set()
+    duo.run(5.0)
+    assert views(duo) == {(A, (A, B))}
+
+
+def test_who_hears_a_later_primary_ends_its_own_attempt() -> None:
+    duo = Duo().started()
+    term, end = duo.a.member.term, duo.b.disk.end
+    duo.b.member.proposer.begin("take", duo.now, duo.wall_ms)
+    duo.b.member.hear(Entries("s1", STORE, A, term, 1, end, end), [], duo.now)
+    assert duo.b.member.proposer.attempt is not None
+    duo.b.member.hear(Entries("s1", STORE, A, term + 1, 1, end, end), [], duo.now)
+    assert duo.b.member.proposer.attempt is None
+
+
+def test_a_switch_that_goes_on_from_another_entry_is_not_taken() -> None:
+    duo = Duo().started()
+    term, end = duo.a.member.term, duo.b.disk.end
+    duo.b.member.hear(Entries("s1", STORE, A, term, 9, end, end, hand=1), [], duo.now)
+    duo.b.member.tick(duo.now + 60.0, duo.wall_ms)
+    attempt = duo.b.member.proposer.attempt
+    assert attempt is not None
+    assert attempt.kind == "hand"
+    duo.b.member.hear(Entries("s1", STORE, A, term, 10, end, end), [], duo.now + 60.0)
+    assert duo.b.member.proposer.attempt is None
+
+
+def test_who_was_primary_takes_nothing_of_a_term_below_its_own() -> None:
+    duo = Duo().started()
+    member, end = duo.a.member, duo.a.disk.end
+    member.deposed_by(member.term + 1)
+    assert member.over
+    member.follow(BASE, [], duo.now, duo.wall_ms)
+    member.hear(Entries("s1", STORE, B, member.term - 1, 1, end, BASE), [], duo.now)
+    assert member.following is not None
+    assert member.following.known == member.term
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_lives(seed: int) -> None:
+    random, duo, value = Random(seed), Duo().started(), 0
+    for _ in range(60):
+        node = random.choice((duo.a, duo.b))
+        kind = random.randrange(8)
+        if kind == 0 and node.up:
+            node.crash()
+        elif kind <= 2 and not node.up:
+            node.start()
+        elif kind == 3:
+            duo.cut = set(random.sample([A, B, *((m, n) for m in (A, B) for n in range(3)), "votes"], 3))
+        elif kind == 4:
+            duo.cut = set()
+        for one in (duo.a, duo.b):
+            if one.serves:
+                value += 1
+                one.put(value)
+        duo.run(random.choice((0.1, 0.5, 4.0)))
+    duo.cut = set()
+    for node in (duo.a, duo.b):
+        if not node.up:
+            node.start()
+    duo.run(60.0)
+    serving = [node for node in (duo.a, duo.b) if node.serves]
+    assert len(serving) == 1
+    assert {*duo.a.released, *duo.b.released} <= {*serving[0].disk.values()}
+    assert len(duo.a.released) + len(duo.b.released) > 3

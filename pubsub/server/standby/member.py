@@ -267,7 +267,6 @@ class Member:
         if self.leading is not None:
             if attempt is not None and attempt.view is not None:
                 self.leading.proposed(attempt.view.in_sync)
-                self._require_at_least()
             if self.founding is not None:
                 self.founding.receive(proxy, vote)
             else:
@@ -290,16 +289,10 @@ class Member:
                 if self.leading is not None and view.term == self.leading.term:
                     self.registered, self.founding = True, None
                     self.leading.chosen(view.in_sync)
-                    self._require_at_least()
             case Deposed(view):
                 self.view = view
                 if self.leading is not None:
                     self.leading.deposed = True
-
-    def _require_at_least(self) -> None:
-        """Wait for whoever may be in sync, by what was chosen or may have been."""
-        if self.leading is not None:
-            self.leading.required.update(set(self.proposer.required) - {self.identity.member})
 
     # Time
 
@@ -336,7 +329,6 @@ class Member:
             else:
                 self.founding.look()
         leading.tick(now)
-        self._require_at_least()
 
     def _lead_on(self, leading: Leading, now: float, wall_ms: int) -> None:
         """Ask the register for what the primary needs of it."""
