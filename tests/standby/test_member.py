@@ -59,7 +59,8 @@ class Disk:
         self.chain = [one for one in self.chain if one.id <= end]
 
     def values(self) -> list[int]:
-        return [change.value for one in self.chain for change in changes_of(one) if isinstance(change, NoteKept)]
+        changes = [change for one in self.chain for change in changes_of(one)]
+        return [one.value for one in changes if isinstance(one, NoteKept) and isinstance(one.value, int)]
 
 
 class Node:

@@ -281,7 +281,7 @@ class Member:
     def _become(self, outcome: Outcome | None) -> None:
         match outcome:
             case Chosen(kind, view) if kind in _NEW_TERM:
-                if self.leading is None and self.following is not None and view.term > self.following.floor:
+                if self.following is not None:  # A later term, once heard of, ends an attempt.
                     self.view, self.term, self._in_sync = view, view.term, view.in_sync
                     self.role, self.registered = Role.TAKING, True
             case Chosen(kind, view):
