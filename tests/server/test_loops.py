@@ -1,4 +1,4 @@
-"""GroupCommit where the store has two members: what is committed is an entry, what is said waits for the other member."""
+"""GroupCommit of a store with two members: each commit is an entry, and what is said waits for the other member."""
 
 from __future__ import annotations
 
