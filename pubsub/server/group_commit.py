@@ -56,6 +56,7 @@ class GroupCommit:
         now: monotonic seconds.
         wall: seconds since 1970.
         loops: where the store has two members, the loops of the term that begins: it is the incarnation.
+        lock: held while the store is written; None: one of its own.
 
     Raises:
         StorageError: the store cannot be read, or its new incarnation not be written.
@@ -73,9 +74,10 @@ class GroupCommit:
         now: float,
         wall: float,
         loops: Loops | None = None,
+        lock: Turns | None = None,
     ) -> None:
         self.store, self.reserve, self.loops = store, reserve, loops
-        self.lock = Turns()
+        self.lock = lock or Turns()
         self._full_check_at = 0.0
         self._commits = 0
         with self._translated():
