@@ -45,13 +45,14 @@ class MemberDisk:
 
     Attributes:
         store: None: this member has none yet.
+        directory: as given.
         lock: held by whoever writes to the store.
     """
 
     def __init__(
         self, directory: Path, local: LocalFile, *, store_bytes_max: int = 0, stream_bytes_max: int = STREAM_BYTES_MAX
     ) -> None:
-        self._directory, self._local = directory, local
+        self.directory, self._local = directory, local
         self._store_bytes_max, self._stream_bytes_max = store_bytes_max, stream_bytes_max
         self.lock = Turns()
         self.store: Store | None = None
@@ -63,9 +64,9 @@ class MemberDisk:
         Raises:
             StorageError: it cannot be used.
         """
-        install(self._directory)
-        if (self._directory / FILE).exists():
-            self.store = Store(self._directory, bytes_max=self._store_bytes_max)
+        install(self.directory)
+        if (self.directory / FILE).exists():
+            self.store = Store(self.directory, bytes_max=self._store_bytes_max)
         try:
             self.stream = self._stream(forget=False)
         except StoreDamaged as error:
@@ -74,7 +75,7 @@ class MemberDisk:
             self.stream = self._stream(forget=True)
 
     def _stream(self, *, forget: bool) -> Stream:
-        directory = self._directory / STREAM
+        directory = self.directory / STREAM
         return Stream(directory, self.end, bytes_max=self._stream_bytes_max, forget=forget)
 
     @property
@@ -191,9 +192,9 @@ class MemberDisk:
         """
         self.close_store()
         copy.finish()
-        install(self._directory)
+        install(self.directory)
         self.stream.reset(copy.snapshot)
-        self.store = Store(self._directory, bytes_max=self._store_bytes_max)
+        self.store = Store(self.directory, bytes_max=self._store_bytes_max)
 
     # The end
 
