@@ -111,6 +111,8 @@ class ServerCore:
         self.reports = Reports(state, self.proxies, self.stores)
         self.beside: Callable[[Origin, Message, float], bool] = _nobody
         """Takes what is of no concern to a server, but to a member of a pair; whether it was that."""
+        self.deposed_by = 0
+        """The highest term of another primary that a proxy told of."""
         for held in [topic for topic in state.topics.values() if topic.unreadable]:
             self.quarantine.damaged(held, held.unreadable)
 
@@ -216,6 +218,9 @@ class ServerCore:
         """A proxy's answer to an announcement, a heartbeat (no callback) or a question."""
         self._hear(status.stamp, now)
         proxy = int(origin.link)
+        if status.outcome is Outcome.DEPOSED:
+            self.deposed_by = max(self.deposed_by, status.term)
+            return
         if origin.callback:
             named = self.sole_owner.answered(origin.callback, proxy, status)
             self._go_on(now)

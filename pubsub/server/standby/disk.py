@@ -39,6 +39,7 @@ class MemberDisk:
         local: of the same directory, made before.
         store_bytes_max: as the setting of that name.
         stream_bytes_max: of entries that are kept.
+        store: of that directory, where it is open already.
 
     Raises:
         StorageError: something of it cannot be used.
@@ -50,12 +51,18 @@ class MemberDisk:
     """
 
     def __init__(
-        self, directory: Path, local: LocalFile, *, store_bytes_max: int = 0, stream_bytes_max: int = STREAM_BYTES_MAX
+        self,
+        directory: Path,
+        local: LocalFile,
+        *,
+        store_bytes_max: int = 0,
+        stream_bytes_max: int = STREAM_BYTES_MAX,
+        store: Store | None = None,
     ) -> None:
         self.directory, self._local = directory, local
         self._store_bytes_max, self._stream_bytes_max = store_bytes_max, stream_bytes_max
         self.lock = Turns()
-        self.store: Store | None = None
+        self.store = store
         self.open()
 
     def open(self) -> None:
@@ -64,8 +71,9 @@ class MemberDisk:
         Raises:
             StorageError: it cannot be used.
         """
-        install(self.directory)
-        if (self.directory / FILE).exists():
+        if self.store is None:
+            install(self.directory)
+        if self.store is None and (self.directory / FILE).exists():
             self.store = Store(self.directory, bytes_max=self._store_bytes_max)
         try:
             self.stream = self._stream(forget=False)
