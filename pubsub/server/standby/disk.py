@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import apsw
+
 from pubsub.errors import ConfigurationError, DecodeError, StoreDamaged, StoreFull
 from pubsub.protocol.standby import ROOT, EntryId
 from pubsub.server.standby.entries import Entry
@@ -22,11 +24,14 @@ from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.pages import PageCopy, install
 from pubsub.server.standby.stored import applied_entry, apply_entries, keep_entry
 from pubsub.server.standby.stream import STREAM_BYTES_MAX, Stream
-from pubsub.server.storage.database import Turns
+from pubsub.server.storage.database import Turns, translate
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 
 STREAM: Final = "stream"
+
+LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of entries after which a standby copies its write-ahead log back."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -62,6 +67,7 @@ class MemberDisk:
         self.directory, self._local = directory, local
         self._store_bytes_max, self._stream_bytes_max = store_bytes_max, stream_bytes_max
         self.lock = Turns()
+        self._logged = 0
         self.store = store
         self.open()
 
@@ -153,7 +159,19 @@ class MemberDisk:
                     f"the primary is of a later release; upgrade its standby first: {error}"
                 ) from None
             following.applied_to(end)
+            self._checkpoint(sum(entry.size for entry in entries))
         return True
+
+    def _checkpoint(self, size: int) -> None:
+        """Copy the write-ahead log back now and then: no thread does it for a standby, whom no client waits for."""
+        assert self.store is not None
+        self._logged += size
+        if self._logged >= LOG_BYTES_MAX:
+            self._logged = 0
+            try:
+                self.store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.Error as error:
+                raise translate(error, self.store.path) from None
 
     def take(self, following: Following) -> EntryId:
         """Carry out everything that this member has, since it is primary now.

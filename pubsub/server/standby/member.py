@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import is_hex
@@ -371,31 +371,6 @@ class Member:
         if known and self.leading is not None:
             self._removing = member
         return known and self.leading is not None
-
-    def report(self, now: float) -> dict[str, Any]:
-        """What is told of the two members.
-
-        Returns:
-            `member`, `role`, `term`, `in_sync`, `members` (as far as this one knows), `held` (loops whose answers wait),
-            `votes` (what each proxy said when it was asked last: told, it has a vote; new, it has none), `founding`
-            (whether the register is being made) and `stranger` (a third member that asked to join, or "").
-        """
-        view, leading = self.proposer.view or self.view, self.leading
-        return {
-            "member": self.identity.member,
-            "role": self.role.value,
-            "term": self.term,
-            "members": list(view.members) if view is not None else [self.identity.member],
-            "in_sync": sorted(leading.in_sync)
-            if leading is not None
-            else list(view.in_sync)
-            if view is not None
-            else [],
-            "held": 0 if leading is None else leading.held,
-            "votes": {proxy: outcome.value for proxy, outcome in sorted(self.readmission.standing.items())},
-            "founding": self.founding is not None,
-            "stranger": self.stranger,
-        }
 
     # What goes out
 
