@@ -300,11 +300,16 @@ class Pair:
         try:
             if isinstance(message, Copy):
                 self.giving.asked(message, now)
-            elif self.member.hear(message, (), now) and isinstance(message, Follow):
+            elif self.member.hear(message, (), now) and self._is_standby(message):
                 self._route = origin.origin
         except DecodeError:
             self._core.state.counters["malformed"] += 1
         return True
+
+    def _is_standby(self, message: Message) -> bool:
+        """Whether this is a FOLLOW of the member that entries are sent to: they go where it came from."""
+        leading = self.member.leading
+        return isinstance(message, Follow) and leading is not None and leading.standby == message.member
 
     def after(self, now: float, wall_ms: int) -> None:
         """What a primary does once a loop, behind the server's: time, ballots, messages.

@@ -44,7 +44,7 @@ class MemberDisk:
         local: of the same directory, made before.
         store_bytes_max: as the setting of that name.
         stream_bytes_max: of entries that are kept.
-        store: of that directory, where it is open already.
+        store, lock: of that directory, and what is held while it is written, where it is open already.
 
     Raises:
         StorageError: something of it cannot be used.
@@ -63,10 +63,11 @@ class MemberDisk:
         store_bytes_max: int = 0,
         stream_bytes_max: int = STREAM_BYTES_MAX,
         store: Store | None = None,
+        lock: Turns | None = None,
     ) -> None:
         self.directory, self._local = directory, local
         self._store_bytes_max, self._stream_bytes_max = store_bytes_max, stream_bytes_max
-        self.lock = Turns()
+        self.lock = lock or Turns()
         self._logged = 0
         self.store = store
         self.open()
