@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Sequence
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import DecodeError, StoreFull
+from pubsub.errors import ConfigurationError, DecodeError, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
@@ -32,6 +33,7 @@ from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import NO_STORE, Member, Role, Times
 from pubsub.server.standby.register import Identity
 from pubsub.server.state.replies import LISTENER, Origin
+from pubsub.server.storage.schema import FILE as STORE_FILE
 
 if TYPE_CHECKING:
     from random import Random
@@ -76,6 +78,29 @@ def times_of(settings: ServerSettings) -> Times:
     patience = settings.patience_seconds
     silence = min(settings.liveness * beat, patience) - beat / 2
     return Times(settings.heartbeat_seconds, patience, beat, silence, patience)
+
+
+def new_member() -> str:
+    """An ID of a member; 16 hex digits, not all of them zero."""
+    return f"{SystemRandom().getrandbits(64) | 1:016x}"
+
+
+def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
+    """What a member has, where this is, or is to be, one of two; None where the server is alone.
+
+    Raises:
+        ConfigurationError: it is to be a standby, and has a store of its own, which a copy would replace.
+        StorageError: something of it cannot be used.
+    """
+    directory = settings.directory
+    if local.local is None and settings.standby_of is None:
+        return None
+    if local.local is None and (directory / STORE_FILE).exists():
+        raise ConfigurationError(f"{directory} holds a store of its own; a standby begins with an empty directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    local.make(new_member())
+    limits = {"store_bytes_max": settings.store_bytes_max, "stream_bytes_max": settings.standby_stream_bytes_max}
+    return MemberDisk(directory, local, **limits)
 
 
 class Pair:

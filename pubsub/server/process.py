@@ -38,7 +38,7 @@ from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.links import Links
 from pubsub.server.loop import Loop, check_stale
-from pubsub.server.pair import Pair
+from pubsub.server.pair import Pair, new_member, open_disk
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.loops import Loops
@@ -48,7 +48,6 @@ from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.database import translate
 from pubsub.server.storage.local import keep_port, kept_port
 from pubsub.server.storage.reserve import ReserveFile
-from pubsub.server.storage.schema import FILE as STORE_FILE
 from pubsub.server.storage.store import Store
 
 TRANSFERS_RECEIVED_MAX: Final = 32
@@ -93,6 +92,7 @@ class ServerProcess:
         self._guard = guard or MemoryGuard(0)
         self._stopping = self._serving = self._asked_to_pair = False
         self._closers: list[Any] = []
+        self._pair: Pair | None = None
         self._counters: Counter[str] = Counter()
         """Of a standby; who serves counts in its state."""
 
@@ -135,32 +135,15 @@ class ServerProcess:
     # One member, or one of two
 
     def _open_disk(self) -> None:
-        """Open the store; and where this is, or is to be, one member of two, all that a member has.
-
-        Raises:
-            ConfigurationError: it is to be a standby, and has a store of its own, which a copy would replace.
-        """
+        """Open the store; and where this is, or is to be, one member of two, all that a member has."""
         settings = self.settings
-        self._pair: Pair | None = None
-        self._disk: MemberDisk | None = None
         self._local = LocalFile(settings.directory)
-        if self._local.local is None and settings.standby_of is None:
-            self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
-            self._closers.append(self._store.close)
+        self._disk = open_disk(settings, self._local)
+        if self._disk is not None:
+            self._closers.append(self._disk.close)
             return
-        if self._local.local is None and (settings.directory / STORE_FILE).exists():
-            raise ConfigurationError(
-                f"{settings.directory} holds a store of its own; a standby begins with an empty directory"
-            )
-        settings.directory.mkdir(parents=True, exist_ok=True)
-        self._local.make(_new_member())
-        self._disk = MemberDisk(
-            settings.directory,
-            self._local,
-            store_bytes_max=settings.store_bytes_max,
-            stream_bytes_max=settings.standby_stream_bytes_max,
-        )
-        self._closers.append(self._disk.close)
+        self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
+        self._closers.append(self._store.close)
 
     def _member(self, disk: MemberDisk) -> Pair:
         now = self._clock.monotonic()
@@ -213,7 +196,7 @@ class ServerProcess:
         """Become the first of two members, between two loops."""
         self._asked_to_pair = False
         port = kept_port(self._store) or 0
-        self._local.make(_new_member())
+        self._local.make(new_member())
         self._local.keep(port=port)
         self._disk = MemberDisk(
             self.settings.directory,
@@ -422,11 +405,6 @@ class ServerProcess:
         self._wakeup.close()
         if self._own_context:
             self._context.term()
-
-
-def _new_member() -> str:
-    """An ID of a member; 16 hex digits, not all of them zero."""
-    return f"{SystemRandom().getrandbits(64) | 1:016x}"
 
 
 def run_server(settings: ServerSettings) -> None:
