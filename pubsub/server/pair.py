@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Sequence
-from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import ConfigurationError, DecodeError, StoreFull
+from pubsub.errors import DecodeError, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
@@ -33,7 +32,6 @@ from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import NO_STORE, Member, Role, Times
 from pubsub.server.standby.register import Identity
 from pubsub.server.state.replies import LISTENER, Origin
-from pubsub.server.storage.schema import FILE as STORE_FILE
 
 if TYPE_CHECKING:
     from random import Random
@@ -80,27 +78,10 @@ def times_of(settings: ServerSettings) -> Times:
     return Times(settings.heartbeat_seconds, patience, beat, silence, patience)
 
 
-def new_member() -> str:
-    """An ID of a member; 16 hex digits, not all of them zero."""
-    return f"{SystemRandom().getrandbits(64) | 1:016x}"
-
-
-def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
-    """What a member has, where this is, or is to be, one of two; None where the server is alone.
-
-    Raises:
-        ConfigurationError: it is to be a standby, and has a store of its own, which a copy would replace.
-        StorageError: something of it cannot be used.
-    """
-    directory = settings.directory
-    if local.local is None and settings.standby_of is None:
-        return None
-    if local.local is None and (directory / STORE_FILE).exists():
-        raise ConfigurationError(f"{directory} holds a store of its own; a standby begins with an empty directory")
-    directory.mkdir(parents=True, exist_ok=True)
-    local.make(new_member())
-    limits = {"store_bytes_max": settings.store_bytes_max, "stream_bytes_max": settings.standby_stream_bytes_max}
-    return MemberDisk(directory, local, **limits)
+def asks_to_follow(server: str, origin: Origin, message: Message) -> bool:
+    """Whether another member of this very server asks to follow, as far as its key tells."""
+    ours = isinstance(message, Follow) and message.sender == server
+    return ours and origin.link == LISTENER and origin.speaker in {None, server}
 
 
 class Pair:
@@ -142,6 +123,11 @@ class Pair:
         self._apply_at = float("-inf")
         self._wall_ms = 0
         self._make_member(now)
+
+    @property
+    def is_founding(self) -> bool:
+        """Whether this member is the first one of its store, and does not know yet that the store has a register."""
+        return not self.member.registered
 
     def _make_member(self, now: float) -> None:
         """A member without a store gets its store's ID with the first copy, and is another one then."""
@@ -247,7 +233,9 @@ class Pair:
             return
         self.disk.adopt(self.getting.taken())
         _log.info("the store is a copy of the primary's now")
+        view = self.member.view
         self._make_member(now)
+        self.member.view = view
         self.member.follow(self.disk.end, (), now, self._wall_ms)
 
     def _connect(self, now: float) -> None:
@@ -424,10 +412,9 @@ class Pair:
         }
 
     def close(self) -> None:
-        """Close all but the sockets."""
+        """End copies that are under way; the disk is closed by whoever opened it."""
         self.giving.close()
         self.getting.close()
-        self.disk.close()
 
 
 def _frames(message: Message) -> list[Any]:

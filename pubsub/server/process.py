@@ -32,18 +32,17 @@ from pubsub.messenger.sockets import (
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.messages import Message
 from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
-from pubsub.protocol.standby import Follow
 from pubsub.security.opening import ProcessKeys
 from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.links import Links
 from pubsub.server.loop import Loop, check_stale
-from pubsub.server.pair import Pair, new_member, open_disk
-from pubsub.server.standby.disk import MemberDisk
+from pubsub.server.pair import Pair, asks_to_follow
+from pubsub.server.standby.disk import MemberDisk, new_member, open_disk
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import Role
-from pubsub.server.state.replies import LISTENER, Origin
+from pubsub.server.state.replies import Origin
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.database import translate
 from pubsub.server.storage.local import keep_port, kept_port
@@ -128,9 +127,7 @@ class ServerProcess:
         if self._disk is None:
             self._serve(None)
         else:
-            self._pair = self._member(self._disk)
-            self._watch_listener()
-            self._pair.follow(self._clock.monotonic(), self._wall_ms())
+            self._start_member(self._disk)
 
     # One member, or one of two
 
@@ -148,6 +145,19 @@ class ServerProcess:
     def _member(self, disk: MemberDisk) -> Pair:
         now = self._clock.monotonic()
         return Pair(self.settings, self._told, self._local, disk, self._links, SystemRandom(), now)
+
+    def _start_member(self, disk: MemberDisk) -> None:
+        """Follow; or, where the register was being made when this process ended, go on with that."""
+        pair = self._pair = self._member(disk)
+        self._closers.append(pair.close)
+        now, wall_ms = self._clock.monotonic(), self._wall_ms()
+        if pair.is_founding:
+            assert disk.store is not None
+            self._serve(pair.found(max(wall_ms, disk.store.incarnation() + 1), now))
+            pair.serve(self.core, self._listener, self._loop.dealers)
+        else:
+            self._watch_listener()
+            pair.follow(now, wall_ms)
 
     def _wall_ms(self) -> int:
         return int(self._clock.wall() * 1000)
@@ -186,11 +196,9 @@ class ServerProcess:
 
     def _beside(self, origin: Origin, message: Message, now: float) -> bool:
         """Another member asks to follow a server that is alone: its store gets a register, after this loop."""
-        ours = isinstance(message, Follow) and message.sender == self.settings.id
-        if not ours or origin.link != LISTENER or origin.speaker not in {None, self.settings.id}:
-            return False
-        self._asked_to_pair = True
-        return True
+        asked = asks_to_follow(self.settings.id, origin, message)
+        self._asked_to_pair = self._asked_to_pair or asked
+        return asked
 
     def _found(self, now: float) -> None:
         """Become the first of two members, between two loops."""
@@ -201,12 +209,14 @@ class ServerProcess:
         self._disk = MemberDisk(
             self.settings.directory,
             self._local,
+            store_bytes_max=self.settings.store_bytes_max,
             stream_bytes_max=self.settings.standby_stream_bytes_max,
             store=self._store,
             lock=self._group_commit.lock,
         )
         self._closers[self._closers.index(self._store.close)] = self._disk.close
         pair = self._pair = self._member(self._disk)
+        self._closers.append(pair.close)
         self._group_commit.loops = pair.found(self.core.state.incarnation, now)
         pair.serve(self.core, self._listener, self._loop.dealers)
         _log.info("another member asks to follow: this one is member %s", pair.member.identity.member)
@@ -358,16 +368,11 @@ class ServerProcess:
             if pair.member.over:
                 self._step_down(pair, now)
         else:
-            self._drop_requests(ready)
+            if self._listener in ready:
+                drop_requests(self._links, self._listener)
             pair.turn(ready, now, self._wall_ms())
             if pair.member.role is Role.TAKING:
                 self._take(pair, now)
-
-    def _drop_requests(self, ready: Container[Any]) -> None:
-        """A standby serves nobody; what another server sends here is sent again, to the primary."""
-        for _ in range(TRANSFERS_RECEIVED_MAX):
-            if self._listener not in ready or self._links.receive_known(self._listener) is None:
-                return
 
     def _let_in(self, doors: Doors, ready: Container[Any], now: float) -> None:
         """Let in who may enter, and end what is under way with servers that are not authorized any more."""
@@ -405,6 +410,13 @@ class ServerProcess:
         self._wakeup.close()
         if self._own_context:
             self._context.term()
+
+
+def drop_requests(links: Links, listener: zmq.Socket[bytes]) -> None:
+    """A standby serves nobody; what another server sends it is sent again, to the primary."""
+    for _ in range(TRANSFERS_RECEIVED_MAX):
+        if links.receive_known(listener) is None:
+            return
 
 
 def run_server(settings: ServerSettings) -> None:

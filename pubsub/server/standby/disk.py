@@ -12,10 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import Final
 
 import apsw
 
+from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, DecodeError, StoreDamaged, StoreFull
 from pubsub.protocol.standby import ROOT, EntryId
 from pubsub.server.standby.entries import Entry
@@ -235,3 +237,26 @@ class MemberDisk:
         """Close all."""
         self.stream.close()
         self.close_store()
+
+
+def new_member() -> str:
+    """An ID of a member; 16 hex digits, not all of them zero."""
+    return f"{SystemRandom().getrandbits(64) | 1:016x}"
+
+
+def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
+    """What a member has, where this is, or is to be, one of two; None where the server is alone.
+
+    Raises:
+        ConfigurationError: it is to be a standby, and has a store of its own, which a copy would replace.
+        StorageError: something of it cannot be used.
+    """
+    directory = settings.directory
+    if local.local is None and settings.standby_of is None:
+        return None
+    if local.local is None and (directory / FILE).exists():
+        raise ConfigurationError(f"{directory} holds a store of its own; a standby begins with an empty directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    local.make(new_member(), registered=True)  # Of the first member's store, whatever becomes of this one.
+    limits = {"store_bytes_max": settings.store_bytes_max, "stream_bytes_max": settings.standby_stream_bytes_max}
+    return MemberDisk(directory, local, **limits)

@@ -1,7 +1,8 @@
 """What is one member's own, in a file beside the store: a copy of the store replaces all that the store holds.
 
     member      its ID, random and made with the file: a directory that was wiped or restored is another member
-    registered  its store has a register, so it serves nothing before that says so
+    registered  its store has a register, so it serves nothing before that says so; it is the first member's store that
+                has none yet, which is being made
     lost        its disk lost what it had confirmed: it must not become primary before it has all again
     port        the port that it had, where that was left to chance
 
@@ -55,17 +56,18 @@ class LocalFile:
             if self.path.exists():
                 self.local = _parsed(self.path, self.path.read_bytes())
 
-    def make(self, member: str) -> Local:
+    def make(self, member: str, *, registered: bool = False) -> Local:
         """Make this directory that of a member, durably, if it is not that of one.
 
         Args:
             member: its ID if it has none yet, 16 random hex digits.
+            registered: see above; True for who joins another member.
 
         Raises:
             StoreFull, StorageError: it cannot be written.
         """
         if self.local is None:
-            self._write(Local(member))
+            self._write(Local(member, registered))
         assert self.local is not None
         return self.local
 
