@@ -129,8 +129,6 @@ class ServerProcess:
         else:
             self._start_member(self._disk)
 
-    # One member, or one of two
-
     def _open_disk(self) -> None:
         """Open the store; and where this is, or is to be, one member of two, all that a member has."""
         settings = self.settings

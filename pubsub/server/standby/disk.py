@@ -258,5 +258,9 @@ def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
         raise ConfigurationError(f"{directory} holds a store of its own; a standby begins with an empty directory")
     directory.mkdir(parents=True, exist_ok=True)
     local.make(new_member(), registered=True)  # Of the first member's store, whatever becomes of this one.
-    limits = {"store_bytes_max": settings.store_bytes_max, "stream_bytes_max": settings.standby_stream_bytes_max}
-    return MemberDisk(directory, local, **limits)
+    return MemberDisk(
+        directory,
+        local,
+        store_bytes_max=settings.store_bytes_max,
+        stream_bytes_max=settings.standby_stream_bytes_max,
+    )
