@@ -42,6 +42,9 @@ from pubsub.server.topic.topic import Topic
 FULL_RETRY_SECONDS: Final = 0.5
 """How often a server whose disk was full looks whether it still is."""
 
+_TURNED_AWAY = Request | Transfer
+"""What is asked again where it is not taken, while too much is held for the other member."""
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -128,7 +131,7 @@ class GroupCommit:
             return
         if prefix.destination:
             origin.callback = prefix.destination
-        if self.loops is not None and self.loops.turns_away and isinstance(message, Request | Transfer):
+        if self.loops is not None and self.loops.turns_away and isinstance(message, _TURNED_AWAY):
             core.state.counters["not_taken"] += 1  # It is asked again, of whoever serves then.
             return
         core.handle(origin, message, now)
