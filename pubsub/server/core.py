@@ -256,7 +256,8 @@ class ServerCore:
     def leave(self, now: float) -> None:
         """Say goodbye to every proxy: the process ends."""
         nothing = not (self.state.topics or self.state.aside or self.state.given)
-        self.proxies.leave(now, empty=self.proxies.draining and nothing)
+        alone = not self.proxies.member  # Another member may know better, and this goodbye waits for nobody.
+        self.proxies.leave(now, empty=self.proxies.draining and nothing and alone)
 
     # Time
 

@@ -123,7 +123,7 @@ class ServerProcess:
         told = settings.advertise or self.address
         self._told = keyless_endpoint(told) if keys is None else keyed_endpoint(settings.id, told)
         self._links = Links(self._context, self._poller, self._wakeup, self._doors)
-        self._closers.append(lambda: self._links.goodbye())  # noqa: PLW0108 - so that tests may replace it
+        self._closers.append(self._links.goodbye)
         if self._disk is None:
             self._serve(None)
         else:
@@ -249,6 +249,7 @@ class ServerProcess:
         for sock in (self._listener, self._connections.sock):
             self._poller.unregister(sock)
         self._connections.close()
+        del self._connections
 
     def _close_listener(self) -> None:
         if hasattr(self, "_connections"):

@@ -53,7 +53,8 @@ class LocalFile:
         self._directory, self.path = directory, directory / FILE
         self.local: Local | None = None
         with failures(self.path):
-            if self.path.exists():
+            # A directory that cannot be entered is told of by whoever opens the store.
+            if os.access(directory, os.X_OK) and self.path.exists():
                 self.local = _parsed(self.path, self.path.read_bytes())
 
     def make(self, member: str, *, registered: bool = False) -> Local:
