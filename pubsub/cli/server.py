@@ -14,7 +14,7 @@ from pubsub.cli.topic import AsJson, Patience, Wait, Yes, move_topic
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, KeyFile, ProxiesFile, ProxyAddresses, ProxyKeys, read, takes_settings
-from pubsub.errors import NotKnown, NotNow, Unavailable
+from pubsub.errors import NotKnown, NotNow, PubsubError, Unavailable
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id
 from pubsub.server.commands import app
@@ -161,6 +161,84 @@ def _forget(found: Operator, server: str, store: str) -> None:
         raise Unavailable(
             "forget", server, found.patience, f"not durable at every proxy, repeat it: {'; '.join(failed)}"
         )
+
+
+@app.command()
+@takes_settings(ClientSettings, REACHING)
+def switch(
+    loaded: Loaded[ClientSettings],
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server.")],
+    patience: Patience = 2.0,
+    wait: Wait = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have the standby of a server take its place, in order: for upgrades, one member after the other.
+
+    Both stay in sync; requests wait for a moment.
+    """
+    check_id("server ID", server)
+    with cluster(loaded, patience, wait) as found:
+        view = found.look()
+        before = _members(found, view, server)["member"]
+        answer = found.operate(server, view, "switch")
+        if answer.outcome is Outcome.REFUSED:
+            raise NotNow(f"server {server} has no standby in sync; pubsub status says why")
+        if answer.outcome is not Outcome.SUCCESS:
+            raise Unavailable("switch", server, found.patience, answer.reason.replace("_", " "))
+        found.wait(lambda: _primary_now(found, server) not in {"", before}, "switch", server)
+        after = _primary_now(found, server)
+    console.report(as_json, {"server": server, "from": before, "to": after}, f"{after} is primary of {server} now")
+
+
+@app.command()
+@takes_settings(ClientSettings, REACHING)
+def remove(
+    loaded: Loaded[ClientSettings],
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server.")],
+    member: Annotated[str, typer.Option("--member", metavar="MEMBER", help="ID of the member that is gone for good.")],
+    patience: Patience = 2.0,
+    wait: Wait = 60.0,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a member that is gone for good from a server, so that another one may take its place.
+
+    It is removed once it is not in sync any more. Its directory is of no use then.
+    """
+    check_id("server ID", server)
+    with cluster(loaded, patience, wait) as found:
+        view = found.look()
+        facts = _members(found, view, server)
+        if member == facts["member"]:
+            raise NotNow(f"member {member} is the primary of server {server}: pubsub server switch {server} first")
+        if member in facts["members"]:
+            confirm(f"Member {member} of server {server} is forgotten, and what is on its disk with it.", yes)
+            if found.operate(server, view, "remove", member=member).outcome is Outcome.REFUSED:
+                raise NotNow(f"server {server} does not remove member {member} now")
+            found.wait(
+                lambda: member not in _members(found, found.look(), server)["members"], "remove --member", server
+            )
+    console.report(as_json, {"server": server, "member": member}, f"{member} is no member of {server}")
+
+
+def _members(found: Operator, view: View, server: str) -> dict[str, Any]:
+    """What a server says of its members.
+
+    Raises:
+        NotKnown: it has no standby.
+    """
+    facts: dict[str, Any] | None = found.server_report(server, view).get("standby")
+    if facts is None:
+        raise NotKnown(f"server {server} has no standby, and never had one")
+    return facts
+
+
+def _primary_now(found: Operator, server: str) -> str:
+    """The ID of the member that serves; "" where nobody answers for the server at this moment."""
+    try:
+        return str(_members(found, found.look(), server)["member"])
+    except PubsubError:
+        return ""
 
 
 CHECK_CODES: Final = {"intact": 0, "damaged": 16, "broken": 17, "stale": 18, "newer": 19}

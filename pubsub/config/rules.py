@@ -179,6 +179,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "store_bytes_max": Rule(_size(0), "Bytes of the database beyond which the disk counts as full; 0: the disk's own."),
     "reserve_bytes": Rule(_size(0, 2**40), "Disk space kept for acknowledgements when it is full."),
     "memory_bytes_max": Rule(_size(0), "Bytes of the process beyond which all connections are made anew; 0: no limit."),
+    "standby_of": Rule(
+        check_address, "Address of the server of this ID that it is to be the standby of.", optional=True
+    ),
+    "standby_stream_bytes_max": Rule(_size(2**20), "Bytes of the newest changes kept for a standby that was away."),
+    "standby_heartbeat_seconds": Rule(_seconds(0.01, 3600), "Between heartbeats of a server and its standby."),
     "topics_max": Rule(_count, "Topics; one more is answered full."),
     "servers_max": Rule(_whole(1, 65_536, "servers"), "Servers that may announce themselves."),
     "publishers_max": Rule(_count, "Publishers remembered per topic; one more is answered full."),

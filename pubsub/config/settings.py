@@ -124,6 +124,9 @@ class ServerSettings(LivenessSettings):
         answer_records_max, answer_bytes_max: of one answer to a GET.
         wait_seconds_max: of a long poll.
         memory_bytes_max: of the process, beyond which it closes all connections and opens them anew; 0: none.
+        standby_of: where the other member of the same server is, for a member that begins; None: a server of its own.
+        standby_stream_bytes_max: of the newest changes that are kept for a member that was away.
+        standby_heartbeat_seconds: between heartbeats of the members' own link.
         key_file, authorized, audit_file, insecure: as a proxy's.
     """
 
@@ -149,6 +152,9 @@ class ServerSettings(LivenessSettings):
     answer_bytes_max: int = 4 * MIB
     wait_seconds_max: float = 60.0
     memory_bytes_max: int = 8 * GIB
+    standby_of: str | None = None
+    standby_stream_bytes_max: int = 1 * GIB
+    standby_heartbeat_seconds: float = 0.25
     key_file: Path | None = None
     authorized: Path | None = None
     audit_file: Path | None = None

@@ -349,6 +349,7 @@ _CODECS: Final = (
             ("log", "log", _HEX),
             ("store", "store", _HEX),
             ("stop", "stop", _FLAG),
+            ("member", "member", _HEX),
         ),
     ),
     _Codec(

@@ -331,6 +331,7 @@ class Operate:
         log: of the topic, at that server.
         store: that server's.
         stop: 1: the action is to end.
+        member: of a server that has two.
     """
 
     sender: str
@@ -343,6 +344,7 @@ class Operate:
     log: str = ""
     store: str = ""
     stop: int = 0
+    member: str = ""
 
 
 @dataclass(slots=True)

@@ -109,6 +109,10 @@ class ServerCore:
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
         self.reports = Reports(state, self.proxies, self.stores)
+        self.beside: Callable[[Origin, Message, float], bool] = _nobody
+        """Takes what is of no concern to a server, but to a member of a pair; whether it was that."""
+        self.deposed_by = 0
+        """The highest term of another primary that a proxy told of."""
         for held in [topic for topic in state.topics.values() if topic.unreadable]:
             self.quarantine.damaged(held, held.unreadable)
 
@@ -134,6 +138,8 @@ class ServerCore:
         elif isinstance(message, Merge) and not origin.origin:
             self.moves.merge(message, now)
         elif origin.origin or not isinstance(message, Status | Heartbeat):
+            if not origin.origin and self.beside(origin, message, now):
+                return
             self.state.replies.refuse(origin, f"{type(message).__name__} is not served here")
         elif isinstance(message, Status):
             self._status(origin, message, now)
@@ -189,7 +195,7 @@ class ServerCore:
             topic, gone = self.moves.refused(origin, message, now)
             if gone:
                 self.abandoned.announced(topic, gone, now)
-        else:
+        elif origin.link != LISTENER or not self.beside(origin, message, now):
             self.state.replies.refuse(origin, f"{type(message).__name__} is not served here")
 
     def refuse(self, origin: Origin, reason: str, now: float) -> None:
@@ -212,6 +218,9 @@ class ServerCore:
         """A proxy's answer to an announcement, a heartbeat (no callback) or a question."""
         self._hear(status.stamp, now)
         proxy = int(origin.link)
+        if status.outcome is Outcome.DEPOSED:
+            self.deposed_by = max(self.deposed_by, status.term)
+            return
         if origin.callback:
             named = self.sole_owner.answered(origin.callback, proxy, status)
             self._go_on(now)
@@ -247,7 +256,8 @@ class ServerCore:
     def leave(self, now: float) -> None:
         """Say goodbye to every proxy: the process ends."""
         nothing = not (self.state.topics or self.state.aside or self.state.given)
-        self.proxies.leave(now, empty=self.proxies.draining and nothing)
+        alone = not self.proxies.member  # Another member may know better, and this goodbye waits for nobody.
+        self.proxies.leave(now, empty=self.proxies.draining and nothing and alone)
 
     # Time
 
@@ -334,6 +344,10 @@ class ServerCore:
         self.moves.reverted(now)
         self.retention.pause(now)
         self.state.replies.retry(outcome, reason)
+
+
+def _nobody(origin: Origin, message: Message, now: float) -> bool:
+    return False
 
 
 def _is_its_own(origin: Origin, sender: str | None) -> bool:

@@ -130,6 +130,20 @@ class Doors:
             raise ConfigurationError(f"{address} is not connected to: {why}")
         return CurveClient(self._pair, keys)
 
+    def to_member(self, address: str) -> CurveClient | None:
+        """What locks a new socket to the other member of this very server; None within the process.
+
+        Raises:
+            ConfigurationError: no other key than this one's is authorized for the server's ID.
+        """
+        if address.startswith("inproc://"):
+            return None
+        keys = tuple(key for key in self._keys_of(self._id) if key != self._pair.public)
+        if not keys:
+            why = f"no key of another member of server {self._id} is authorized here"
+            raise ConfigurationError(f"{address} is not connected to: {why}")
+        return CurveClient(self._pair, keys)
+
     def is_expected(self, address: str, curve: CurveClient | None) -> bool:
         """Whether a socket to another server, locked so, expects those keys that are authorized now."""
         return curve is None or curve.expected == self._keys_of(parse_endpoint(address)[0])

@@ -25,19 +25,25 @@ from pubsub.errors import DecodeError, StoreDamaged, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Outcome
+from pubsub.protocol.messages import Outcome, Transfer
 from pubsub.server.core import ServerCore
+from pubsub.server.standby.loops import Loops
 from pubsub.server.state.replies import Origin, Outgoing
+from pubsub.server.state.state import Request
 from pubsub.server.storage.database import Turns, translate
 from pubsub.server.storage.loading import load
 from pubsub.server.storage.local import begin_incarnation
 from pubsub.server.storage.reserve import Reserve
 from pubsub.server.storage.store import Store
+from pubsub.server.topic.changes import Change
 from pubsub.server.topic.commits import Commit
 from pubsub.server.topic.topic import Topic
 
 FULL_RETRY_SECONDS: Final = 0.5
 """How often a server whose disk was full looks whether it still is."""
+
+_TURNED_AWAY = Request | Transfer
+"""What is asked again where it is not taken, while too much is held for the other member."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,20 +58,36 @@ class GroupCommit:
         random: for log IDs and transfers.
         now: monotonic seconds.
         wall: seconds since 1970.
+        loops: where the store has two members, the loops of the term that begins: it is the incarnation.
+        lock: held while the store is written; None: one of its own.
 
     Raises:
         StorageError: the store cannot be read, or its new incarnation not be written.
+
+    Attributes:
+        loops: as given, or set between two loops; None where the store has one member.
     """
 
     def __init__(
-        self, settings: ServerSettings, store: Store, reserve: Reserve, random: Random, now: float, wall: float
+        self,
+        settings: ServerSettings,
+        store: Store,
+        reserve: Reserve,
+        random: Random,
+        now: float,
+        wall: float,
+        loops: Loops | None = None,
+        lock: Turns | None = None,
     ) -> None:
-        self.store, self.reserve = store, reserve
-        self.lock = Turns()
+        self.store, self.reserve, self.loops = store, reserve, loops
+        self.lock = lock or Turns()
         self._full_check_at = 0.0
         self._commits = 0
         with self._translated():
-            begin_incarnation(store, int(wall * 1000), settings.id)
+            if loops is None:
+                begin_incarnation(store, int(wall * 1000), settings.id)
+            else:
+                loops.begin_term(store, settings.id)
             loaded = load(store)
         stamps = Stamps(wall, now, store.stamp())
         self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)
@@ -109,6 +131,9 @@ class GroupCommit:
             return
         if prefix.destination:
             origin.callback = prefix.destination
+        if self.loops is not None and self.loops.turns_away and isinstance(message, _TURNED_AWAY):
+            core.state.counters["not_taken"] += 1  # It is asked again, of whoever serves then.
+            return
         core.handle(origin, message, now)
 
     def commit(self, now: float) -> Commit | None:
@@ -134,13 +159,15 @@ class GroupCommit:
                         return None
                     with store.guarded():
                         store.apply(changes)
+                        self._enter(changes)
                 else:
                     with store.guarded():
                         store.apply(changes)
                         core.deliver(now)
                         more = core.changes(now)
                         store.apply(more)
-                    changes += more
+                        changes += more
+                        self._enter(changes)
             except StoreFull:
                 self._became_full(now)
                 return None
@@ -148,7 +175,13 @@ class GroupCommit:
                 self._met_damage(error, now)
                 return None
         self._commits += 1
+        if self.loops is not None:
+            self.loops.committed()
         return Commit(core.state.incarnation, self._commits, changes)
+
+    def _enter(self, changes: list[Change]) -> None:
+        if self.loops is not None:
+            self.loops.enter(self.store, changes)
 
     def _became_full(self, now: float) -> None:
         if not self.core.state.full:
@@ -180,6 +213,8 @@ class GroupCommit:
     def _take_back(self, now: float, outcome: Outcome = Outcome.FULL, reason: str = "disk") -> None:
         """What this loop did has not come to be; its requests are answered so."""
         core, store = self.core, self.store
+        if self.loops is not None:
+            self.loops.taken_back()
         with self._translated():
             core.reverted(self._reload, now, outcome, reason)
             # A topic that was read anew has no watermark that was about to be deleted: no span refers to it.
@@ -202,7 +237,8 @@ class GroupCommit:
     def outgoing(self, now: float) -> list[tuple[Outgoing, list[bytes | memoryview]]]:
         """What is to be sent after the commit: to where, and the frames, with the origin first."""
         with self._translated():
-            return [(out, self._frames(out)) for out in self.core.outgoing(now)]
+            sent = [(out, self._frames(out)) for out in self.core.outgoing(now)]
+        return sent if self.loops is None else self.loops.passed(sent)
 
     def _frames(self, out: Outgoing) -> list[bytes | memoryview]:
         head, body = encode(out.message)

@@ -82,6 +82,19 @@ class Links:
             raise ConfigurationError(f"{address} asks for keys, and this server has none")
         return self._connected(address, place, None)
 
+    def to_member(self, address: str) -> zmq.Socket[bytes]:
+        """A new socket to the other member of this very server, which has another key for the same ID.
+
+        Raises:
+            ConfigurationError: the address is none, or no key of another member is authorized.
+        """
+        server, place = parse_endpoint(address)
+        if self._doors is not None:
+            return self._connected(address, place, self._doors.to_member(address))
+        if server:
+            raise ConfigurationError(f"{address} asks for keys, and this server has none")
+        return self._connected(address, place, None)
+
     def _connected(self, address: str, place: str, curve: CurveClient | None) -> zmq.Socket[bytes]:
         if curve is None:
             sock, watch = open_dealer(self._context, place), None

@@ -230,6 +230,14 @@ class Loop:
             self._sockets.close(old)
         self._core.proxies.reconnect.clear()
 
+    def close(self) -> None:
+        """Close every connection but that of the server's own address: this server serves no more."""
+        for address in list(self.servers):
+            self._close_server(address)
+        for dealer in self.dealers:
+            self._sockets.close(dealer)
+        self.dealers = []
+
     def connect_anew(self, listener: Any, now: float) -> None:
         """Close every connection, with what waits in it, and open it again.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from functools import partial
 from random import SystemRandom
@@ -29,12 +30,19 @@ from pubsub.messenger.sockets import (
     open_router,
 )
 from pubsub.messenger.wakeup import Wakeup
+from pubsub.protocol.messages import Message
 from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
 from pubsub.security.opening import ProcessKeys
 from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.links import Links
 from pubsub.server.loop import Loop, check_stale
+from pubsub.server.pair import Pair, asks_to_follow
+from pubsub.server.standby.disk import MemberDisk, new_member, open_disk
+from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.loops import Loops
+from pubsub.server.standby.member import Role
+from pubsub.server.state.replies import Origin
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.database import translate
 from pubsub.server.storage.local import keep_port, kept_port
@@ -81,8 +89,11 @@ class ServerProcess:
         self._clock = clock or SystemClock()
         self._wakeup = Wakeup()
         self._guard = guard or MemoryGuard(0)
-        self._stopping = False
+        self._stopping = self._serving = self._asked_to_pair = False
         self._closers: list[Any] = []
+        self._pair: Pair | None = None
+        self._counters: Counter[str] = Counter()
+        """Of a standby; who serves counts in its state."""
 
     def start(self) -> None:
         """Open the store and the sockets.
@@ -99,13 +110,62 @@ class ServerProcess:
     def _start(self) -> None:
         settings = self.settings
         keys = self._keys or keys_of(settings, self._clock.wall())
-        self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
-        self._closers.append(self._store.close)
+        self._open_disk()
         if keys is not None:
             self._doors = Doors(settings, keys, self._context, self._clock, alone=self._own_context)
             self._closers.append(self._doors.close)
         self._listener, self.address = self._listen(settings.bind)
         self._closers.append(lambda: self._close_listener())  # noqa: PLW0108 - `_close_listener` may be replaced
+        self._poller = zmq.Poller()
+        self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
+        if self._doors is not None and self._doors.sock is not None:
+            self._poller.register(self._doors.sock, zmq.POLLIN)
+        told = settings.advertise or self.address
+        self._told = keyless_endpoint(told) if keys is None else keyed_endpoint(settings.id, told)
+        self._links = Links(self._context, self._poller, self._wakeup, self._doors)
+        self._closers.append(self._links.goodbye)
+        if self._disk is None:
+            self._serve(None)
+        else:
+            self._start_member(self._disk)
+
+    def _open_disk(self) -> None:
+        """Open the store; and where this is, or is to be, one member of two, all that a member has."""
+        settings = self.settings
+        self._local = LocalFile(settings.directory)
+        self._disk = open_disk(settings, self._local)
+        if self._disk is not None:
+            self._closers.append(self._disk.close)
+            return
+        self._store = Store(settings.directory, bytes_max=settings.store_bytes_max)
+        self._closers.append(self._store.close)
+
+    def _member(self, disk: MemberDisk) -> Pair:
+        now = self._clock.monotonic()
+        return Pair(self.settings, self._told, self._local, disk, self._links, SystemRandom(), now)
+
+    def _start_member(self, disk: MemberDisk) -> None:
+        """Follow; or, where the register was being made when this process ended, go on with that."""
+        pair = self._pair = self._member(disk)
+        self._closers.append(pair.close)
+        now, wall_ms = self._clock.monotonic(), self._wall_ms()
+        if pair.is_founding:
+            assert disk.store is not None
+            self._serve(pair.found(max(wall_ms, disk.store.incarnation() + 1), now))
+            pair.serve(self.core, self._listener, self._loop.dealers)
+        else:
+            self._watch_listener()
+            pair.follow(now, wall_ms)
+
+    def _wall_ms(self) -> int:
+        return int(self._clock.wall() * 1000)
+
+    def _serve(self, loops: Loops | None) -> None:
+        """Begin to serve: alone, or as the primary of a term."""
+        settings = self.settings
+        if self._disk is not None:
+            assert self._disk.store is not None
+            self._store = self._disk.store
         reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
         self._group_commit = GroupCommit(
             settings,
@@ -114,34 +174,82 @@ class ServerProcess:
             SystemRandom(),
             self._clock.monotonic(),
             self._clock.wall(),
+            loops,
+            None if self._disk is None else self._disk.lock,
         )
         self.core = self._group_commit.core
         check_stale(settings, self.core)
-        told = settings.advertise or self.address
-        self.core.proxies.address = keyless_endpoint(told) if keys is None else keyed_endpoint(settings.id, told)
+        self.core.proxies.address = self._told
         with self._translated():
             grow_log(self._store)
         self._checkpointer = Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
         self._checkpointer.start()
         self._closers.append(self._checkpointer.stop)
-        self._poller = zmq.Poller()
-        self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
-        if self._doors is not None and self._doors.sock is not None:
-            self._poller.register(self._doors.sock, zmq.POLLIN)
+        self._serving = True
         self._watch_listener()
-        self._links = Links(self._context, self._poller, self._wakeup, self._doors)
-        self._closers.append(self._links.goodbye)
         if self._doors is not None:
             self.core.reports.keys = partial(self._doors.report, self._links.refusals)
         self._loop = Loop(settings, self._group_commit, self._links, self._listener, self._checkpointer.check)
+        self.core.beside = self._beside
+
+    def _beside(self, origin: Origin, message: Message, now: float) -> bool:
+        """Another member asks to follow a server that is alone: its store gets a register, after this loop."""
+        asked = asks_to_follow(self.settings.id, origin, message)
+        self._asked_to_pair = self._asked_to_pair or asked
+        return asked
+
+    def _found(self, now: float) -> None:
+        """Become the first of two members, between two loops."""
+        self._asked_to_pair = False
+        port = kept_port(self._store) or 0
+        self._local.make(new_member())
+        self._local.keep(port=port)
+        self._disk = MemberDisk(
+            self.settings.directory,
+            self._local,
+            store_bytes_max=self.settings.store_bytes_max,
+            stream_bytes_max=self.settings.standby_stream_bytes_max,
+            store=self._store,
+            lock=self._group_commit.lock,
+        )
+        self._closers[self._closers.index(self._store.close)] = self._disk.close
+        pair = self._pair = self._member(self._disk)
+        self._closers.append(pair.close)
+        self._group_commit.loops = pair.found(self.core.state.incarnation, now)
+        pair.serve(self.core, self._listener, self._loop.dealers)
+        _log.info("another member asks to follow: this one is member %s", pair.member.identity.member)
+
+    def _take(self, pair: Pair, now: float) -> None:
+        """The register says that this member is primary: apply everything, and serve."""
+        self._unwatch_listener()
+        pair.take()
+        self._serve(pair.lead(now))
+        pair.serve(self.core, self._listener, self._loop.dealers)
+        _log.warning("server %s is primary now, in term %d", self.settings.id, pair.member.term)
+
+    def _step_down(self, pair: Pair, now: float) -> None:
+        """Another term has begun: drop unsent what was held, and follow."""
+        _log.warning("server %s is primary no more: another member is, or will be", self.settings.id)
+        self._closers.remove(self._checkpointer.stop)
+        self._checkpointer.stop()
+        self._loop.close()
+        self._unwatch_listener()
+        self._serving = False
+        self._watch_listener()
+        pair.follow(now, self._wall_ms())
 
     def _watch_listener(self) -> None:
+        counters = self.core.state.counters if self._serving else self._counters
         failed = "" if self._doors is None else HANDSHAKES_FAILED
-        self._connections = Connections(
-            self._context, self._listener, self.core.state.counters, CONNECTION_COUNTERS, failed
-        )
+        self._connections = Connections(self._context, self._listener, counters, CONNECTION_COUNTERS, failed)
         for sock in (self._listener, self._connections.sock):
             self._poller.register(sock, zmq.POLLIN)
+
+    def _unwatch_listener(self) -> None:
+        for sock in (self._listener, self._connections.sock):
+            self._poller.unregister(sock)
+        self._connections.close()
+        del self._connections
 
     def _close_listener(self) -> None:
         if hasattr(self, "_connections"):
@@ -150,14 +258,20 @@ class ServerProcess:
 
     def _connect_anew(self) -> None:
         """Close all connections, with what waits in them, and open them again."""
-        self.core.state.counters["memory_limit_reached"] += 1
         _log.warning("memory_bytes_max is reached: all connections are closed")
+        if not self._serving:
+            assert self._pair is not None
+            self._pair.disconnect()
+            return
+        self.core.state.counters["memory_limit_reached"] += 1
         for sock in (self._listener, self._connections.sock):
             self._poller.unregister(sock)
         self._close_listener()
         self._listener, _ = once_free(lambda: self._bound(self.address))
         self._watch_listener()
         self._loop.connect_anew(self._listener, self._clock.monotonic())
+        if self._pair is not None:
+            self._pair.serve(self.core, self._listener, self._loop.dealers)
 
     def _listen(self, bind: str) -> tuple[zmq.Socket[bytes], str]:
         """Bind; where the port is left to chance, to the one it had before, if that is free.
@@ -166,13 +280,18 @@ class ServerProcess:
         """
         if not bind.startswith("tcp://") or bind[-2:] not in {":0", ":*"}:
             return self._bound(bind)
-        before = kept_port(self._store)
+        local = self._local.local
+        before = kept_port(self._store) if local is None else local.port or None
         if before is not None:
             with contextlib.suppress(ConfigurationError):
                 return self._bound(f"{bind[:-1]}{before}")
         listener, address = self._bound(bind)
         try:
-            keep_port(self._store, int(address.rpartition(":")[2]))
+            port = int(address.rpartition(":")[2])
+            if local is None:
+                keep_port(self._store, port)
+            else:
+                self._local.keep(port=port)
         except BaseException:
             listener.close(0)
             raise
@@ -203,22 +322,28 @@ class ServerProcess:
         try:
             while not self._stopping:
                 self._turn()
-                if not told and self.core.proxies.is_ready(self._clock.monotonic()):
+                if not told and (not self._serving or self.core.proxies.is_ready(self._clock.monotonic())):
                     told = True
                     ready()
-                elif not (told or refused) and (refusal := self.core.proxies.refusal()):
+                elif self._serving and not (told or refused) and (refusal := self.core.proxies.refusal()):
                     refused = True
                     _log.warning("server %s is not ready, it waits: %s", self.settings.id, refusal.replace("_", " "))
         except StorageError:
-            self._store.keep_log()
+            if self._serving:
+                self._store.keep_log()
             raise
-        now = self._clock.monotonic()
-        self.core.leave(now)
-        self._loop.send(now)
+        if self._serving:
+            now = self._clock.monotonic()
+            self.core.leave(now)
+            self._loop.send(now)
 
     def _turn(self) -> None:
-        core, doors = self.core, self._doors
-        deadline = core.deadline() if doors is None else min(core.deadline(), doors.gate.deadline, self._links.due)
+        doors, pair = self._doors, self._pair
+        deadline = self.core.deadline() if self._serving else float("inf")
+        if doors is not None:
+            deadline = min(deadline, doors.gate.deadline, self._links.due)
+        if pair is not None:
+            deadline = min(deadline, pair.deadline)
         wait = deadline - self._clock.monotonic()
         most = 1000 if self._guard.wait_ms is None else self._guard.wait_ms
         ready = dict(self._poller.poll(max(0, min(most, int(wait * 1000) + 1)) if wait > 0 else 0))
@@ -232,15 +357,32 @@ class ServerProcess:
             self._connections.take()
         if doors is not None:
             self._let_in(doors, ready, now)
-        self._loop.turn(ready, now)
+        if pair is None:
+            self._loop.turn(ready, now)
+            if self._asked_to_pair:
+                self._found(now)
+        elif self._serving:
+            self._loop.turn(ready, now)
+            pair.after(now, self._wall_ms())
+            if pair.member.over:
+                self._step_down(pair, now)
+        else:
+            if self._listener in ready:
+                drop_requests(self._links, self._listener)
+            pair.turn(ready, now, self._wall_ms())
+            if pair.member.role is Role.TAKING:
+                self._take(pair, now)
 
     def _let_in(self, doors: Doors, ready: Container[Any], now: float) -> None:
         """Let in who may enter, and end what is under way with servers that are not authorized any more."""
         if doors.sock in ready:
             doors.take()
         if now >= doors.gate.deadline and doors.look(now):
-            self.core.moves.receiving.drop_givers(doors.is_server)
-            self._loop.close_servers(self._links.is_outdated)
+            if self._serving:
+                self.core.moves.receiving.drop_givers(doors.is_server)
+                self._loop.close_servers(self._links.is_outdated)
+            if self._pair is not None:
+                self._pair.disconnect()  # The keys that are expected of the other member may be others now.
         self._links.turn(ready, now)
 
     def hang_up(self) -> None:
@@ -267,6 +409,13 @@ class ServerProcess:
         self._wakeup.close()
         if self._own_context:
             self._context.term()
+
+
+def drop_requests(links: Links, listener: zmq.Socket[bytes]) -> None:
+    """A standby serves nobody; what another server sends it is sent again, to the primary."""
+    for _ in range(TRANSFERS_RECEIVED_MAX):
+        if links.receive_known(listener) is None:
+            return
 
 
 def run_server(settings: ServerSettings) -> None:

@@ -121,6 +121,11 @@ class Stage:
         self.store.fail = False
         sent = self.core.outgoing(self.now)
         self.sent += sent
+        self.answer_as_proxies(sent)
+        return sent
+
+    def answer_as_proxies(self, sent: list[Outgoing]) -> None:
+        """Say what proxies say to what was sent to them."""
         for out in sent:
             if isinstance(out.message, Whole) and self.whole is not None:
                 answer = Status("p", Outcome.UNAVAILABLE, reason="servers_name_different_proxies")
@@ -131,7 +136,6 @@ class Stage:
             elif isinstance(out.message, Periodic) and self.confirms:
                 answer = Status("p", Outcome.SUCCESS, change=out.message.change)
                 self.say(answer, proxy=int(out.link), origin=b"", callback=0)
-        return sent
 
     def answer(self, callback: int) -> Status | None:
         """What was answered to a request, if anything; it is taken out."""

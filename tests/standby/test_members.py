@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pubsub.errors import StoreFull
 from pubsub.protocol import Get, Outcome, Subscribe, decode, encode
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.messages import Status
@@ -23,49 +22,18 @@ from pubsub.server.standby import stream as streams
 from pubsub.server.standby.entries import Entry, received
 from pubsub.server.standby.following import Following
 from pubsub.server.standby.leading import Leading
+from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.pages import PageCopy, install
 from pubsub.server.standby.snapshot import Snapshot
-from pubsub.server.standby.stored import applied_entry, apply_entries, keep_entry
+from pubsub.server.standby.stored import applied_entry, apply_entries
 from pubsub.server.standby.stream import Stream
 from pubsub.server.storage.store import Store
-from pubsub.server.topic import changes as c
 from tests.server.stage import FailingStore, Reserve, Stage, bodies, put
 from tests.simulation.memory import MEMORY_ONLY, _differences
 from tests.standby.twins import rows
 
 STREAM_BYTES = 60_000
 A, B = "a" * 16, "b" * 16
-
-
-class PrimaryStore(FailingStore):
-    """A store whose transactions are the loops of a primary."""
-
-    primary: Primary | None = None
-
-    def begin(self) -> None:
-        self.changes: list[c.Change] = []
-        super().begin()
-
-    def apply(self, changes: Any) -> None:
-        super().apply(changes)
-        self.changes += changes
-
-    def commit(self) -> None:
-        primary = self.primary
-        if primary is None:
-            super().commit()
-            return
-        entry = primary.leading.begin(self.changes)
-        if entry is not None:
-            primary.stream.append([entry], own=True)
-            primary.pair.exchange()
-            keep_entry(self, entry.id)
-        try:
-            super().commit()
-        except StoreFull:
-            primary.stream.cut(primary.leading.taken_back())
-            raise
-        primary.leading.committed()
 
 
 class Primary(Stage):
@@ -79,35 +47,42 @@ class Primary(Stage):
 
     def open(self) -> None:
         install(self.settings.directory)
-        self.store = store = PrimaryStore(self.settings.directory)
+        self.store = store = FailingStore(self.settings.directory)
         end = applied_entry(store)
         self.stream = Stream(self.settings.directory / "stream", end, bytes_max=STREAM_BYTES)
         end = apply_entries(store, self.stream.staged)
         pair, name = self.pair, self.settings.directory.name
+        term = max(int((self.wall + pair.now) * 1000), store.incarnation() + 1)
+        self.leading = Leading("s1", "0" * 16, name, term, self.in_sync, end, self.stream, pair.now, 5.0, 9.0)
         self.group_commit = GroupCommit(
-            self.settings, store, Reserve(), pair.random, self.pair.now, self.wall + self.pair.now
+            self.settings,
+            store,
+            Reserve(),
+            pair.random,
+            pair.now,
+            self.wall + pair.now,
+            Loops(self.leading, self.stream, pair.exchange),
         )
         self.core = self.group_commit.core
-        self.leading = Leading(
-            "s1", "0" * 16, name, store.incarnation(), self.in_sync, end, self.stream, pair.now, 5.0, 9.0
-        )
-        store.primary = self
-        with store.guarded():  # The term's first entry.
-            store.apply([])
 
     def loop(self) -> list[Any]:
-        loops, before = self.leading.loop, len(self.sent)
-        out = super().loop()
-        del self.sent[before:]
-        if self.leading.loop == loops:
-            assert self.leading.begin([]) is None
-            self.leading.committed()
-        self.leading.hold(out, 1)
+        """One loop, as the process does it; what was released comes by `release`."""
+        self.core.tick(self.now)
+        self.store.fail = self.fail_commit
+        self.group_commit.commit(self.now)
+        self.store.fail = False
+        out = [one for one, _ in self.group_commit.outgoing(self.now)]
+        self.heard(out)
         self.pair.exchange()
         return out
 
+    def heard(self, out: list[Any]) -> None:
+        """What left: clients have it, proxies answer what they were asked."""
+        self.sent += out
+        self.answer_as_proxies(out)
+
     def release(self) -> None:
-        self.sent += self.leading.released()
+        self.heard([one for one, _ in self.leading.released()])
 
     def close(self) -> None:
         self.stream.close()

@@ -78,6 +78,8 @@ class Proxies:
         """Whether some proxy has taken over an announcement of this process."""
         self.draining = False
         """Whether this server is to be given no new topic."""
+        self.member = ""
+        """The ID of this member, where the store has a register."""
         self.roster = "", ""
         """The other stores that are known, and those that are gone, as they are announced."""
         self.out: list[Outgoing] = []
@@ -231,6 +233,7 @@ class Proxies:
             int(self.draining),
             *(self.roster if previous is None else ("", "")),
             self._stamps.reading(now),
+            self.member,
         )
 
     def _send(self, index: int, message: Message, now: float, source: int = 0) -> None:

@@ -36,6 +36,8 @@ class Reports:
         self._made_at, self._body = 0.0, b""
         self.keys: Callable[[], Mapping[str, Any]] | None = None
         """Gives what is told of keys; None: the server has none."""
+        self.standby: Callable[[float], Mapping[str, Any]] | None = None
+        """Gives what is told of the other member; None: the store has one."""
 
     def report(self, now: float) -> bytes:
         """Everything about a server, as JSON: as it is now, or was a moment ago.
@@ -49,7 +51,8 @@ class Reports:
             stored, `publishers`, `others` (servers that hold it too), `damaged` (whether some of it cannot be read),
             `backlog` (records waiting for the slowest subscriber) and `subscribers` (each with `waiting`, `polling`,
             `acknowledged`). `left_out` counts topics and subscribers beyond the limits. A server with keys tells
-            `authorized_digest`, `authorized_lines` and `problems` (of its files) too.
+            `authorized_digest`, `authorized_lines` and `problems` (of its files) too, one whose store has two members
+            `standby`, see `server.pair`.
         """
         age = now - self._made_at
         if not self._body or age * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self._state.topics)):
@@ -89,6 +92,7 @@ class Reports:
                 "subscribers": sum(topic.pop("left_out") for topic in topics.values()),
             },
             **keys,
+            **({} if self.standby is None else {"standby": self.standby(now)}),
         }
 
     def _proxy_facts(self, now: float) -> list[dict[str, Any]]:

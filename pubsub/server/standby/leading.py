@@ -338,6 +338,11 @@ class Leading:
             standby = self._standby = _Standby(member, now)
         return standby
 
+    @property
+    def standby(self) -> str:
+        """The ID of the other member, as the one that entries are sent to; "" while there is none."""
+        return "" if self._standby is None else self._standby.id
+
     def heard_of(self, term: int) -> bool:
         """A term was heard of: from a proxy, the register, or another primary's ENTRY, which is never acknowledged.
 

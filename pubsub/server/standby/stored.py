@@ -32,8 +32,9 @@ def applied_entry(store: Store) -> EntryId:
 
 
 def keep_entry(store: Store, entry: EntryId) -> None:
-    """Write, within the open transaction, which entry the store ends with."""
-    store.db.executemany("insert or replace into meta values (?,?)", ((_TERM, entry.term), (_NUMBER, entry.number)))
+    """Write, within the open transaction, which entry the store ends with; its term is the store's incarnation."""
+    rows = ((_TERM, entry.term), (_NUMBER, entry.number), ("incarnation", entry.term))
+    store.db.executemany("insert or replace into meta values (?,?)", rows)
 
 
 def apply_entries(store: Store, entries: Iterable[Entry]) -> EntryId:

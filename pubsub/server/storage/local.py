@@ -8,12 +8,12 @@
 None of it is part of a commit (`topic.commits`): another store that takes over commits has its own. All else that a
 store holds comes by the changes of a loop, or of a command on a stopped server (`offline`).
 
-Where a server has two members (`standby`), what bypasses commits must become:
+Where a server has two members (`standby`), what bypasses commits is otherwise:
 
     store              the same at both: it comes with the copy of the store that a member begins with
     incarnation        the term, which the register gives; the term's first entry makes it durable at both
     server             the same at both; each member writes it
-    port               the member's own, kept outside of the store's file, which a copy replaces
+    port               the member's own, in a file beside the store, which a copy does not replace
     a damaged batch    `BatchQuarantined` stays local: the other member's copy of the batch is whole
     commands on a      `restored` ends the pair: what it changed reaches the other member by a copy
     stopped server

@@ -1,0 +1,434 @@
+"""A server's process as one member of a pair: the member's messages on sockets, its work on its disk.
+
+    standby   `Following`'s loop: its own link to the primary, and to the proxies only what concerns the register
+    primary   beside the server's loop: members' messages come to the server's own address, and are answered there
+
+The standby connects, the primary answers the connection that a FOLLOW came over last. Where there are keys the other
+end of that link must have one that is authorized for this very server, and is not this member's own. What is decided
+is decided by `standby.member`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pubsub.config.settings import ServerSettings
+from pubsub.errors import DecodeError, StoreFull
+from pubsub.messenger.framing import pack, unpack
+from pubsub.messenger.sockets import Frames
+from pubsub.protocol.codec import decode, encode
+from pubsub.protocol.messages import Message, Operate, Outcome
+from pubsub.protocol.register import Forget, Vote
+from pubsub.protocol.standby import Ack, Copy, Entries, Follow
+from pubsub.server.core import ServerCore
+from pubsub.server.requests.operations import Action
+from pubsub.server.standby.copying import Getting, Giving
+from pubsub.server.standby.disk import MemberDisk
+from pubsub.server.standby.entries import Entry
+from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.loops import Loops
+from pubsub.server.standby.member import NO_STORE, Member, Role, Times
+from pubsub.server.standby.register import Identity
+from pubsub.server.state.replies import LISTENER, Origin
+
+if TYPE_CHECKING:
+    from random import Random
+
+DRAIN_MAX: Final = 256
+"""Messages taken from one socket before the standby writes."""
+
+FRAMES_MAX: Final = 1 << 16
+"""Frames of one message between two members; one of more is dropped."""
+
+APPLY_RETRY_SECONDS: Final = 0.5
+"""After so long a standby whose disk was full tries again to apply what it has."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Wires(Protocol):
+    """What carries a member's messages; see `Links`."""
+
+    def dealer(self, address: str) -> Any:
+        """A new socket to a proxy."""
+
+    def to_member(self, address: str) -> Any:
+        """A new socket to the other member."""
+
+    def close(self, sock: Any) -> None:
+        """Close one of them."""
+
+    def receive(self, sock: Any) -> Frames | None:
+        """The next message, None where none waits."""
+
+    def send(self, sock: Any, frames: list[Any]) -> bool:
+        """Send a message; False where it cannot be taken."""
+
+
+def times_of(settings: ServerSettings) -> Times:
+    """The times of a member with these settings.
+
+    A primary drops a silent standby a little before that one would take over, so that it is the one who is served.
+    """
+    beat = settings.standby_heartbeat_seconds
+    patience = settings.patience_seconds
+    silence = min(settings.liveness * beat, patience) - beat / 2
+    return Times(settings.heartbeat_seconds, patience, beat, silence, patience)
+
+
+def asks_to_follow(server: str, origin: Origin, message: Message) -> bool:
+    """Whether another member of this very server asks to follow, as far as its key tells."""
+    ours = isinstance(message, Follow) and message.sender == server
+    return ours and origin.link == LISTENER and origin.speaker in {None, server}
+
+
+class Pair:
+    """One member, with its disk and its sockets.
+
+    Args:
+        settings: the server's.
+        address: where the other member reaches this one.
+        local: what is this member's own; made before.
+        disk: open.
+        wires: what carries its messages.
+        random: for tokens and waits.
+        now: monotonic seconds.
+
+    Attributes:
+        member: which decides.
+        loops: of a primary, for `GroupCommit`.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        address: str,
+        local: LocalFile,
+        disk: MemberDisk,
+        wires: Wires,
+        random: Random,
+        now: float,
+    ) -> None:
+        self._settings, self._address, self._local = settings, address, local
+        self.disk, self._wires, self._random = disk, wires, random
+        self._times = times_of(settings)
+        self.loops: Loops | None = None
+        self.dealers: list[Any] = []
+        self.link: Any = None
+        self._link_to, self._link_heard = "", now
+        self._listener: Any = None
+        self._route = b""
+        self._apply_at = float("-inf")
+        self._wall_ms = 0
+        self._make_member(now)
+
+    @property
+    def is_founding(self) -> bool:
+        """Whether this member is the first one of its store, and does not know yet that the store has a register."""
+        return not self.member.registered
+
+    def _make_member(self, now: float) -> None:
+        """A member without a store gets its store's ID with the first copy, and is another one then."""
+        local = self._local.local
+        assert local is not None
+        store = NO_STORE if self.disk.store is None else self.disk.store.store_id
+        identity = Identity(self._settings.id, store, local.member, self._address)
+        self.member = Member(
+            identity,
+            self._settings.proxies,
+            self._times,
+            self._random,
+            now,
+            registered=local.registered,
+            eligible=not local.lost,
+        )
+        self.giving = Giving(identity, self.disk, self._times.beat)
+        self.getting = Getting(identity, self.disk, self._times.beat)
+
+    # As standby
+
+    def follow(self, now: float, wall_ms: int) -> None:
+        """Be a standby, at the start or after a term.
+
+        Raises:
+            ConfigurationError, StorageError: a socket cannot be opened; the disk failed.
+        """
+        self.giving.close()
+        self.loops, self._listener, self._route = None, None, b""
+        staged: Sequence[Entry] = ()
+        if self.member.leading is None:
+            end, staged = self.disk.end, self.disk.staged
+        else:
+            end = self.disk.step_down()
+        self.member.follow(end, staged, now, wall_ms)
+        self.dealers = [self._wires.dealer(proxy) for proxy in self._settings.proxies]
+
+    def turn(self, ready: Container[Any], now: float, wall_ms: int) -> None:
+        """One turn of a standby: take, write and sync, apply, say so.
+
+        Args:
+            ready: the sockets that have something.
+            now: monotonic seconds.
+            wall_ms: the wall clock, in milliseconds since 1970.
+
+        Raises:
+            ConfigurationError, StorageError: the disk failed, or the primary is of a later release.
+        """
+        self._wall_ms = wall_ms
+        for place, dealer in enumerate(self.dealers):
+            if dealer in ready:
+                self._drain_proxy(place, dealer, now)
+        if self.link is not None and self.link in ready:
+            self._drain_link(now)
+        self.member.tick(now, wall_ms)
+        following = self.member.following
+        if following is not None and self.member.role is Role.STANDBY:
+            self.disk.write(following)
+            if now >= self._apply_at and not self.disk.apply(following):
+                self._apply_at = now + APPLY_RETRY_SECONDS
+        self._connect(now)
+        self.send(now)
+        self._keep()
+
+    def _drain_proxy(self, place: int, dealer: Any, now: float) -> None:
+        for _ in range(DRAIN_MAX):
+            frames = self._wires.receive(dealer)
+            if frames is None:
+                return
+            message = _decoded(frames[1:])
+            if isinstance(message, Vote):
+                self.member.vote(place, message, now)
+
+    def _drain_link(self, now: float) -> None:
+        for _ in range(DRAIN_MAX):
+            frames = self._wires.receive(self.link)
+            if frames is None:
+                return
+            message = _decoded(frames[:2]) if len(frames) <= FRAMES_MAX else None
+            if not isinstance(message, Entries | Forget | Copy):
+                continue
+            self._link_heard = now
+            try:
+                if isinstance(message, Copy):
+                    self._copy(message, now)
+                else:
+                    self.member.hear(message, frames[2:], now)
+            except DecodeError as error:
+                _log.warning("what the primary says is not understood: %s", error.reason)
+
+    def _copy(self, message: Copy, now: float) -> None:
+        following, me = self.member.following, self.member.identity
+        if following is None or message.sender != me.server or message.member == me.member:
+            return
+        if me.store not in {NO_STORE, message.store}:
+            return
+        try:
+            if not self.getting.hear(message, following, now):
+                return
+        except StoreFull:
+            _log.error("the disk under %s is full: the copy is begun anew later", self.disk.directory)
+            self.getting.give_up(following)
+            return
+        self.disk.adopt(self.getting.taken())
+        _log.info("the store is a copy of the primary's now")
+        view = self.member.view
+        self._make_member(now)
+        self.member.view = view
+        self.member.follow(self.disk.end, (), now, self._wall_ms)
+
+    def _connect(self, now: float) -> None:
+        """Have a link to the primary, as far as is known who that is; a new one where it is elsewhere, or silent."""
+        address = self.member.primary[1] or (self._settings.standby_of or "")
+        stale = now - self._link_heard > 2 * self._times.patience
+        if self.link is not None and (address != self._link_to or stale):
+            self.disconnect()
+        if self.link is None and address and address != self._address:
+            self.link, self._link_to, self._link_heard = self._wires.to_member(address), address, now
+
+    def disconnect(self) -> None:
+        """Close the link to the primary; the next turn makes a new one."""
+        if self.link is not None:
+            self._wires.close(self.link)
+            self.link = None
+
+    @property
+    def deadline(self) -> float:
+        """When `turn` has something to do (monotonic seconds)."""
+        return self.member.deadline()
+
+    # As primary
+
+    def take(self) -> None:
+        """Apply everything: this member becomes the primary. Its sockets as standby are closed."""
+        assert self.member.following is not None
+        self.disk.take(self.member.following)
+        self._leave_standby()
+
+    def _leave_standby(self) -> None:
+        self.disconnect()
+        for dealer in self.dealers:
+            self._wires.close(dealer)
+        self.dealers = []
+
+    def lead(self, now: float) -> Loops:
+        """Begin the term that was chosen; for `GroupCommit`, which commits its first entry."""
+        leading = self.member.lead(self.disk.end, self.disk.stream, now)
+        self.loops = Loops(leading, self.disk.stream, self._send_entries)
+        return self.loops
+
+    def found(self, term: int, now: float) -> Loops:
+        """Make a register for a store that had one member: this one, which goes on under the incarnation it has."""
+        end = self.disk.found(term)
+        leading = self.member.found(term, end, self.disk.stream, now)
+        self.loops = Loops(leading, self.disk.stream, self._send_entries)
+        return self.loops
+
+    def serve(self, core: ServerCore, listener: Any, dealers: list[Any]) -> None:
+        """Go along with a server's loop.
+
+        Args:
+            core: the server's.
+            listener: the socket on its own address.
+            dealers: its sockets to the proxies, kept up to date by its loop.
+        """
+        self._core, self._listener, self.dealers = core, listener, dealers
+        core.beside = self.beside
+        core.proxies.member = self.member.identity.member
+        core.reports.standby = self.report
+        core.operations.actions["switch"] = Action(self._switch)
+        core.operations.actions["remove"] = Action(self._remove)
+
+    def beside(self, origin: Origin, message: Message, now: float) -> bool:
+        """A message that is not the server's; whether it was one for this member."""
+        if isinstance(message, Vote) and isinstance(origin.link, int) and origin.link != LISTENER:
+            self.member.vote(origin.link, message, now)
+            return True
+        if origin.link != LISTENER or not isinstance(message, Follow | Ack | Forget | Copy | Entries):
+            return False
+        if origin.speaker not in {None, self._settings.id}:
+            self._core.state.counters["servers_under_a_wrong_name"] += 1
+            return True
+        try:
+            if isinstance(message, Copy):
+                self.giving.asked(message, now)
+            elif self.member.hear(message, (), now) and self._is_standby(message):
+                self._route = origin.origin
+        except DecodeError:
+            self._core.state.counters["malformed"] += 1
+        return True
+
+    def _is_standby(self, message: Message) -> bool:
+        """Whether this is a FOLLOW of the member that entries are sent to: they go where it came from."""
+        leading = self.member.leading
+        return isinstance(message, Follow) and leading is not None and leading.standby == message.member
+
+    def after(self, now: float, wall_ms: int) -> None:
+        """What a primary does once a loop, behind the server's: time, ballots, messages.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        member = self.member
+        if self._core.deposed_by:
+            member.deposed_by(self._core.deposed_by)
+        member.tick(now, wall_ms)
+        self._keep()
+        self.send(now)
+
+    def _switch(self, origin: Origin, asked: Operate, now: float) -> None:
+        leading, replies = self.member.leading, self._core.state.replies
+        if leading is not None and leading.switch(now):
+            replies.answer(origin, Outcome.SUCCESS)
+        else:
+            replies.answer(origin, Outcome.REFUSED, reason="no_standby_in_sync")
+
+    def _remove(self, origin: Origin, asked: Operate, now: float) -> None:
+        view, replies = self.member.proposer.view, self._core.state.replies
+        if view is not None and asked.member not in view.members:
+            replies.answer(origin, Outcome.SUCCESS, reason="it_is_none")
+        elif self.member.remove(asked.member):
+            replies.answer(origin, Outcome.BUSY, reason="it_is_being_removed")
+        else:
+            replies.answer(origin, Outcome.REFUSED, reason="not_another_member")
+
+    # Both
+
+    def send(self, now: float) -> None:
+        """Send the other member and the proxies what there is for them."""
+        for place, message in self.member.to_proxies():
+            self._wires.send(self.dealers[place], [b"", *_frames(message)])
+        self._say(self.member.to_other(now))
+        self._say([(copy, []) for copy in self._copies(now)])
+
+    def _send_entries(self) -> None:
+        """In the middle of a primary's commit, where no time has passed."""
+        self._say(self.member.to_other(0.0))
+
+    def _say(self, messages: Iterable[tuple[Message, list[Entry]]]) -> None:
+        for message, entries in messages:
+            parts = [part for entry in entries for part in entry.parts]
+            if self._listener is None and self.link is not None:
+                self._wires.send(self.link, [*_frames(message), *parts])
+            elif self._listener is not None and self._route:
+                self._wires.send(self._listener, [self._route, *_frames(message), *parts])
+
+    def _copies(self, now: float) -> list[Copy]:
+        leading, following = self.member.leading, self.member.following
+        if leading is not None:
+            return self.giving.outgoing(leading, now)
+        return [] if following is None else self.getting.outgoing(following, now)
+
+    def _keep(self) -> None:
+        """Have on the disk what this member must know at its next start."""
+        local = self._local.local
+        assert local is not None
+        if (local.registered, local.lost) != (self.member.registered, not self.member.eligible):
+            self._local.keep(registered=self.member.registered, lost=not self.member.eligible)
+
+    def report(self, now: float) -> dict[str, Any]:
+        """What is told of the two members.
+
+        Returns:
+            `member`, `role`, `term`, `members` and `in_sync` (as far as this one knows), `held` (loops whose answers
+            wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), `founding` (whether the
+            register is being made), `copying`, and `stranger` (a third member that asked to join, or "").
+        """
+        member = self.member
+        view, leading = member.proposer.view or member.view, member.leading
+        in_sync = leading.in_sync if leading is not None else view.in_sync if view is not None else ()
+        return {
+            "member": member.identity.member,
+            "role": member.role.value,
+            "term": member.term,
+            "members": [member.identity.member] if view is None else list(view.members),
+            "in_sync": sorted(in_sync),
+            "held": 0 if leading is None else leading.held,
+            "votes": {proxy: outcome.value for proxy, outcome in sorted(member.readmission.standing.items())},
+            "founding": member.founding is not None,
+            "copying": self.giving.busy,
+            "stranger": member.stranger,
+        }
+
+    def close(self) -> None:
+        """End copies that are under way; the disk is closed by whoever opened it."""
+        self.giving.close()
+        self.getting.close()
+
+
+def _frames(message: Message) -> list[Any]:
+    """Head and body. Where entries follow there is a body, which lists them."""
+    head, body = encode(message)
+    return [pack(0, 0, 0) + head, *([body] if len(body) else [])]
+
+
+def _decoded(frames: Sequence[Any]) -> Message | None:
+    """A message by its head and body; None where it is none."""
+    if not frames:
+        return None
+    head = bytes(frames[0])
+    try:
+        return decode(head[unpack(head).length :], frames[1] if len(frames) > 1 else None)
+    except DecodeError:
+        return None

@@ -1,0 +1,266 @@
+"""One member's disk: its store, its stream file, and what it knows of itself. It does what a member's role asks for.
+
+open           a whole copy is installed first; then the store, then the stream, which is fitted to it
+following      `write` what the primary sent, `apply` what all members have
+taking         `take`: apply everything
+stepping down  `step_down`: the stream ends with the store again
+copied         `adopt`: a whole copy takes the place of the store, `snapshot`: one is made for the other member
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from random import SystemRandom
+from typing import Final
+
+import apsw
+
+from pubsub.config.settings import ServerSettings
+from pubsub.errors import ConfigurationError, DecodeError, StoreDamaged, StoreFull
+from pubsub.protocol.standby import ROOT, EntryId
+from pubsub.server.standby.entries import Entry
+from pubsub.server.standby.following import Following
+from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.pages import PageCopy, install
+from pubsub.server.standby.stored import applied_entry, apply_entries, keep_entry
+from pubsub.server.standby.stream import STREAM_BYTES_MAX, Stream
+from pubsub.server.storage.database import Turns, translate
+from pubsub.server.storage.schema import FILE
+from pubsub.server.storage.store import Store
+
+STREAM: Final = "stream"
+
+LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of entries after which a standby copies its write-ahead log back."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class MemberDisk:
+    """A member's disk.
+
+    Args:
+        directory: the member's; it is not open.
+        local: of the same directory, made before.
+        store_bytes_max: as the setting of that name.
+        stream_bytes_max: of entries that are kept.
+        store, lock: of that directory, and what is held while it is written, where it is open already.
+
+    Raises:
+        StorageError: something of it cannot be used.
+
+    Attributes:
+        store: None: this member has none yet.
+        directory: as given.
+        lock: held by whoever writes to the store.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        local: LocalFile,
+        *,
+        store_bytes_max: int = 0,
+        stream_bytes_max: int = STREAM_BYTES_MAX,
+        store: Store | None = None,
+        lock: Turns | None = None,
+    ) -> None:
+        self.directory, self._local = directory, local
+        self._store_bytes_max, self._stream_bytes_max = store_bytes_max, stream_bytes_max
+        self.lock = lock or Turns()
+        self._logged = 0
+        self.store = store
+        self.open()
+
+    def open(self) -> None:
+        """Open what is there.
+
+        Raises:
+            StorageError: it cannot be used.
+        """
+        if self.store is None:
+            install(self.directory)
+        if self.store is None and (self.directory / FILE).exists():
+            self.store = Store(self.directory, bytes_max=self._store_bytes_max)
+        try:
+            self.stream = self._stream(forget=False)
+        except StoreDamaged as error:
+            self._local.keep(lost=True)  # Durable first: the next start finds a stream that looks as if it were whole.
+            _log.error("this member takes no part until it has all from the other one: %s", error)
+            self.stream = self._stream(forget=True)
+
+    def _stream(self, *, forget: bool) -> Stream:
+        directory = self.directory / STREAM
+        return Stream(directory, self.end, bytes_max=self._stream_bytes_max, forget=forget)
+
+    @property
+    def end(self) -> EntryId:
+        """The entry that the store ends with."""
+        return ROOT if self.store is None else applied_entry(self.store)
+
+    @property
+    def staged(self) -> Sequence[Entry]:
+        """What the stream held behind the store's end when it was opened."""
+        return self.stream.staged
+
+    def found(self, term: int) -> EntryId:
+        """Begin the history of a store that had one member: with all that it holds as one entry that never travels.
+
+        A member that has none of it cannot go on behind it, and is copied.
+
+        Args:
+            term: under which it serves.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        assert self.store is not None
+        if self.end == ROOT:
+            with self.lock, self.store.guarded():
+                keep_entry(self.store, EntryId(term, 0))
+            self.stream.reset(self.end)
+        return self.end
+
+    # As standby
+
+    def write(self, following: Following) -> None:
+        """Write and sync what the primary sent; where there is no space for it, the standby says so.
+
+        Raises:
+            StorageError: the disk failed: what it has is not known, and nothing may be confirmed any more.
+        """
+        write = following.to_write()
+        if write is None:
+            return
+        try:
+            if write.cut is not None:
+                self.stream.cut(write.cut)
+            self.stream.append(write.entries, own=False)
+        except StoreFull:
+            self.stream.cut(following.full_disk())
+            return
+        following.synced(self.stream.sync())
+
+    def apply(self, following: Following) -> bool:
+        """Carry out on the store what all members have; False where there is no space: to be tried again later.
+
+        Raises:
+            ConfigurationError: an entry is of a later release.
+            StorageError: the disk failed.
+        """
+        while self.store is not None and (entries := following.to_apply()):
+            try:
+                with self.lock:
+                    end = apply_entries(self.store, entries)
+            except StoreFull:
+                following.applied_to(following.applied)  # They are to be applied again.
+                return False
+            except DecodeError as error:
+                raise ConfigurationError(
+                    f"the primary is of a later release; upgrade its standby first: {error}"
+                ) from None
+            following.applied_to(end)
+            self._checkpoint(sum(entry.size for entry in entries))
+        return True
+
+    def _checkpoint(self, size: int) -> None:
+        """Copy the write-ahead log back now and then: no thread does it for a standby, whom no client waits for."""
+        assert self.store is not None
+        self._logged += size
+        if self._logged >= LOG_BYTES_MAX:
+            self._logged = 0
+            try:
+                self.store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.Error as error:
+                raise translate(error, self.store.path) from None
+
+    def take(self, following: Following) -> EntryId:
+        """Carry out everything that this member has, since it is primary now.
+
+        Returns:
+            The entry that the store ends with.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        assert self.store is not None
+        self.write(following)
+        with self.lock:
+            return apply_entries(self.store, following.promote())
+
+    def step_down(self) -> EntryId:
+        """Drop of the stream what this member wrote as primary and did not commit.
+
+        Returns:
+            The entry that the store ends with.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        end = self.end
+        if self.stream.holds(end):
+            self.stream.cut(end)
+        else:
+            self.stream.reset(end)
+        return end
+
+    # A copy
+
+    def begin_copy(self, copy: PageCopy) -> None:
+        """Copy first what this member has."""
+        for _ in copy.prepare():
+            pass
+
+    def adopt(self, copy: PageCopy) -> None:
+        """Put a whole copy in the place of the store, and open it.
+
+        Raises:
+            StorageError: the disk failed; the next start finishes it.
+        """
+        self.close_store()
+        copy.finish()
+        install(self.directory)
+        self.stream.reset(copy.snapshot)
+        self.store = Store(self.directory, bytes_max=self._store_bytes_max)
+
+    # The end
+
+    def close_store(self) -> None:
+        """Close the store."""
+        if self.store is not None:
+            self.store.close()
+            self.store = None
+
+    def close(self) -> None:
+        """Close all."""
+        self.stream.close()
+        self.close_store()
+
+
+def new_member() -> str:
+    """An ID of a member; 16 hex digits, not all of them zero."""
+    return f"{SystemRandom().getrandbits(64) | 1:016x}"
+
+
+def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
+    """What a member has, where this is, or is to be, one of two; None where the server is alone.
+
+    Raises:
+        ConfigurationError: it is to be a standby, and has a store of its own, which a copy would replace.
+        StorageError: something of it cannot be used.
+    """
+    directory = settings.directory
+    if local.local is None and settings.standby_of is None:
+        return None
+    if local.local is None and (directory / FILE).exists():
+        raise ConfigurationError(f"{directory} holds a store of its own; a standby begins with an empty directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    local.make(new_member(), registered=True)  # Of the first member's store, whatever becomes of this one.
+    return MemberDisk(
+        directory,
+        local,
+        store_bytes_max=settings.store_bytes_max,
+        stream_bytes_max=settings.standby_stream_bytes_max,
+    )

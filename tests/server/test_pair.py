@@ -1,0 +1,189 @@
+"""Two processes of one server: a ROUTER plays the proxy, with the register that the proxy ships."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from pubsub.errors import ConfigurationError
+from pubsub.messenger.framing import pack, unpack
+from pubsub.messenger.sockets import open_router
+from pubsub.protocol import Outcome, Periodic, Put, Status, decode, encode, join_topics
+from pubsub.protocol.messages import Operate, Whole
+from pubsub.protocol.register import Accept, Admit, Look, Prepare
+from pubsub.proxy.register import Registers
+from pubsub.proxy.remembered import RouteChanges
+from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.storage.store import Store
+from tests.server.stage import put
+from tests.server.test_process import Running, until
+
+BEAT = 0.1
+
+
+class Proxy:
+    """A proxy on a thread: its register, and requests of one client, which it sends to whoever serves."""
+
+    def __init__(self) -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.sock, self.endpoint = open_router(self.context, "tcp://127.0.0.1:0")
+        self.registers = Registers("p1", "1" * 16, [], RouteChanges(), 3 * BEAT)
+        self.serves: tuple[bytes, str] = (b"", "")
+        """Whose connection the last announcement came over, and the member that it named."""
+        self.answers: dict[int, Status] = {}
+        self.wanted: list[tuple[int, Any]] = []
+        self._callback = 100
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            while self.wanted and self.serves[0]:
+                callback, message = self.wanted.pop(0)
+                self._send(self.serves[0], message, b"cX", callback=callback)
+            if self.sock.poll(5):
+                self._take(*self.sock.recv_multipart())
+
+    def _take(self, link: bytes, origin: bytes, head: bytes, *rest: bytes) -> None:
+        prefix = unpack(head)
+        message = decode(head[prefix.length :], rest[0] if rest else None)
+        if isinstance(message, Prepare | Accept | Look | Admit):
+            self._send(link, self.registers.handle(message, time.monotonic()))
+        elif isinstance(message, Whole):
+            others = join_topics(dict.fromkeys(message.topics or {}, ""))
+            self._send(link, Status("p1", Outcome.SUCCESS, body=others), destination=prefix.source)
+        elif isinstance(message, Periodic):
+            if self.registers.heard(message.store, message.member, message.incarnation, time.monotonic()):
+                self.serves = link, message.member
+                self._send(link, Status("p1", Outcome.SUCCESS, change=message.change))
+            else:
+                row = self.registers.rows[message.store]
+                term = row.view.term if row.view is not None else 0
+                self._send(link, Status("p1", Outcome.DEPOSED, term=term))
+        elif isinstance(message, Status) and origin == b"cX":
+            self.answers[prefix.destination] = message
+
+    def _send(self, link: bytes, message: Any, origin: bytes = b"", callback: int = 0, destination: int = 0) -> None:
+        head, body = encode(message)
+        frames = [link, origin, pack(1, callback, destination) + head, *([body] if len(body) else [])]
+        self.sock.send_multipart(frames)
+
+    def ask(self, message: Any) -> Status:
+        """Ask whoever serves, again until there is an answer that is none of "later"."""
+        while True:
+            self._callback += 1
+            callback = self._callback
+            self.wanted.append((callback, message))
+            try:
+                until(lambda callback=callback: callback in self.answers, 2.0)
+            except AssertionError:
+                continue
+            if self.answers[callback].outcome not in {Outcome.UNAVAILABLE, Outcome.BUSY}:
+                return self.answers[callback]
+
+    @property
+    def in_sync(self) -> tuple[str, ...]:
+        rows = list(self.registers.rows.values())
+        return rows[0].view.in_sync if rows and rows[0].view is not None else ()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.sock.close(0)
+        self.context.term()
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    proxy = Proxy()
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, proxy: Proxy) -> Iterator[Callable[..., Running]]:
+    running: list[Running] = []
+
+    def start(name: str, **changed: Any) -> Running:
+        facts = {"heartbeat_seconds": BEAT, "standby_heartbeat_seconds": BEAT / 2, "skew_seconds": 1.0, **changed}
+        running.append(Running(tmp_path / name, proxy, **facts))  # type: ignore[arg-type]
+        return running[-1]
+
+    yield start
+    for one in running:
+        if one.thread.is_alive():
+            one.stop()
+
+
+def counted(number: int) -> Put:
+    return put("t", number, [b"%d" % number], previous=number - 1)
+
+
+def paired(proxy: Proxy, run: Callable[..., Running]) -> tuple[Running, Running]:
+    a = run("a")
+    assert proxy.ask(counted(1)).outcome is Outcome.SUCCESS
+    b = run("b", standby_of=a.process.address)
+    until(lambda: len(proxy.in_sync) == 2)
+    return a, b
+
+
+def test_a_server_gets_a_standby_while_it_serves(proxy: Proxy, run: Callable[..., Running], tmp_path: Path) -> None:
+    a, _ = paired(proxy, run)
+    members = {LocalFile(tmp_path / name).local.member for name in "ab"}  # type: ignore[union-attr]
+    assert members == set(proxy.in_sync)
+    assert proxy.serves[1] in members
+    assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
+    assert a.process.core.proxies.member == proxy.serves[1]
+
+
+def test_the_standby_takes_over_and_knows_what_was_put(proxy: Proxy, run: Callable[..., Running]) -> None:
+    a, _ = paired(proxy, run)
+    before = proxy.serves[1]
+    assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
+    a.stop()
+    proxy.registers.unheard(next(iter(proxy.registers.rows)), before)
+    until(lambda: proxy.serves[1] not in {"", before})
+    assert proxy.ask(counted(2)).outcome is Outcome.DUPLICATE
+    assert proxy.ask(counted(3)).outcome is Outcome.SUCCESS
+    run("a")
+    until(lambda: len(proxy.in_sync) == 2)
+    assert proxy.serves[1] != before
+
+
+def test_a_switch_and_back_within_the_same_processes(proxy: Proxy, run: Callable[..., Running]) -> None:
+    a, b = paired(proxy, run)
+    for number in (2, 3):
+        before = proxy.serves[1]
+        assert proxy.ask(Operate("op", "s1", "switch")).outcome is Outcome.SUCCESS
+        until(lambda before=before: proxy.serves[1] not in {"", before})
+        assert proxy.ask(counted(number)).outcome is Outcome.SUCCESS
+        until(lambda: len(proxy.in_sync) == 2)
+        # A switch needs the other one as its standby again.
+        until(lambda: proxy.ask(Operate("op", "s1", "remove", member="f" * 16)).reason == "it_is_none")
+    assert a.error is b.error is None
+
+
+def test_a_directory_with_a_store_of_its_own_is_not_made_a_standby(
+    proxy: Proxy, run: Callable[..., Running], tmp_path: Path
+) -> None:
+    Store(tmp_path / "b").close()
+    with pytest.raises(ConfigurationError, match="a store of its own"):
+        run("b", standby_of="tcp://127.0.0.1:1")
+    assert LocalFile(tmp_path / "b").local is None
+
+
+def test_a_server_without_a_standby_has_no_file_of_a_member(
+    proxy: Proxy, run: Callable[..., Running], tmp_path: Path
+) -> None:
+    run("a")
+    assert proxy.ask(counted(1)).outcome is Outcome.SUCCESS
+    assert proxy.serves[1] == ""
+    assert not (tmp_path / "a" / "local").exists()
+    assert not (tmp_path / "a" / "stream").exists()

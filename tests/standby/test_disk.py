@@ -1,0 +1,128 @@
+"""One member's disk through its roles: what was confirmed is there, what was taken back is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pubsub.errors import StoreFull
+from pubsub.protocol.standby import ROOT, Entries, EntryId
+from pubsub.server.standby.disk import MemberDisk
+from pubsub.server.standby.entries import Entry, make_entry
+from pubsub.server.standby.following import Following
+from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.storage.store import Store
+from pubsub.server.topic.changes import NoteKept
+from tests.standby.cast import STORE, A, B
+
+TERM = 50
+
+
+def entries(count: int, previous: EntryId = ROOT) -> list[Entry]:
+    out: list[Entry] = []
+    for number in range(1, count + 1):
+        out.append(make_entry(EntryId(TERM, number), previous, [NoteKept("n", number)]))
+        previous = out[-1].id
+    return out
+
+
+class Home:
+    """A member's directory and what follows in it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.file = LocalFile(directory)
+        self.file.make(A)
+        if not (directory / "server.db").exists():
+            Store(directory).close()
+        self.open()
+
+    def open(self) -> None:
+        self.disk = MemberDisk(self.directory, self.file)
+        end = self.disk.end
+        self.following = Following("s1", STORE, A, end, self.disk.staged, Random(1), 0.0, 1.0)
+
+    def hear(self, new: list[Entry], committed: EntryId = ROOT) -> None:
+        end = new[-1].id if new else self.following.end
+        self.following.entries(Entries("s1", STORE, B, TERM, 1, end, committed), new, 1.0)
+        self.disk.write(self.following)
+
+    def note(self) -> object:
+        assert self.disk.store is not None
+        return self.disk.store.notes().get("n")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    home = Home(tmp_path)
+    yield home
+    home.disk.close()
+
+
+def test_what_was_confirmed_is_staged_after_a_restart_and_applied_when_it_takes_over(home: Home) -> None:
+    new = entries(3)
+    home.hear(new, committed=new[0].id)
+    assert home.disk.apply(home.following)
+    assert home.disk.end == new[0].id
+    home.disk.close()
+    home.open()
+    assert home.following.end == home.following.durable == new[2].id
+    assert home.disk.take(home.following) == new[2].id
+    assert home.note() == 3
+
+
+def test_a_primary_that_steps_down_drops_what_it_did_not_commit(home: Home) -> None:
+    new = entries(3)
+    home.hear(new, committed=new[1].id)
+    home.disk.apply(home.following)
+    assert home.disk.step_down() == new[1].id == home.disk.stream.end
+    home.disk.stream.append(entries(3)[2:], own=True)
+
+
+def test_a_full_disk_is_said_and_what_was_synced_before_stays(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = entries(2)
+    home.hear(new[:1])
+    with monkeypatch.context() as patch:
+        patch.setattr(home.disk.stream, "append", _full)
+        home.hear(new[1:])
+    assert home.following.durable == home.following.end == new[0].id == home.disk.stream.end
+    assert any(getattr(said, "full", 0) for said in home.following.outgoing(1.0))
+
+
+def test_entries_that_a_full_store_did_not_take_are_applied_later(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = entries(2)
+    home.hear(new, committed=new[1].id)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit", _full)
+        assert not home.disk.apply(home.following)
+    assert home.disk.apply(home.following)
+    assert home.disk.end == new[1].id
+
+
+def test_a_member_whose_stream_lost_what_it_confirmed_knows_that_ever_after(home: Home) -> None:
+    home.hear(entries(1))
+    home.hear(entries(2)[1:])
+    home.disk.close()
+    (file,) = (home.directory / "stream").glob("*.entries")
+    data = bytearray(file.read_bytes())
+    place = data.index(make_entry(EntryId(TERM, 1), ROOT, [NoteKept("n", 1)]).parts[0])
+    data[place] ^= 0xFF
+    file.write_bytes(data)
+    home.open()
+    found = LocalFile(home.directory).local
+    assert found is not None
+    assert found.lost
+    assert home.following.end == ROOT
+
+
+def test_the_history_of_a_store_that_had_one_member_cannot_be_followed_from_its_root(home: Home) -> None:
+    assert home.disk.found(TERM) == EntryId(TERM, 0) == home.disk.end
+    assert not home.disk.stream.holds(ROOT)
+    assert home.disk.found(TERM + 1) == EntryId(TERM, 0)
+
+
+def _full(*arguments: object, **named: object) -> None:
+    raise StoreFull("disk", "no space, says the test")
