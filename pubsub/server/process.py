@@ -13,7 +13,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from functools import partial
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Any, Final
 
 import apsw
@@ -44,7 +44,7 @@ from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import Role
 from pubsub.server.state.replies import Origin
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
-from pubsub.server.storage.database import translate
+from pubsub.server.storage.database import Turns, translate
 from pubsub.server.storage.local import keep_port, kept_port
 from pubsub.server.storage.reserve import ReserveFile
 from pubsub.server.storage.store import Store
@@ -87,6 +87,7 @@ class ServerProcess:
         self._own_context = context is None
         self._context: zmq.Context[Any] = zmq.Context() if context is None else context
         self._clock = clock or SystemClock()
+        self._random: Random = SystemRandom()
         self._wakeup = Wakeup()
         self._guard = guard or MemoryGuard(0)
         self._stopping = self._serving = self._asked_to_pair = False
@@ -142,7 +143,7 @@ class ServerProcess:
 
     def _member(self, disk: MemberDisk) -> Pair:
         now = self._clock.monotonic()
-        return Pair(self.settings, self._told, self._local, disk, self._links, SystemRandom(), now)
+        return Pair(self.settings, self._told, self._local, disk, self._links, self._random, now)
 
     def _start_member(self, disk: MemberDisk) -> None:
         """Follow; or, where the register was being made when this process ended, go on with that."""
@@ -166,23 +167,11 @@ class ServerProcess:
         if self._disk is not None:
             assert self._disk.store is not None
             self._store = self._disk.store
-        reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
-        self._group_commit = GroupCommit(
-            settings,
-            self._store,
-            ReserveFile(settings.directory / "reserve", reserve_bytes),
-            SystemRandom(),
-            self._clock.monotonic(),
-            self._clock.wall(),
-            loops,
-            None if self._disk is None else self._disk.lock,
-        )
+        self._group_commit = self._make_group_commit(loops, None if self._disk is None else self._disk.lock)
         self.core = self._group_commit.core
         check_stale(settings, self.core)
         self.core.proxies.address = self._told
-        with self._translated():
-            grow_log(self._store)
-        self._checkpointer = Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
+        self._checkpointer = self._make_checkpointer()
         self._checkpointer.start()
         self._closers.append(self._checkpointer.stop)
         self._serving = True
@@ -191,6 +180,18 @@ class ServerProcess:
             self.core.reports.keys = partial(self._doors.report, self._links.refusals)
         self._loop = Loop(settings, self._group_commit, self._links, self._listener, self._checkpointer.check)
         self.core.beside = self._beside
+
+    def _make_group_commit(self, loops: Loops | None, lock: Turns | None) -> GroupCommit:
+        settings, clock = self.settings, self._clock
+        reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
+        reserve = ReserveFile(settings.directory / "reserve", reserve_bytes)
+        now, wall = clock.monotonic(), clock.wall()
+        return GroupCommit(settings, self._store, reserve, self._random, now, wall, loops, lock)
+
+    def _make_checkpointer(self) -> Checkpointer:
+        with self._translated():
+            grow_log(self._store)
+        return Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
 
     def _beside(self, origin: Origin, message: Message, now: float) -> bool:
         """Another member asks to follow a server that is alone: its store gets a register, after this loop."""
@@ -338,12 +339,10 @@ class ServerProcess:
             self._loop.send(now)
 
     def _turn(self) -> None:
-        doors, pair = self._doors, self._pair
-        deadline = self.core.deadline() if self._serving else float("inf")
+        doors = self._doors
+        deadline = self.deadline
         if doors is not None:
             deadline = min(deadline, doors.gate.deadline, self._links.due)
-        if pair is not None:
-            deadline = min(deadline, pair.deadline)
         wait = deadline - self._clock.monotonic()
         most = 1000 if self._guard.wait_ms is None else self._guard.wait_ms
         ready = dict(self._poller.poll(max(0, min(most, int(wait * 1000) + 1)) if wait > 0 else 0))
@@ -357,6 +356,17 @@ class ServerProcess:
             self._connections.take()
         if doors is not None:
             self._let_in(doors, ready, now)
+        self._act(ready, now)
+
+    @property
+    def deadline(self) -> float:
+        """When the store or its register want a turn, on the monotonic clock in seconds."""
+        serving = self.core.deadline() if self._serving else float("inf")
+        return serving if self._pair is None else min(serving, self._pair.deadline)
+
+    def _act(self, ready: Container[Any], now: float) -> None:
+        """One turn in the role that this process has, which may be another one after it."""
+        pair = self._pair
         if pair is None:
             self._loop.turn(ready, now)
             if self._asked_to_pair:
