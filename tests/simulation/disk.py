@@ -109,6 +109,9 @@ class Disk:
         self.ignores_syncs = False
         self.epoch = 0
         self.syncs = 0
+        self._names: list[tuple[str, dict[str, File | None]]] = []
+        """What was done to names since their directory was synced, by plain files: the directory, and what was there
+        before under each name."""
 
     def end_process(self) -> None:
         """Handles that are open now are dead: nothing is written through them any more."""
@@ -116,8 +119,39 @@ class Disk:
         self.kill_in = self.fail_in = None
         self.troubled = False
 
+    # Names of plain files (`tests.simulation.files`): SQLite's are as safe as its own syncs.
+
+    def named(self, name: str) -> None:
+        """A file was made."""
+        self._names.append((name.rpartition("/")[0], {name: None}))
+        self.files[name].linked = True
+
+    def unnamed(self, name: str) -> None:
+        """A file is removed."""
+        self._names.append((name.rpartition("/")[0], {name: self.files.pop(name)}))
+
+    def renamed(self, name: str, target: str) -> None:
+        """A file gets another name, in the same directory."""
+        self._names.append((name.rpartition("/")[0], {name: self.files[name], target: self.files.get(target)}))
+        self.files[target] = self.files.pop(name)
+
+    def sync_names(self, directory: str) -> None:
+        """All that was done to names in a directory is on the disk."""
+        self._names = [one for one in self._names if one[0] != directory]
+
+    def _cut_names(self, random: Random) -> None:
+        """Of what was done to names the first so many are there."""
+        names, self._names = self._names, []
+        for _, before in reversed(names[random.randrange(len(names) + 1) :] if names else []):
+            for name, file in before.items():
+                if file is None:
+                    self.files.pop(name, None)
+                else:
+                    self.files[name] = file
+
     def cut_power(self, random: Random) -> None:
         self.end_process()
+        self._cut_names(random)
         for name in list(self.files):
             file = self.files[name]
             if file.linked or random.random() < 0.5:
@@ -130,6 +164,7 @@ class Disk:
 
     def restore(self, copy: dict[str, bytes]) -> None:
         self.files.clear()
+        self._names.clear()
         for name, data in copy.items():
             file = self.files[name] = File()
             file.data, file.linked = bytearray(data), True
