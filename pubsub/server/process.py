@@ -35,7 +35,7 @@ from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
 from pubsub.security.opening import ProcessKeys
 from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
-from pubsub.server.links import Links
+from pubsub.server.links import Links, drop_requests
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.pair import Pair, asks_to_follow
 from pubsub.server.standby.disk import MemberDisk, new_member, open_disk
@@ -55,6 +55,8 @@ TRANSFERS_RECEIVED_MAX: Final = 32
 CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
 HANDSHAKES_FAILED: Final = "handshakes_failed"
+
+_Bound = Callable[[str], tuple[zmq.Socket[bytes], str]]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -115,7 +117,8 @@ class ServerProcess:
         if keys is not None:
             self._doors = Doors(settings, keys, self._context, self._clock, alone=self._own_context)
             self._closers.append(self._doors.close)
-        self._listener, self.address = self._listen(settings.bind)
+        store = None if self._disk is not None else self._store
+        self._listener, self.address = listen(settings.bind, self._bound, store, self._local)
         self._closers.append(lambda: self._close_listener())  # noqa: PLW0108 - `_close_listener` may be replaced
         self._poller = zmq.Poller()
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
@@ -274,30 +277,6 @@ class ServerProcess:
         if self._pair is not None:
             self._pair.serve(self.core, self._listener, self._loop.dealers)
 
-    def _listen(self, bind: str) -> tuple[zmq.Socket[bytes], str]:
-        """Bind; where the port is left to chance, to the one it had before, if that is free.
-
-        A server that was giving a topic to this one when it died knows no other address to go on with.
-        """
-        if not bind.startswith("tcp://") or bind[-2:] not in {":0", ":*"}:
-            return self._bound(bind)
-        local = self._local.local
-        before = kept_port(self._store) if local is None else local.port or None
-        if before is not None:
-            with contextlib.suppress(ConfigurationError):
-                return self._bound(f"{bind[:-1]}{before}")
-        listener, address = self._bound(bind)
-        try:
-            port = int(address.rpartition(":")[2])
-            if local is None:
-                keep_port(self._store, port)
-            else:
-                self._local.keep(port=port)
-        except BaseException:
-            listener.close(0)
-            raise
-        return listener, address
-
     def _bound(self, address: str) -> tuple[zmq.Socket[bytes], str]:
         curve = None if self._doors is None else self._doors.curve
         return open_router(self._context, address, received_max=TRANSFERS_RECEIVED_MAX, curve=curve)
@@ -378,7 +357,7 @@ class ServerProcess:
                 self._step_down(pair, now)
         else:
             if self._listener in ready:
-                drop_requests(self._links, self._listener)
+                drop_requests(self._links, self._listener, TRANSFERS_RECEIVED_MAX)
             pair.turn(ready, now, self._wall_ms())
             if pair.member.role is Role.TAKING:
                 self._take(pair, now)
@@ -421,11 +400,32 @@ class ServerProcess:
             self._context.term()
 
 
-def drop_requests(links: Links, listener: zmq.Socket[bytes]) -> None:
-    """A standby serves nobody; what another server sends it is sent again, to the primary."""
-    for _ in range(TRANSFERS_RECEIVED_MAX):
-        if links.receive_known(listener) is None:
-            return
+def listen(bind: str, bound: _Bound, store: Store | None, local: LocalFile) -> tuple[zmq.Socket[bytes], str]:
+    """Bind; where the port is left to chance, to the one it had before, if that is free.
+
+    A server that was giving a topic to this one when it died knows no other address to go on with.
+
+    Args:
+        bound: binds to an address.
+        store: keeps the port of a server that is alone; None: `local` keeps a member's.
+    """
+    if not bind.startswith("tcp://") or bind[-2:] not in {":0", ":*"}:
+        return bound(bind)
+    before = kept_port(store) if store is not None else local.local.port or None if local.local is not None else None
+    if before is not None:
+        with contextlib.suppress(ConfigurationError):
+            return bound(f"{bind[:-1]}{before}")
+    listener, address = bound(bind)
+    try:
+        port = int(address.rpartition(":")[2])
+        if store is not None:
+            keep_port(store, port)
+        else:
+            local.keep(port=port)
+    except BaseException:
+        listener.close(0)
+        raise
+    return listener, address
 
 
 def run_server(settings: ServerSettings) -> None:
