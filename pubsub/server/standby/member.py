@@ -348,7 +348,7 @@ class Member:
         if self._removing and view is not None and view.in_sync == (self.identity.member,):
             self._propose("remove", now, wall_ms)
         elif wanted is not None:
-            other = next((member for member in wanted if member != self.identity.member), "")
+            other = next((member for member in sorted(wanted) if member != self.identity.member), "")
             self._propose("add" if other else "drop", now, wall_ms, other)
 
     def _propose(self, kind: str, now: float, wall_ms: int, other: str = "") -> None:
