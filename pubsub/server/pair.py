@@ -299,6 +299,7 @@ class Pair:
         core.reports.standby = self.report
         core.operations.actions["switch"] = Action(self._switch)
         core.operations.actions["remove"] = Action(self._remove)
+        core.operations.actions["reset"] = Action(self._reset)
 
     def beside(self, origin: Origin, message: Message, now: float) -> bool:
         """A message that is not the server's; whether it was one for this member."""
@@ -330,7 +331,7 @@ class Pair:
         Raises:
             StorageError: the disk failed.
         """
-        member = self.member
+        member, self._wall_ms = self.member, wall_ms
         if self._core.deposed_by:
             member.deposed_by(self._core.deposed_by)
         member.tick(now, wall_ms)
@@ -352,6 +353,11 @@ class Pair:
             replies.answer(origin, Outcome.BUSY, reason="it_is_being_removed")
         else:
             replies.answer(origin, Outcome.REFUSED, reason="not_another_member")
+
+    def _reset(self, origin: Origin, asked: Operate, now: float) -> None:
+        reason = self.member.readmission.reset(self._wall_ms)
+        later = Outcome.BUSY if len(self._settings.proxies) == 1 else Outcome.REFUSED
+        self._core.state.replies.answer(origin, later if reason else Outcome.SUCCESS, reason=reason)
 
     # Both
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from pubsub.protocol import Outcome, Status
 from pubsub.protocol.register import Admit, Look, View, VoteOutcome
 from tests.proxy.peers import Running, ServerPeer, running
 from tests.proxy.stage import log_id
+from tests.server.test_process import Running as Server
+from tests.server.test_process import until
 
 A, B = "a" * 16, "b" * 16
 STORE = log_id("s1")
@@ -89,3 +92,59 @@ def test_where_every_proxy_has_its_vote_there_is_nothing_to_do(
 def test_an_unknown_server_is_told_apart(proxy: Running) -> None:
     primary(proxy)
     assert main(["witness", "reset", "s9", "--proxy", proxy.process.bind, "--yes"]) == 13
+
+
+# With servers that run
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[Any]]:
+    made: zmq.Context[Any] = zmq.Context()
+    yield made
+    made.destroy(0)
+
+
+def view_of(proxy: Running) -> View | None:
+    rows = list(proxy.process.core.members.registers.rows.values())
+    return rows[0].view if rows else None
+
+
+def in_sync(proxy: Running) -> int:
+    view = view_of(proxy)
+    return len(view.in_sync) if view is not None else 0
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Server]]:
+    made: list[Server] = []
+    yield made
+    for one in made:
+        if one.thread.is_alive():
+            one.stop()
+
+
+def test_the_only_proxy_that_lost_its_directory_lets_the_standby_take_over_again(
+    tmp_path: Path, context: zmq.Context[Any], servers: list[Server], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(name: str, **changed: Any) -> None:
+        facts = {"heartbeat_seconds": 0.2, "skew_seconds": 1.0, **changed}
+        servers.append(Server(tmp_path / name, SimpleNamespace(endpoint=at["servers"]), **facts))  # type: ignore[arg-type]
+
+    with running(tmp_path / "p1", context, heartbeat_seconds=0.2) as before:
+        at = {"bind": before.process.bind, "servers": before.process.servers, "heartbeat_seconds": 0.2}
+        start("a")
+        start("b", standby_of=servers[0].process.address)
+        until(lambda: in_sync(before) == 2)
+    with running(tmp_path / "empty", context, **at) as proxy:
+        until(lambda: proxy.process.core.table.links)
+        assert view_of(proxy) is None
+        assert reset(proxy, "--yes") == 0
+        assert "the proxy has a vote on s1 again" in capsys.readouterr().out
+        view = view_of(proxy)
+        assert view is not None
+        assert len(view.in_sync) == 2
+        assert reset(proxy, "--yes") == 0, "typed twice"
+        assert "every proxy has a vote on s1" in capsys.readouterr().out
+        servers[0].stop()
+        until(lambda: (now := view_of(proxy)) is not None and now.primary != view.primary)
+        assert [one.error for one in servers] == [None, None]

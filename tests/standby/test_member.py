@@ -143,13 +143,13 @@ class Node:
 
 
 class Duo:
-    """Both members and three proxies."""
+    """Both members and three proxies, or as many as are asked for."""
 
-    def __init__(self, view: View | None = BOTH) -> None:
+    def __init__(self, view: View | None = BOTH, proxies: int = 3) -> None:
         self.now = 50.0
-        self.names = [f"tcp://p{place}:2" for place in range(3)]
+        self.names = [f"tcp://p{place}:2" for place in range(proxies)]
         rows = [] if view is None else [RegisterRow(STORE, 100, 100, view)]
-        self.proxies = [Registers(f"p{n}", f"{n:016x}", rows, RouteChanges(), 3.0) for n in range(3)]
+        self.proxies = [Registers(f"p{n}", f"{n:016x}", rows, RouteChanges(), 3.0) for n in range(proxies)]
         self.a, self.b = Node(self, A), Node(self, B)
         self.cut: set[Any] = set()
         """Names of members whose link to the other is cut, or (member, place of a proxy)."""
@@ -395,6 +395,31 @@ def test_a_proxy_that_lost_its_data_gets_its_vote_back_when_both_members_have_fo
     duo.cut = set()
     duo.run(5.0)
     assert views(duo) == {(A, (A, B))}
+
+
+def test_the_only_proxy_gets_its_vote_back_from_the_primary_on_an_operators_word() -> None:
+    duo = Duo(proxies=1).started()
+    duo.proxies[0] = Registers("p0", f"{7:016x}", [], RouteChanges(), 3.0)
+    assert duo.b.member.readmission.reset(duo.wall_ms) == "the_proxy_was_not_heard_to_have_no_vote"
+    duo.run(5.0)
+    assert STORE not in duo.proxies[0].rows
+    assert duo.a.member.readmission.reset(duo.wall_ms) == ""
+    duo.run(1.0)
+    assert views(duo) == {(A, (A, B))}
+    duo.a.crash()
+    duo.until_serves(duo.b)
+
+
+def test_a_primary_that_was_replaced_gives_the_only_proxy_no_vote() -> None:
+    """Its view is not the last one that the proxy had accepted: the other one, which serves, does not confirm it."""
+    duo = Duo(proxies=1).started()
+    duo.a.silent, duo.cut = True, {A, B, (A, 0)}
+    duo.until_serves(duo.b)
+    duo.proxies[0] = Registers("p0", f"{7:016x}", [], RouteChanges(), 3.0)
+    duo.b.silent, duo.cut = True, {(B, 0)}
+    duo.run(5.0)
+    assert duo.a.member.readmission.reset(duo.wall_ms) == f"member_{B}_has_not_answered"
+    assert STORE not in duo.proxies[0].rows
 
 
 def test_who_hears_a_later_primary_ends_its_own_attempt() -> None:

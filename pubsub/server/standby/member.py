@@ -245,6 +245,8 @@ class Member:
         if message.done:
             self.readmission.forgotten(message)
             return
+        if self.role is not Role.STANDBY:
+            return  # Of two that call themselves primary one is deposed; neither helps the other to its view.
         self.proposer.forget(message.identity, now)
         me = self.identity
         self._forgotten.append(Forget(me.server, me.store, me.member, message.identity, done=1))
