@@ -74,8 +74,8 @@ class Announcements:
         if not self._stamps.hear(said.stamp, now):
             self._notices.say(f"clock {said.sender}", f"server {said.sender} has a clock more than an hour ahead", now)
         judgement = judge(self._table, link, said, now)
-        if judgement.verdict is Verdict.ACCEPT and not self._members.announced(said, now):
-            judgement = Judgement(Verdict.DEPOSED, "a_primary_of_a_higher_term_was_heard")
+        if judgement.verdict is Verdict.ACCEPT:
+            judgement = self._members.announced(said, now) or judgement
         if judgement.verdict is not Verdict.ACCEPT:
             self._turn_down(link, prefix, said, judgement, now)
             return

@@ -15,6 +15,7 @@ from math import isfinite
 from pubsub.messenger.framing import Prefix
 from pubsub.protocol import Outcome, Periodic
 from pubsub.protocol.register import Accept, Admit, Look, Prepare
+from pubsub.proxy.admission import Judgement, Verdict
 from pubsub.proxy.register import Registers
 from pubsub.proxy.replies import Replies
 from pubsub.proxy.routing_table import RoutingTable
@@ -32,7 +33,8 @@ class Members:
 
     Attributes:
         registers: as given.
-        keyed: whether a sender's ID was proven by a key: then only the server whose store it is asks about it.
+        keyed: whether a sender's ID was proven by a key: then only the server whose store it is asks about it. That is
+            who brought the row, whoever has announced the store since.
     """
 
     def __init__(self, table: RoutingTable, registers: Registers, replies: Replies) -> None:
@@ -61,19 +63,25 @@ class Members:
         self._counters[f"votes_{vote.outcome.value}"] += 1
         self._replies.vote(link, prefix, vote)
 
-    def announced(self, said: Periodic, now: float) -> bool:
-        """A primary has announced itself; returns False where one of a higher term was heard."""
-        return not said.member or self.registers.heard(said.store, said.member, said.incarnation, now)
+    def announced(self, said: Periodic, now: float) -> Judgement | None:
+        """A server that would be believed has announced itself; returns why it is not, for the sake of a register."""
+        row = self.registers.rows.get(said.store)
+        if self.keyed and row is not None and row.server != said.sender:
+            return Judgement(Verdict.REFUSED, f"the_register_of_this_store_is_of_server_{row.server}")
+        if said.member and not self.registers.heard(said.store, said.member, said.incarnation, now):
+            return Judgement(Verdict.DEPOSED, "a_primary_of_a_higher_term_was_heard")
+        return None
 
     def _is_of(self, said: Asked) -> bool:
         """Whether a store is that of the server which asks about it, as far as keys can tell."""
         if not self.keyed:
             return True
+        row = self.registers.rows.get(said.store)
+        if row is not None:
+            return row.server == said.sender
+        # To tell that there is nothing harms nobody; to take a row would, but from who was believed to have the store.
         known = self._table.servers.get(said.store)
-        if known is None or not known.id:
-            # Nobody has brought this store yet. To tell that there is nothing harms nobody; to take a row would.
-            return not isinstance(said, Admit)
-        return known.id == said.sender
+        return not isinstance(said, Admit) or (known is not None and known.heard and known.id == said.sender)
 
     def _look_up(self, store: str, link: bytes, now: float) -> None:
         """See whether the primary is heard, and have it answer where another asks: a closed link shows by that."""

@@ -123,7 +123,7 @@ class Registers:
             return VoteOutcome.NEW
         if asked.ballot < row.promised:
             return VoteOutcome.REFUSED
-        self._keep(RegisterRow(asked.store, asked.ballot, asked.ballot, asked.view))
+        self._keep(replace(row, promised=asked.ballot, ballot=asked.ballot, view=asked.view))
         return VoteOutcome.ACCEPTED
 
     def _admit(self, asked: Admit) -> VoteOutcome:
@@ -133,7 +133,8 @@ class Registers:
             return VoteOutcome.NEW
         if len(self.rows) >= REGISTERS_MAX:
             return VoteOutcome.FULL
-        self._keep(RegisterRow(asked.store, max(asked.promised, asked.ballot), asked.ballot, asked.view))
+        promised = max(asked.promised, asked.ballot)
+        self._keep(RegisterRow(asked.store, promised, asked.ballot, asked.view, asked.sender))
         return VoteOutcome.TOLD
 
     def _hears_another(self, asked: Prepare, now: float) -> bool:

@@ -66,12 +66,14 @@ class RegisterRow:
     Attributes:
         promised: no lower ballot is accepted any more.
         ballot, view: what was accepted last.
+        server: the ID of the server that brought the row. With keys nobody else asks about this store, or brings it.
     """
 
     store: str
     promised: int
     ballot: int
     view: View
+    server: str = ""
 
 
 @dataclass(slots=True)

@@ -50,7 +50,8 @@ _SINCE: Final = {
         "create table gone (store text primary key, incarnation integer not null, here integer not null) without rowid",
     ),
     4: (
-        "create table registers (store text primary key, promised integer not null, ballot integer not null,"
+        "create table registers (store text primary key, server text not null, promised integer not null,"
+        " ballot integer not null,"
         " term integer not null, leader text not null, address text not null, members text not null,"
         " in_sync text not null) without rowid",
         "create table identity (identity text not null)",
@@ -219,9 +220,9 @@ class RoutesStore:
         for register in changes.registers.values():
             term, primary, address, members, in_sync = register.view
             db.execute(
-                "insert or replace into registers values (?, ?, ?, ?, ?, ?, ?, ?)",
+                "insert or replace into registers values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *(register.store, register.promised, register.ballot),
+                    *(register.store, register.server, register.promised, register.ballot),
                     *(term, primary, address, ",".join(members), ",".join(in_sync)),
                 ),
             )
@@ -268,9 +269,9 @@ def _sound(row: StoreRow) -> bool:
 
 
 def _register(row: Sequence[Any]) -> RegisterRow:
-    store, promised, ballot, term, primary, address, members, in_sync = row
+    store, server, promised, ballot, term, primary, address, members, in_sync = row
     view = View(term, primary, address, tuple(str(members).split(",")), tuple(str(in_sync).split(",")))
-    return RegisterRow(store, promised, ballot, view)
+    return RegisterRow(store, promised, ballot, view, server)
 
 
 def _sound_register(row: RegisterRow) -> bool:
@@ -279,6 +280,8 @@ def _sound_register(row: RegisterRow) -> bool:
     return (
         isinstance(row.store, str)
         and is_hex(row.store)
+        and isinstance(row.server, str)
+        and is_id(row.server)
         and all(isinstance(number, int) for number in numbers)
         and min(numbers) >= 0
         and max(numbers) <= NUMBER_MAX

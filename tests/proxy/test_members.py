@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pubsub.protocol import Outcome, Periodic, Put, Report, Status, split_topics
 from pubsub.protocol.register import Accept, Admit, Look, Prepare, View, Vote, VoteOutcome
+from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.in_flight import LARGE_BYTES
 from pubsub.proxy.remembered import RegisterRow, Remembered, StoreRow
 from tests.proxy.stage import PROXIES, Said, Stage, log_id
@@ -17,7 +19,7 @@ IDENTITY, A, B = "f" * 16, "a" * 16, "b" * 16
 STORE = log_id("s1")
 FIRST = View(100, A, "tcp://a:1", (A, B), (A, B))
 NEXT = View(200, B, "tcp://b:1", (A, B), (B,))
-ROW = RegisterRow(STORE, 100, 100, FIRST)
+ROW = RegisterRow(STORE, 100, 100, FIRST, "s1")
 
 
 def link(member: str) -> bytes:
@@ -91,16 +93,16 @@ def test_a_member_that_never_announced_itself_gets_votes_and_what_they_say_is_to
     pair = Pair(ROW)
     vote = pair.vote(prepare())
     assert vote == Vote("p1", STORE, VoteOutcome.PROMISED, 7, IDENTITY, promised=200, ballot=100, view=FIRST)
-    assert pair.registers() == {STORE: RegisterRow(STORE, 200, 100, FIRST)}
+    assert pair.registers() == {STORE: replace(ROW, promised=200)}
     assert pair.vote(Accept("s1", STORE, B, 200, 7, NEXT)).outcome is VoteOutcome.ACCEPTED
-    assert pair.registers() == {STORE: RegisterRow(STORE, 200, 200, NEXT)}
+    assert pair.registers() == {STORE: RegisterRow(STORE, 200, 200, NEXT, "s1")}
 
 
 def test_a_proxy_without_the_row_gets_it_by_admit_and_votes_from_then_on() -> None:
     pair = Pair()
     assert pair.vote(prepare()).outcome is VoteOutcome.NEW
     assert pair.vote(admit()).outcome is VoteOutcome.TOLD
-    assert pair.registers() == {STORE: RegisterRow(STORE, 150, 100, FIRST)}
+    assert pair.registers() == {STORE: replace(ROW, promised=150)}
     assert pair.vote(prepare()).outcome is VoteOutcome.PROMISED
 
 
@@ -120,7 +122,7 @@ def test_a_promise_that_could_not_be_written_is_not_told() -> None:
     pair.from_server(b"b", b"", prepare())
     pair.core.suspend("the_disk_of_the_proxy_is_full", pair.now)
     assert pair.said() == []
-    assert pair.registers() == {STORE: RegisterRow(STORE, 200, 100, FIRST)}
+    assert pair.registers() == {STORE: replace(ROW, promised=200)}
 
 
 def test_a_vote_is_never_answered() -> None:
@@ -331,6 +333,44 @@ def test_with_keys_nobody_gives_a_row_for_a_store_that_was_never_heard() -> None
     pair.serve(A, 100)
     assert refused(pair, admit("s2"))
     assert pair.vote(admit()).outcome is VoteOutcome.TOLD
+
+
+def test_with_keys_a_server_gets_no_votes_on_a_store_that_it_has_announced_as_its_own() -> None:
+    """Nobody is heard under that store, so an announcement of it would be believed if it had no register."""
+    pair = keyed(ROW)
+    pair.serve(A, 100)
+    pair.core.servers.presence.unreachable(b"a", pair.now)
+    told = pair.announce("s2", {}, store="s1", incarnation=300, change=9, link=b"z", member=B)
+    assert outcome(told) == ("refused", 0)
+    assert told is not None
+    assert told.reason == "the_register_of_this_store_is_of_server_s1"
+    assert refused(pair, prepare(sender="s2"))
+    assert outcome(pair.serve(B, 200)) == ("success", 0)
+    assert pair.put("t") == "-> b"
+
+
+def test_with_keys_a_store_that_was_forgotten_is_still_its_servers() -> None:
+    """It held nothing and made room for another one; its register stays."""
+    pair = keyed(ROW)
+    assert STORE not in pair.core.table.servers
+    assert refused(pair, prepare(sender="s2"))
+    assert refused(pair, Accept("s2", STORE, B, 200, 7, NEXT))
+    assert outcome(pair.announce("s2", {}, store="s1", incarnation=300, link=b"z")) == ("refused", 0)
+    assert pair.vote(prepare()).outcome is VoteOutcome.PROMISED
+
+
+def test_with_keys_who_was_only_said_to_have_a_store_gives_no_row_for_it() -> None:
+    pair = keyed()
+    stores = format_stores({STORE: Known("s2", 1)})
+    pair.announce("s2", {}, stores=stores)
+    assert pair.core.table.servers[STORE].id == "s2"
+    assert refused(pair, admit("s2"))
+
+
+def test_without_keys_a_pair_may_be_started_under_another_server_id() -> None:
+    pair = Pair(ROW)
+    pair.vote(prepare(sender="s9"))
+    assert outcome(pair.announce("s9", {}, store="s1", incarnation=300, link=b"z", member=B)) == ("success", 0)
 
 
 # Reports

@@ -91,7 +91,7 @@ def test_a_vote_never_overtakes_what_it_says(tmp_path: Path, context: zmq.Contex
     try:
         member = proxy.server()
         admitted(member)
-        assert disk.rows == {STORE: RegisterRow(STORE, 100, 100, FIRST)}
+        assert disk.rows == {STORE: RegisterRow(STORE, 100, 100, FIRST, "s1")}
         for ballot in range(200, 205):
             assert member.vote(prepare(ballot, ballot)).outcome is VoteOutcome.PROMISED
             assert disk.rows[STORE].promised == ballot

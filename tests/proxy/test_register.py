@@ -16,7 +16,7 @@ from pubsub.proxy.routes_file import RoutesStore
 STORE, IDENTITY, A, B = "0" * 16, "f" * 16, "a" * 16, "b" * 16
 FIRST = View(100, A, "tcp://a:1", (A, B), (A, B))
 NEXT = View(200, B, "tcp://b:1", (A, B), (B,))
-ROW = RegisterRow(STORE, 100, 100, FIRST)
+ROW = RegisterRow(STORE, 100, 100, FIRST, "s1")
 
 
 def acceptor(*rows: RegisterRow) -> tuple[Registers, RouteChanges]:
@@ -52,7 +52,7 @@ def test_a_ballot_as_high_as_the_promise_is_accepted(ballot: int) -> None:
     registers, changes = acceptor(replace(ROW, promised=200))
     vote = registers.handle(accept(ballot), 0.0)
     assert (vote.outcome, vote.promised, vote.ballot, vote.view) == (VoteOutcome.ACCEPTED, ballot, ballot, NEXT)
-    assert changes.registers == {STORE: RegisterRow(STORE, ballot, ballot, NEXT)}
+    assert changes.registers == {STORE: RegisterRow(STORE, ballot, ballot, NEXT, "s1")}
 
 
 def test_a_ballot_below_the_promise_is_not_accepted() -> None:
@@ -117,7 +117,7 @@ def test_a_proxy_without_its_row_gets_one_and_votes_from_then_on() -> None:
     registers, changes = acceptor()
     vote = registers.handle(admit(), 0.0)
     assert vote == Vote("p1", STORE, VoteOutcome.TOLD, 9, IDENTITY, promised=250, ballot=200, view=NEXT)
-    assert changes.registers == {STORE: RegisterRow(STORE, 250, 200, NEXT)}
+    assert changes.registers == {STORE: RegisterRow(STORE, 250, 200, NEXT, "s1")}
     assert registers.handle(prepare(250), 0.0).outcome is VoteOutcome.REFUSED
     assert registers.handle(prepare(251), 0.0).outcome is VoteOutcome.PROMISED
 

@@ -21,7 +21,7 @@ from tests.proxy.stage import log_id
 ROW = StoreRow(log_id("s1"), "s1", 3, 9, "tcp://s1", overflow=True)
 
 A, B = "a" * 16, "b" * 16
-REGISTER = RegisterRow(ROW.store, 9, 7, View(5, A, "tcp://h:1", (A, B), (A,)))
+REGISTER = RegisterRow(ROW.store, 9, 7, View(5, A, "tcp://h:1", (A, B), (A,)), "s1")
 FORMAT_3 = (
     "create table stores (store text primary key, server text not null, incarnation integer not null,"
     " change integer not null, address text not null, overflow integer not null, heard integer not null default 1)"
@@ -69,8 +69,8 @@ def test_a_store_can_be_forgotten(tmp_path: Path) -> None:
 def test_registers_are_there_again_with_their_latest_values(tmp_path: Path) -> None:
     store = RoutesStore(tmp_path)
     store.write(RouteChanges(registers={ROW.store: REGISTER}))
-    later = RegisterRow(ROW.store, 11, 11, View(11, B, "tcp://[::1]:2", (A, B), (A, B)))
-    other = RegisterRow(log_id("s2"), 3, 0, View(0, A, "ipc:///tmp/a/b", (A,), (A,)))
+    later = RegisterRow(ROW.store, 11, 11, View(11, B, "tcp://[::1]:2", (A, B), (A, B)), "s1")
+    other = RegisterRow(log_id("s2"), 3, 0, View(0, A, "ipc:///tmp/a/b", (A,), (A,)), "s2")
     store.write(RouteChanges(registers={ROW.store: later, other.store: other}))
     store.close()
     assert sorted(reopened(tmp_path).registers, key=lambda row: row.promised) == [other, later]
@@ -132,6 +132,7 @@ def test_a_release_before_registers_refuses_a_file_that_has_them(
     [
         "update registers set leader = '../x'",
         "update registers set in_sync = ''",
+        "update registers set server = ''",
         "update registers set members = leader, in_sync = members",
         "update registers set promised = ballot - 1",
         "update registers set term = -1",

@@ -22,7 +22,7 @@ class Cast:
 
     def __init__(self, view: View | None = BOTH, proxies: int = 3, ballot: int = 100) -> None:
         self.names = [f"p{number}" for number in range(proxies)]
-        rows = [] if view is None else [RegisterRow(STORE, ballot, ballot, view)]
+        rows = [] if view is None else [RegisterRow(STORE, ballot, ballot, view, "s1")]
         self.proxies = {
             name: Registers(name, f"{place:016x}", rows, RouteChanges(), patience=3.0)
             for place, name in enumerate(self.names)

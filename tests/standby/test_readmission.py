@@ -66,7 +66,7 @@ def test_a_proxy_that_lost_its_data_gets_the_highest_of_what_enough_others_told(
     stage.proxies["p1"].rows[STORE] = RegisterRow(STORE, 950, TERM, stage.a.view or BOTH)
     stage.proxies["p2"].rows[STORE] = RegisterRow(STORE, 900, 900, later)
     stage.look()
-    assert stage.row() == RegisterRow(STORE, 950, 900, later)
+    assert stage.row() == RegisterRow(STORE, 950, 900, later, "s1")
     assert list(stage.readmission.lost) == ["p0"]
     stage.look()
     assert not list(stage.readmission.lost)
@@ -287,7 +287,7 @@ def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_e
     assert stage.readmission.reset(5000) == ""
     stage.pump()
     assert stage.a.view is not None
-    assert stage.row() == RegisterRow(STORE, 5000, TERM, stage.a.view)
+    assert stage.row() == RegisterRow(STORE, 5000, TERM, stage.a.view, "s1")
     stage.look()
     assert stage.readmission.standing == {"p0": VoteOutcome.TOLD}
     assert stage.readmission.reset(6000) == "", "a repeat finds it done"
