@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.cli.locks import watched
 from pubsub.cli.reaching import Answer, Proxies
+from pubsub.cli.standbys import paired
 from pubsub.protocol.messages import Report
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     Returns:
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
         owners, whole, records, bytes, subscribers, backlog, held_by), `keys` (as `locks.watched` says; [] where there
-        are none) and `warnings`, as JSON can say them.
+        are none), `standbys` (as `standbys.paired` says; [] where no server has one) and `warnings`, as JSON can say
+        them.
     """
     topics: dict[str, dict[str, Any]] = {}
     alive: dict[str, bool] = {}
@@ -79,6 +81,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         topic["backlog"], held_by = max(backlog, default=(0, None))
         topic["held_by"] = held_by if topic["backlog"] else None
     keys, wrong = watched(proxies, servers)
+    standbys, alarms = paired(proxies, servers)
     return {
         "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
         "servers": [
@@ -87,7 +90,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         ],
         "topics": [topics[name] for name in sorted(topics)],
         "keys": keys,
-        "warnings": warnings + wrong,
+        "standbys": standbys,
+        "warnings": warnings + alarms + wrong,
     }
 
 

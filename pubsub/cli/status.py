@@ -24,7 +24,8 @@ def status(
     """Show proxies, servers, topics, their owners and subscribers, and who holds a backlog.
 
     A topic is whole where one server holds all of it. With keys also who is authorized where (a digest of what the file
-    says, which is to be the same everywhere), how many were let in and refused, and what was denied.
+    says, which is to be the same everywhere), how many were let in and refused, and what was denied. Of a server with a
+    standby: which member is primary, since when the other one is in sync, or why it is not.
     """
     from pubsub.cli.reports import gather
 
@@ -33,8 +34,9 @@ def status(
     if as_json:
         console.print_json(found)
     else:
-        keys = [_keys(found)] if found["keys"] else []
-        console.print_table(_proxies(found), _servers(found), *keys, _topics(found), _subscribers(found))
+        more = [_standbys(found)] if found["standbys"] else []
+        more += [_keys(found)] if found["keys"] else []
+        console.print_table(_proxies(found), _servers(found), *more, _topics(found), _subscribers(found))
         for text in found["warnings"]:
             typer.echo(f"warning: {text}")
 
@@ -74,6 +76,28 @@ def _servers(found: dict[str, Any]) -> Any:
             f"{records:,}",
             _size(sum(report["disk"].values())) if report["disk"] else "",
             report["address"],
+        )
+    return table
+
+
+def _standbys(found: dict[str, Any]) -> Any:
+    from pubsub.cli.standbys import clock
+
+    table = console.table(
+        "server", "standby", "since", "primary", "term", "in sync", "lag", "held", "votes", title="Standbys"
+    )
+    for row in found["standbys"]:
+        percent, lag = row["copied_percent"], row["lag_loops"]
+        table.add_row(
+            row["server"],
+            row["state"] if percent is None else f"{row['state']}, {percent} %",
+            "" if row["since_seconds"] is None else clock(row["since_seconds"]),
+            f"{row['primary']} {row['address']}",
+            str(row["term"]),
+            " ".join(row["in_sync"]),
+            "" if lag is None else f"{lag:,} loops, {_size(row['lag_bytes'])}",
+            "" if row["held"] is None else f"{row['held']:,}",
+            "{} of {}".format(*row["votes"]),
         )
     return table
 

@@ -31,6 +31,7 @@ from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import NO_STORE, Member, Role, Times
 from pubsub.server.standby.register import Identity
+from pubsub.server.standby.standing import Standing
 from pubsub.server.state.replies import LISTENER, Origin
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class Pair:
         self._route = b""
         self._apply_at = float("-inf")
         self._wall_ms = 0
+        self._standing = Standing(now)
         self._make_member(now)
 
     @property
@@ -274,6 +276,7 @@ class Pair:
 
     def lead(self, now: float) -> Loops:
         """Begin the term that was chosen; for `GroupCommit`, which commits its first entry."""
+        self._standing = Standing(now)
         leading = self.member.lead(self.disk.end, self.disk.stream, now)
         self.loops = Loops(leading, self.disk.stream, self._send_entries)
         return self.loops
@@ -335,6 +338,7 @@ class Pair:
         if self._core.deposed_by:
             member.deposed_by(self._core.deposed_by)
         member.tick(now, wall_ms)
+        self._standing.look(member, self.giving.busy, now)
         self._keep()
         self.send(now)
 
@@ -397,9 +401,9 @@ class Pair:
         """What is told of the two members.
 
         Returns:
-            `member`, `role`, `term`, `members` and `in_sync` (as far as this one knows), `held` (loops whose answers
-            wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), `founding` (whether the
-            register is being made), `copying`, and `stranger` (a third member that asked to join, or "").
+            `member`, `role`, `address`, `term`, `members` and `in_sync` (as far as this one knows), `held` (loops whose
+            answers wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), `stranger` (a
+            third member that asked to join, or ""), and what `Standing.facts` says of the other member.
         """
         member = self.member
         view, leading = member.proposer.view or member.view, member.leading
@@ -407,14 +411,14 @@ class Pair:
         return {
             "member": member.identity.member,
             "role": member.role.value,
+            "address": self._address,
             "term": member.term,
             "members": [member.identity.member] if view is None else list(view.members),
             "in_sync": sorted(in_sync),
             "held": 0 if leading is None else leading.held,
             "votes": {proxy: outcome.value for proxy, outcome in sorted(member.readmission.standing.items())},
-            "founding": member.founding is not None,
-            "copying": self.giving.busy,
             "stranger": member.stranger,
+            **self._standing.facts(member, self.giving.percent, now),
         }
 
     def close(self) -> None:

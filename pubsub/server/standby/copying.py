@@ -42,7 +42,7 @@ class Giving:
     def __init__(self, identity: Identity, disk: MemberDisk, beat: float) -> None:
         self._me, self._disk, self._beat = identity, disk, beat
         self._snapshot: Snapshot | None = None
-        self._token = 0
+        self._token = self._reached = 0
         self._asked_at = self._begun_at = float("-inf")
         self._answers: Iterator[Copy] = iter(())
 
@@ -64,7 +64,8 @@ class Giving:
             snapshot = None
         if snapshot is None or wanted[1] != self._token:
             self.close()
-            self._snapshot = snapshot = self._made()
+            self._snapshot, self._reached = self._made(), 0
+            snapshot = self._snapshot
             self._token, self._asked_at, self._begun_at = wanted[1], now, float("-inf")
         out = [one for one in [next(self._answers, None)] if one is not None]
         if not out and now - max(self._begun_at, self._asked_at) > AGAIN_BEATS * self._beat:
@@ -85,11 +86,16 @@ class Giving:
             return
         me = self._me
         if self._snapshot is not None and message.token == self._token:
-            self._asked_at = now
+            self._asked_at, self._reached = now, message.first
             self._answers = self._snapshot.answers(message, me.server, me.store, me.member)
         else:
             gone = Copy(me.server, me.store, me.member, "gone", message.token, 0, message.snapshot, message.first, 1)
             self._answers = iter([gone])
+
+    @property
+    def percent(self) -> int:
+        """How much of the store the other member has, as far as it has asked."""
+        return 0 if self._snapshot is None else min(100, 100 * self._reached // max(1, self._snapshot.pages))
 
     @property
     def busy(self) -> bool:

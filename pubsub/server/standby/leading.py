@@ -343,6 +343,11 @@ class Leading:
         """The ID of the other member, as the one that entries are sent to; "" while there is none."""
         return "" if self._standby is None else self._standby.id
 
+    def lag(self, now: float) -> tuple[bool, int, int]:
+        """Whether the standby is heard and fit, and how many loops and bytes it has not confirmed."""
+        one, size = self._standby, self._unacknowledged_bytes
+        return (False, 0, 0) if one is None else (self._is_well(one, now), self.loop - one.loop, size)
+
     def heard_of(self, term: int) -> bool:
         """A term was heard of: from a proxy, the register, or another primary's ENTRY, which is never acknowledged.
 

@@ -1,0 +1,93 @@
+"""What status says of servers with a standby."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pubsub import console
+from pubsub.cli.reports import picture
+from pubsub.cli.standbys import clock
+from pubsub.cli.status import _standbys
+from tests.cli.test_reports import proxy_report, server_report
+
+A, B = "a" * 16, "b" * 16
+
+
+def voting(name: str, *, votes: bool = True, term: int = 7, alive: bool = True) -> dict[str, Any]:
+    register = {"store": "5" * 16, "server": "s1", "votes": votes, "primary": A if votes else "", "term": term}
+    register |= {"address": "tcp://a:1", "members": [A, B], "in_sync": [A], "ballot": 9, "promised": 9}
+    return proxy_report(name, s1=alive) | {"registers": [register]}
+
+
+def primary(state: str, **facts: Any) -> dict[str, Any]:
+    standby = {"member": A, "role": "primary", "address": "tcp://a:1", "term": 7, "members": [A, B], "held": 0}
+    standby |= {"in_sync": [A, B], "state": state, "since_seconds": 250.0, "without_seconds": None, "stranger": ""}
+    standby |= {"votes": {}, "lag_loops": None, "lag_bytes": None, "copied_percent": None}
+    return server_report({}) | {"standby": standby | facts}
+
+
+def status(server: dict[str, Any] | None, *proxies: dict[str, Any]) -> dict[str, Any]:
+    reports: dict[str, Any] = {one["proxy"]: one for one in proxies or (voting("p1"), voting("p2"), voting("p3"))}
+    return picture(reports, {} if server is None else {"s1": server})
+
+
+def test_a_standby_in_sync_is_shown_and_nothing_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    found = status(primary("in sync", lag_loops=2, lag_bytes=2048, held=1))
+    (row,) = found["standbys"]
+    assert (row["server"], row["state"], row["primary"], row["votes"]) == ("s1", "in sync", A, [3, 3])
+    assert found["warnings"] == []
+    console.print_table(_standbys(found))
+    shown = capsys.readouterr().out
+    for text in ("in sync", "00:04:10", A, B, "2 loops, 2.0 KiB", "3 of 3"):
+        assert text in shown
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("alone", "no other member is heard"),
+        ("catching up", "the other member catches up"),
+        ("copying", "the other member is copied: 41 %"),
+    ],
+)
+def test_a_server_without_a_standby_in_sync_is_an_alarm_that_says_since_when(state: str, why: str) -> None:
+    found = status(primary(state, without_seconds=3850.0, copied_percent=41, in_sync=[A]))
+    assert found["warnings"] == [f"server s1 has no standby in sync since 01:04:10 ({why})"]
+
+
+def test_a_server_that_is_to_have_one_member_is_no_alarm() -> None:
+    assert status(primary("single", members=[A], in_sync=[A]))["warnings"] == []
+
+
+def test_a_register_that_waits_for_a_proxy_is_an_alarm() -> None:
+    found = status(primary("making", in_sync=[A]), voting("p1"), voting("p2", votes=False))
+    assert found["warnings"] == ["server s1 has no standby yet: every proxy must answer first, and 1 of 2 have"]
+    assert status(primary("making", since_seconds=1.0))["warnings"] == []
+
+
+def test_where_nobody_serves_it_says_whom_to_start() -> None:
+    found = status(None, *(voting(name, alive=False) for name in ("p1", "p2", "p3")))
+    (row,) = found["standbys"]
+    assert (row["state"], row["in_sync"], row["held"]) == ("not heard", [A], None)
+    assert f"server s1 is not heard: start member {A}, which is in sync" in found["warnings"]
+    console.print_table(_standbys(found))
+
+
+def test_the_latest_term_that_a_proxy_knows_is_told() -> None:
+    found = status(None, voting("p1", term=9), voting("p2", term=7), voting("p3", term=8))
+    assert found["standbys"][0]["term"] == 9
+
+
+def test_too_few_votes_are_an_alarm() -> None:
+    found = status(primary("in sync"), voting("p1"), voting("p2", votes=False), voting("p3", votes=False))
+    assert found["warnings"] == ["server s1 keeps its primary, whatever happens: 1 of 3 proxies vote"]
+
+
+def test_a_cluster_without_standbys_says_nothing_of_them() -> None:
+    assert picture({"x": proxy_report("p1", s1=True)}, {"s1": server_report({})})["standbys"] == []
+
+
+def test_a_long_time_is_hours() -> None:
+    assert clock(100 * 3600 + 59.9) == "100:00:59"
