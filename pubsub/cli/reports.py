@@ -76,10 +76,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         for name, held in facts["topics"].items():
             _add_holding(topics.setdefault(name, _blank(name)), server_id, held)
     for topic in topics.values():
-        topic["whole"] = len(topic["owners"]) == 1 and not topic["others"]
-        backlog = [(facts["waiting"], name) for name, facts in topic["subscribers"].items()]
-        topic["backlog"], held_by = max(backlog, default=(0, None))
-        topic["held_by"] = held_by if topic["backlog"] else None
+        _sum_up(topic)
     keys, wrong = watched(proxies, servers)
     standbys, alarms = paired(proxies, servers)
     return {
@@ -120,6 +117,13 @@ def _add_holding(topic: dict[str, Any], server: str, held: dict[str, Any]) -> No
         known = topic["subscribers"].setdefault(name, {"waiting": 0, "polling": False})
         known["waiting"] += facts["waiting"]
         known["polling"] = known["polling"] or facts["polling"]
+
+
+def _sum_up(topic: dict[str, Any]) -> None:
+    topic["whole"] = len(topic["owners"]) == 1 and not topic["others"]
+    backlog = [(facts["waiting"], name) for name, facts in topic["subscribers"].items()]
+    topic["backlog"], held_by = max(backlog, default=(0, None))
+    topic["held_by"] = held_by if topic["backlog"] else None
 
 
 def _part(key: str, name: str, answer: Answer) -> dict[str, Any]:

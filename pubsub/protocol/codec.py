@@ -327,7 +327,13 @@ _CODECS: Final = (
         (("member", "member", _HEX), ("identity", "identity", _HEX), ("done", "done", _FLAG)),
     ),
     _Codec("ENTRY", s.Entries, _MEMBER, (_TERM, _LOOP, *_ENDS), body="bytes"),
-    _Codec("FOLLOW", s.Follow, _MEMBER, (("known", "known", _NUMBER), _TOKEN, ("gap", "gap", _FLAG)), body="bytes"),
+    _Codec(
+        "FOLLOW",
+        s.Follow,
+        _MEMBER,
+        (("known", "known", _NUMBER), _TOKEN, ("gap", "gap", _FLAG), ("proxies", "proxies", _HEX)),
+        body="bytes",
+    ),
     _Codec("ACK", s.Ack, _MEMBER, (_TERM, _LOOP, ("durable", "durable", _ENTRY), ("full", "full", _FLAG))),
     _Codec(
         "COPY",

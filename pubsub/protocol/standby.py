@@ -98,6 +98,7 @@ class Follow:
         token: a number for this state of it; a copy counts only as the answer to the latest one.
         gap: 1: entries came that do not follow what it has.
         body: IDs, `split_ids`: the entry that is applied, then those behind it, at most IDS_MAX of the newest.
+        proxies: stands for those of its configuration, 16 hex digits; "": not said.
     """
 
     sender: str
@@ -107,6 +108,7 @@ class Follow:
     token: int
     gap: int = 0
     body: Buffer = b""
+    proxies: str = ""
 
 
 @dataclass(slots=True)

@@ -19,11 +19,12 @@ from pubsub.errors import DecodeError, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Message, Operate, Outcome
-from pubsub.protocol.register import Forget, Vote
+from pubsub.protocol.messages import Message, Operate, Outcome, Status
+from pubsub.protocol.register import MEMBERS_MAX, Forget, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow
 from pubsub.server.core import ServerCore
 from pubsub.server.requests.operations import Action
+from pubsub.server.standby import joining
 from pubsub.server.standby.copying import Getting, Giving
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.entries import Entry
@@ -79,10 +80,19 @@ def times_of(settings: ServerSettings) -> Times:
     return Times(settings.heartbeat_seconds, patience, beat, silence, patience)
 
 
-def asks_to_follow(server: str, origin: Origin, message: Message) -> bool:
-    """Whether another member of this very server asks to follow, as far as its key tells."""
-    ours = isinstance(message, Follow) and message.sender == server
-    return ours and origin.link == LISTENER and origin.speaker in {None, server}
+def asks_to_follow(core: ServerCore, origin: Origin, message: Message, members: Iterable[str] = ()) -> bool:
+    """Whether a member asks to follow that may, as far as its key tells; one that may not is told why.
+
+    Args:
+        members: those of the store, where it has two and the one who asks is none of them.
+    """
+    settings = core.state.settings
+    if not isinstance(message, Follow) or origin.link != LISTENER or origin.speaker not in {None, settings.id}:
+        return False
+    reason = joining.refusal(message, settings.id, settings.proxies, members)
+    if reason:
+        core.state.replies.answer(origin, Outcome.REFUSED, reason=reason)
+    return not reason
 
 
 class Pair:
@@ -113,6 +123,7 @@ class Pair:
         now: float,
     ) -> None:
         self._settings, self._address, self._local = settings, address, local
+        self._proxies = joining.digest(settings.proxies)
         self.disk, self._wires, self._random = disk, wires, random
         self._times = times_of(settings)
         self.loops: Loops | None = None
@@ -121,6 +132,7 @@ class Pair:
         self._link_to, self._link_heard = "", now
         self._listener: Any = None
         self._route = b""
+        self._refused = ""
         self._apply_at = float("-inf")
         self._wall_ms = 0
         self._standing = Standing(now)
@@ -209,6 +221,8 @@ class Pair:
             if frames is None:
                 return
             message = _decoded(frames[:2]) if len(frames) <= FRAMES_MAX else None
+            if isinstance(message, Status) and message.outcome is Outcome.REFUSED:
+                self._hear_refusal(message.reason)
             if not isinstance(message, Entries | Forget | Copy):
                 continue
             self._link_heard = now
@@ -219,6 +233,15 @@ class Pair:
                     self.member.hear(message, frames[2:], now)
             except DecodeError as error:
                 _log.warning("what the primary says is not understood: %s", error.reason)
+
+    def _hear_refusal(self, reason: str) -> None:
+        """Whoever was asked lets nobody follow: a member that begins ends, one that has a store says so and waits."""
+        said = joining.sentence(reason, self._settings.id, self._link_to)
+        if self.disk.store is None:
+            raise ConfigurationError(said)
+        if said != self._refused:
+            self._refused = said
+            _log.error("%s", said)
 
     def _copy(self, message: Copy, now: float) -> None:
         following, me = self.member.following, self.member.identity
@@ -314,6 +337,8 @@ class Pair:
         if origin.speaker not in {None, self._settings.id}:
             self._core.state.counters["servers_under_a_wrong_name"] += 1
             return True
+        if isinstance(message, Follow) and not asks_to_follow(self._core, origin, message, self._full_of(message)):
+            return True
         try:
             if isinstance(message, Copy):
                 self.giving.asked(message, now)
@@ -322,6 +347,12 @@ class Pair:
         except DecodeError:
             self._core.state.counters["malformed"] += 1
         return True
+
+    def _full_of(self, asked: Follow) -> Sequence[str]:
+        """The members, where there is no room for the one who asks."""
+        view = self.member.proposer.view
+        members = () if view is None else view.members
+        return members if len(members) == MEMBERS_MAX and asked.member not in members else ()
 
     def _is_standby(self, message: Message) -> bool:
         """Whether this is a FOLLOW of the member that entries are sent to: they go where it came from."""
@@ -378,6 +409,8 @@ class Pair:
 
     def _say(self, messages: Iterable[tuple[Message, list[Entry]]]) -> None:
         for message, entries in messages:
+            if isinstance(message, Follow):
+                message.proxies = self._proxies
             parts = [part for entry in entries for part in entry.parts]
             if self._listener is None and self.link is not None:
                 self._wires.send(self.link, [*_frames(message), *parts])

@@ -198,7 +198,7 @@ class ServerProcess:
 
     def _beside(self, origin: Origin, message: Message, now: float) -> bool:
         """Another member asks to follow a server that is alone: its store gets a register, after this loop."""
-        asked = asks_to_follow(self.settings.id, origin, message)
+        asked = asks_to_follow(self.core, origin, message)
         self._asked_to_pair = self._asked_to_pair or asked
         return asked
 

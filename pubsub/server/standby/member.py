@@ -239,6 +239,7 @@ class Member:
             self.stranger = message.member
             leading.heard_of(message.known)
             return
+        self.stranger = "" if self.stranger == message.member else self.stranger
         leading.followed(message, now)
 
     def _forget(self, message: Forget, now: float) -> None:

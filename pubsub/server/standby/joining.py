@@ -1,0 +1,57 @@
+"""Who may follow a server: what is said to a member that may not, and what that member says of it then.
+
+A member that begins and was given the address of somebody else would wait for ever, and one whose proxies are others
+would count another majority. So FOLLOW names the proxies, and is answered by a refusal where it came to the wrong door.
+A member that has a store already waits: the address may be the right one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Final
+
+from pubsub.protocol.standby import Follow
+
+OTHER_SERVER: Final = "it_is_server_"
+OTHER_PROXIES: Final = "it_has_other_proxies"
+TWO_ALREADY: Final = "two_members_already_"
+
+
+def digest(proxies: Iterable[str]) -> str:
+    """What stands for a set of proxies in FOLLOW: 16 hex digits, in whatever order they are named."""
+    return sha256("\n".join(sorted(set(proxies))).encode()).hexdigest()[:16]
+
+
+def refusal(asked: Follow, server: str, proxies: Iterable[str], members: Iterable[str] = ()) -> str:
+    """Why a member may not follow this server, as one word; "" where it may.
+
+    Args:
+        asked: what it says.
+        server: this one's ID.
+        proxies: this one's.
+        members: those of its store, where that has two and the one who asks is none of them.
+    """
+    if asked.sender != server:
+        return OTHER_SERVER + server
+    if asked.proxies not in {"", digest(proxies)}:
+        return OTHER_PROXIES
+    return TWO_ALREADY + "_".join(members) if members else ""
+
+
+def sentence(reason: str, server: str, address: str) -> str:
+    """What a person is told of a refusal.
+
+    Args:
+        reason: as `refusal` said it.
+        server: the ID of the member that asked.
+        address: whom it asked.
+    """
+    if reason.startswith(OTHER_SERVER):
+        return f"{address} is server {reason.removeprefix(OTHER_SERVER)}, and not {server}, whose standby this is to be"
+    if reason == OTHER_PROXIES:
+        return f"server {server} at {address} names other proxies: both members of a server name the same ones"
+    if reason.startswith(TWO_ALREADY):
+        both = reason.removeprefix(TWO_ALREADY).replace("_", " and ")
+        return f"server {server} has two members already, {both}: pubsub server remove {server} --member ID"
+    return f"{address} does not let this member follow: {reason.replace('_', ' ')}"
