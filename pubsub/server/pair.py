@@ -15,11 +15,12 @@ from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import DecodeError, StoreFull
+from pubsub.errors import ConfigurationError, DecodeError, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Message, Operate, Outcome, Status
+from pubsub.protocol.names import parse_endpoint
 from pubsub.protocol.register import MEMBERS_MAX, Forget, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow
 from pubsub.server.core import ServerCore
@@ -80,21 +81,6 @@ def times_of(settings: ServerSettings) -> Times:
     return Times(settings.heartbeat_seconds, patience, beat, silence, patience)
 
 
-def asks_to_follow(core: ServerCore, origin: Origin, message: Message, members: Iterable[str] = ()) -> bool:
-    """Whether a member asks to follow that may, as far as its key tells; one that may not is told why.
-
-    Args:
-        members: those of the store, where it has two and the one who asks is none of them.
-    """
-    settings = core.state.settings
-    if not isinstance(message, Follow) or origin.link != LISTENER or origin.speaker not in {None, settings.id}:
-        return False
-    reason = joining.refusal(message, settings.id, settings.proxies, members)
-    if reason:
-        core.state.replies.answer(origin, Outcome.REFUSED, reason=reason)
-    return not reason
-
-
 class Pair:
     """One member, with its disk and its sockets.
 
@@ -133,6 +119,7 @@ class Pair:
         self._listener: Any = None
         self._route = b""
         self._refused = ""
+        self._answered, self._ready_by = False, now + self._times.patience
         self._apply_at = float("-inf")
         self._wall_ms = 0
         self._standing = Standing(now)
@@ -169,6 +156,8 @@ class Pair:
         Raises:
             ConfigurationError, StorageError: a socket cannot be opened; the disk failed.
         """
+        if self.disk.store is None and self._settings.standby_of in parse_endpoint(self._address):
+            raise ConfigurationError(f"{self._settings.standby_of} is this server itself: a standby is another process")
         self.giving.close()
         self.loops, self._listener, self._route = None, None, b""
         staged: Sequence[Entry] = ()
@@ -225,7 +214,7 @@ class Pair:
                 self._hear_refusal(message.reason)
             if not isinstance(message, Entries | Forget | Copy):
                 continue
-            self._link_heard = now
+            self._link_heard, self._answered = now, True
             try:
                 if isinstance(message, Copy):
                     self._copy(message, now)
@@ -233,6 +222,14 @@ class Pair:
                     self.member.hear(message, frames[2:], now)
             except DecodeError as error:
                 _log.warning("what the primary says is not understood: %s", error.reason)
+
+    def is_ready(self, now: float) -> bool:
+        """Whether a standby has a store, or its primary has answered, or nobody did for so long that this is said."""
+        if self.disk.store is not None or self._answered:
+            return True
+        if now >= self._ready_by:
+            _log.warning("no member of server %s answers at %s: it waits", self._settings.id, self._link_to)
+        return now >= self._ready_by
 
     def _hear_refusal(self, reason: str) -> None:
         """Whoever was asked lets nobody follow: a member that begins ends, one that has a store says so and waits."""
@@ -337,7 +334,8 @@ class Pair:
         if origin.speaker not in {None, self._settings.id}:
             self._core.state.counters["servers_under_a_wrong_name"] += 1
             return True
-        if isinstance(message, Follow) and not asks_to_follow(self._core, origin, message, self._full_of(message)):
+        core = self._core.state
+        if isinstance(message, Follow) and not joining.may_follow(core, origin, message, self._full_of(message)):
             return True
         try:
             if isinstance(message, Copy):
@@ -431,28 +429,8 @@ class Pair:
             self._local.keep(registered=self.member.registered, lost=not self.member.eligible)
 
     def report(self, now: float) -> dict[str, Any]:
-        """What is told of the two members.
-
-        Returns:
-            `member`, `role`, `address`, `term`, `members` and `in_sync` (as far as this one knows), `held` (loops whose
-            answers wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), `stranger` (a
-            third member that asked to join, or ""), and what `Standing.facts` says of the other member.
-        """
-        member = self.member
-        view, leading = member.proposer.view or member.view, member.leading
-        in_sync = leading.in_sync if leading is not None else view.in_sync if view is not None else ()
-        return {
-            "member": member.identity.member,
-            "role": member.role.value,
-            "address": self._address,
-            "term": member.term,
-            "members": [member.identity.member] if view is None else list(view.members),
-            "in_sync": sorted(in_sync),
-            "held": 0 if leading is None else leading.held,
-            "votes": {proxy: outcome.value for proxy, outcome in sorted(member.readmission.standing.items())},
-            "stranger": member.stranger,
-            **self._standing.facts(member, self.giving.percent, now),
-        }
+        """What is told of the two members; see `Standing.report`."""
+        return self._standing.report(self.member, self._address, self.giving.percent, now)
 
     def close(self) -> None:
         """End copies that are under way; the disk is closed by whoever opened it."""

@@ -37,8 +37,9 @@ from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.links import Links, drop_requests
 from pubsub.server.loop import Loop, check_stale
-from pubsub.server.pair import Pair, asks_to_follow
-from pubsub.server.standby.disk import MemberDisk, new_member, open_disk
+from pubsub.server.pair import Pair
+from pubsub.server.standby import joining
+from pubsub.server.standby.disk import MemberDisk, hold, new_member, open_disk
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import Role
@@ -198,7 +199,7 @@ class ServerProcess:
 
     def _beside(self, origin: Origin, message: Message, now: float) -> bool:
         """Another member asks to follow a server that is alone: its store gets a register, after this loop."""
-        asked = asks_to_follow(self.core, origin, message)
+        asked = joining.may_follow(self.core.state, origin, message)
         self._asked_to_pair = self._asked_to_pair or asked
         return asked
 
@@ -215,6 +216,7 @@ class ServerProcess:
             stream_bytes_max=self.settings.standby_stream_bytes_max,
             store=self._store,
             lock=self._group_commit.lock,
+            held=hold(self.settings.directory),
         )
         self._closers[self._closers.index(self._store.close)] = self._disk.close
         pair = self._pair = self._member(self._disk)
@@ -292,7 +294,7 @@ class ServerProcess:
         """Serve until `stop`.
 
         Args:
-            ready: called once, when a proxy has taken this server over, or none answers.
+            ready: called once, when a proxy has taken this server over, or none answers; of a standby its primary.
 
         Raises:
             StorageError: the disk failed; nothing was answered that is not on it.
@@ -302,7 +304,8 @@ class ServerProcess:
         try:
             while not self._stopping:
                 self._turn()
-                if not told and (not self._serving or self.core.proxies.is_ready(self._clock.monotonic())):
+                who = self.core.proxies if self._serving else self._pair
+                if not told and who is not None and who.is_ready(self._clock.monotonic()):
                     told = True
                     ready()
                 elif self._serving and not (told or refused) and (refusal := self.core.proxies.refusal()):

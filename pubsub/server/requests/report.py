@@ -52,7 +52,7 @@ class Reports:
             `backlog` (records waiting for the slowest subscriber) and `subscribers` (each with `waiting`, `polling`,
             `acknowledged`). `left_out` counts topics and subscribers beyond the limits. A server with keys tells
             `authorized_digest`, `authorized_lines` and `problems` (of its files) too, one whose store has two members
-            `standby`, see `server.pair`.
+            `standby`, see `server.standby.standing`.
         """
         age = now - self._made_at
         if not self._body or age * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self._state.topics)):

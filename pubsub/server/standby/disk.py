@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
-from typing import Final
+from typing import IO, Final
 
 import apsw
 
@@ -26,7 +26,7 @@ from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.pages import PageCopy, install
 from pubsub.server.standby.stored import applied_entry, apply_entries, keep_entry
 from pubsub.server.standby.stream import STREAM_BYTES_MAX, Stream
-from pubsub.server.storage.database import Turns, translate
+from pubsub.server.storage.database import Turns, lock_directory, translate
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 
@@ -47,6 +47,7 @@ class MemberDisk:
         store_bytes_max: as the setting of that name.
         stream_bytes_max: of entries that are kept.
         store, lock: of that directory, and what is held while it is written, where it is open already.
+        held: keeps others out of it, see `hold`; closed with the rest.
 
     Raises:
         StorageError: something of it cannot be used.
@@ -66,8 +67,9 @@ class MemberDisk:
         stream_bytes_max: int = STREAM_BYTES_MAX,
         store: Store | None = None,
         lock: Turns | None = None,
+        held: IO[str] | None = None,
     ) -> None:
-        self.directory, self._local = directory, local
+        self.directory, self._local, self._held = directory, local, held
         self._store_bytes_max, self._stream_bytes_max = store_bytes_max, stream_bytes_max
         self.lock = lock or Turns()
         self._logged = 0
@@ -237,6 +239,18 @@ class MemberDisk:
         """Close all."""
         self.stream.close()
         self.close_store()
+        if self._held is not None:
+            self._held.close()
+
+
+def hold(directory: Path) -> IO[str]:
+    """Keep every other process out of a member's directory while the result stays open, with a store or without one.
+
+    Raises:
+        ConfigurationError: it cannot be made or written.
+        StoreInUse: another process has it.
+    """
+    return lock_directory(directory / STREAM)
 
 
 def new_member() -> str:
@@ -248,7 +262,8 @@ def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
     """What a member has, where this is, or is to be, one of two; None where the server is alone.
 
     Raises:
-        ConfigurationError: it is to be a standby, and has a store of its own, which a copy would replace.
+        ConfigurationError: it is to be a standby, and has a store of its own, which a copy would replace; or it is a
+            member of another server.
         StorageError: something of it cannot be used.
     """
     directory = settings.directory
@@ -256,11 +271,21 @@ def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
         return None
     if local.local is None and (directory / FILE).exists():
         raise ConfigurationError(f"{directory} holds a store of its own; a standby begins with an empty directory")
-    directory.mkdir(parents=True, exist_ok=True)
-    local.make(new_member(), registered=True)  # Of the first member's store, whatever becomes of this one.
-    return MemberDisk(
-        directory,
-        local,
-        store_bytes_max=settings.store_bytes_max,
-        stream_bytes_max=settings.standby_stream_bytes_max,
-    )
+    held = hold(directory)
+    try:
+        local.make(new_member(), registered=True)  # Of the first member's store, whatever becomes of this one.
+        disk = MemberDisk(
+            directory,
+            local,
+            store_bytes_max=settings.store_bytes_max,
+            stream_bytes_max=settings.standby_stream_bytes_max,
+            held=held,
+        )
+    except BaseException:
+        held.close()
+        raise
+    owner = "" if disk.store is None else disk.store.server_id
+    if owner not in {"", settings.id}:
+        disk.close()
+        raise ConfigurationError(f"{directory} is that of a member of server {owner}, and not of {settings.id}")
+    return disk

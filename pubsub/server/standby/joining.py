@@ -11,7 +11,10 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
+from pubsub.protocol.messages import Message, Outcome
 from pubsub.protocol.standby import Follow
+from pubsub.server.state.replies import LISTENER, Origin
+from pubsub.server.state.state import State
 
 OTHER_SERVER: Final = "it_is_server_"
 OTHER_PROXIES: Final = "it_has_other_proxies"
@@ -37,6 +40,24 @@ def refusal(asked: Follow, server: str, proxies: Iterable[str], members: Iterabl
     if asked.proxies not in {"", digest(proxies)}:
         return OTHER_PROXIES
     return TWO_ALREADY + "_".join(members) if members else ""
+
+
+def may_follow(state: State, origin: Origin, message: Message, members: Iterable[str] = ()) -> bool:
+    """Whether this is a member that asks to follow and may, as far as its key tells; one that may not is told why.
+
+    Args:
+        state: the server's.
+        origin: where the message came from.
+        message: as decoded.
+        members: as for `refusal`.
+    """
+    settings = state.settings
+    if not isinstance(message, Follow) or origin.link != LISTENER or origin.speaker not in {None, settings.id}:
+        return False
+    reason = refusal(message, settings.id, settings.proxies, members)
+    if reason:
+        state.replies.answer(origin, Outcome.REFUSED, reason=reason)
+    return not reason
 
 
 def sentence(reason: str, server: str, address: str) -> str:

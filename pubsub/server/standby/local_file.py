@@ -52,9 +52,12 @@ class LocalFile:
     def __init__(self, directory: Path) -> None:
         self._directory, self.path = directory, directory / FILE
         self.local: Local | None = None
+        self._read()
+
+    def _read(self) -> None:
         with failures(self.path):
             # A directory that cannot be entered is told of by whoever opens the store.
-            if os.access(directory, os.X_OK) and self.path.exists():
+            if os.access(self._directory, os.X_OK) and self.path.exists():
                 self.local = _parsed(self.path, self.path.read_bytes())
 
     def make(self, member: str, *, registered: bool = False) -> Local:
@@ -67,6 +70,8 @@ class LocalFile:
         Raises:
             StoreFull, StorageError: it cannot be written.
         """
+        if self.local is None:
+            self._read()  # Whoever makes it has locked the directory only now.
         if self.local is None:
             self._write(Local(member, registered))
         assert self.local is not None

@@ -40,6 +40,34 @@ class Standing:
             lacks = state not in {"in sync", "single"}
             self._without = (now if self._without is None else self._without) if lacks else None
 
+    def report(self, member: Member, address: str, copied: int, now: float) -> dict[str, Any]:
+        """What is told of the two members.
+
+        Args:
+            member: which is the primary.
+            address: where the other one reaches it.
+            copied, now: as for `facts`.
+
+        Returns:
+            `member`, `role`, `address`, `term`, `members` and `in_sync` (as far as this one knows), `held` (loops whose
+            answers wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), `stranger` (a
+            third member that asked to join, or ""), and what `facts` says of the other member.
+        """
+        view, leading = member.proposer.view or member.view, member.leading
+        in_sync = leading.in_sync if leading is not None else view.in_sync if view is not None else ()
+        return {
+            "member": member.identity.member,
+            "role": member.role.value,
+            "address": address,
+            "term": member.term,
+            "members": [member.identity.member] if view is None else list(view.members),
+            "in_sync": sorted(in_sync),
+            "held": 0 if leading is None else leading.held,
+            "votes": {proxy: outcome.value for proxy, outcome in sorted(member.readmission.standing.items())},
+            "stranger": member.stranger,
+            **self.facts(member, copied, now),
+        }
+
     def facts(self, member: Member, copied: int, now: float) -> dict[str, Any]:
         """What is told of it.
 

@@ -1,0 +1,101 @@
+"""A proxy and a server with two members, each a process that a person would start, and what status says of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+from pubsub import Client
+from tests.cli.test_roles import command, running
+
+FAST = ("--heartbeat-seconds", "0.2", "--standby-heartbeat-seconds", "0.05")
+"""Heartbeats that make a failover a matter of a second."""
+
+
+class Pair:
+    """Processes by their names: p1, and members a and b of server s1."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.directory, self._stack = directory, stack
+        self.addresses: dict[str, str] = {}
+        self._running: dict[str, AbstractContextManager[Any]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        options = ["--bind", "tcp://127.0.0.1:0", "--data", directory / "p1", "--startup-wait-seconds", "0"]
+        self.proxy = self._start("p1", "proxy", "start", "--id", "p1", *options, *FAST[:2])
+
+    def member(self, directory: Path, server: str = "s1") -> list[str | Path]:
+        """The command line of a member."""
+        return ["server", "start", "--id", server, "--proxy", self.proxy, "--data", directory, *FAST]
+
+    def start(self, name: str, *options: str) -> None:
+        """Start a member, in the directory of its name."""
+        self.addresses[name] = self._start(name, *self.member(self.directory / name), *options)
+
+    def _start(self, name: str, *arguments: str | Path) -> str:
+        made = running(*arguments)
+        process, ready = self._stack.enter_context(made)
+        self.processes[name] = process
+        return next(word for word in ready.replace(",", " ").split() if "://" in word)
+
+    def end(self, name: str, number: int = signal.SIGTERM) -> None:
+        """End a process, and wait for that."""
+        self.processes[name].send_signal(number)
+        self.processes[name].wait(30)
+
+    @contextlib.contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """A member that does not run meanwhile."""
+        self.end(name)
+        try:
+            yield
+        finally:
+            self.start(name)
+            self.until("in sync")
+
+    def status(self) -> dict[str, Any]:
+        """What `pubsub status --json` says."""
+        done = subprocess.run(
+            command("status", "--json", "--proxy", self.proxy), capture_output=True, text=True, timeout=60, check=False
+        )
+        found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+        return found
+
+    def row(self) -> dict[str, Any]:
+        """What it says of s1 with its standby."""
+        rows = [row for row in self.status().get("standbys", ()) if row["server"] == "s1"]
+        return rows[0] if rows else {"state": "", "primary": ""}
+
+    def until(self, state: str, seconds: float = 60.0) -> dict[str, Any]:
+        """Wait until the standby stands so."""
+        deadline = time.monotonic() + seconds
+        while (row := self.row())["state"] != state:
+            assert time.monotonic() < deadline, f"{row} is not {state}"
+        return row
+
+
+@contextlib.contextmanager
+def pair(directory: Path) -> Iterator[Pair]:
+    """Both members in sync, and one message that waits for the client `late`."""
+    with ExitStack() as stack:
+        made = Pair(directory, stack)
+        made.start("a")
+        with Client("late", proxies=[made.proxy], directory=directory / "late") as client:
+            client.subscribe("orders")
+            client.put("orders", b"before", timeout=20)
+        made.start("b", "--standby-of", made.addresses["a"])
+        made.until("in sync")
+        yield made
+
+
+def pubsub(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """A command of ours, to its end."""
+    whole = [sys.executable, "-m", "pubsub", *map(str, arguments)]
+    return subprocess.run(whole, input=stdin, capture_output=True, text=True, timeout=120, check=False)

@@ -1,0 +1,109 @@
+"""Members that were started wrongly: one line, an exit code, and the cluster goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pubsub import Client
+from pubsub.server.standby.local_file import LocalFile
+from tests.cli.standbys import FAST, Pair, pair
+from tests.cli.test_roles import refused, running
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """One proxy, and server s1 with two members in sync; s2 with one."""
+    with pair(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def begin(cluster: Pair, directory: Path, address: str, *options: str, server: str = "s1") -> tuple[int, str]:
+    return refused(*cluster.member(directory, server), "--standby-of", address, *options)
+
+
+def test_a_second_process_on_a_members_directory(cluster: Pair) -> None:
+    code, line = begin(cluster, cluster.directory / "b", cluster.addresses["a"])
+    assert code == 9
+    assert "in use by another process" in line
+
+
+def test_both_members_given_the_same_directory(cluster: Pair) -> None:
+    code, line = begin(cluster, cluster.directory / "a", cluster.addresses["a"])
+    assert code == 9
+    assert "in use by another process" in line
+
+
+def test_a_member_that_has_no_store_yet_started_twice(cluster: Pair, tmp_path: Path) -> None:
+    nobody = "tcp://127.0.0.1:9"
+    with running(*cluster.member(tmp_path / "c"), "--standby-of", nobody):
+        member = LocalFile(tmp_path / "c").local
+        code, line = begin(cluster, tmp_path / "c", nobody)
+    assert code == 9
+    assert "in use by another process" in line
+    assert LocalFile(tmp_path / "c").local == member
+
+
+def test_a_directory_that_holds_another_servers_store(cluster: Pair, tmp_path: Path) -> None:
+    with running(*cluster.member(tmp_path, "s3")):
+        pass
+    code, line = begin(cluster, tmp_path, cluster.addresses["a"])
+    assert code == 8
+    assert "holds a store of its own; a standby begins with an empty directory" in line
+
+
+def test_the_directory_of_a_member_of_another_server(cluster: Pair) -> None:
+    with cluster.stopped("b"):
+        code, line = refused(*cluster.member(cluster.directory / "b", "s2"))
+    assert code == 8
+    assert line.endswith("is that of a member of server s1, and not of s2")
+
+
+def test_a_standby_pointed_at_another_server(cluster: Pair, tmp_path: Path) -> None:
+    code, line = begin(cluster, tmp_path / "c", cluster.addresses["a"], server="s2")
+    assert code == 8
+    assert f"{cluster.addresses['a']} is server s1, and not s2, whose standby this is to be" in line
+
+
+def test_a_standby_pointed_at_itself(cluster: Pair, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        own = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    code, line = begin(cluster, tmp_path / "c", own, "--bind", own)
+    assert code == 8
+    assert f"{own} is this server itself: a standby is another process" in line
+
+
+def test_a_standby_of_another_cluster(cluster: Pair, tmp_path: Path) -> None:
+    elsewhere = ["server", "start", "--id", "s1", "--proxy", "tcp://127.0.0.1:9", "--data", tmp_path / "c", *FAST]
+    code, line = refused(*elsewhere, "--standby-of", cluster.addresses["a"])
+    assert code == 8
+    assert "names other proxies: both members of a server name the same ones" in line
+
+
+def test_a_third_member(cluster: Pair, tmp_path: Path) -> None:
+    code, line = begin(cluster, tmp_path / "c", cluster.addresses["a"])
+    assert code == 8
+    assert "server s1 has two members already, " in line
+    assert line.endswith("pubsub server remove s1 --member ID")
+
+
+def test_a_primary_restarted_as_a_standby_of_the_other_one_is_what_the_register_says(cluster: Pair) -> None:
+    with cluster.stopped("a"):
+        cluster.until("alone")
+        command = [*cluster.member(cluster.directory / "a"), "--standby-of", cluster.addresses["b"]]
+        with running(*command):
+            cluster.until("in sync")
+    cluster.until("in sync")
+
+
+def test_after_all_that_nothing_is_lost(cluster: Pair) -> None:
+    with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
+        message = client.get("orders", timeout=20)
+        client.put("orders", b"more", timeout=20)
+    assert message is not None
+    assert message.body == b"before"
