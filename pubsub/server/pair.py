@@ -19,12 +19,11 @@ from pubsub.errors import ConfigurationError, DecodeError, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Message, Operate, Outcome, Status
+from pubsub.protocol.messages import Message, Outcome, Status
 from pubsub.protocol.names import parse_endpoint
 from pubsub.protocol.register import MEMBERS_MAX, Forget, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow
 from pubsub.server.core import ServerCore
-from pubsub.server.requests.operations import Action
 from pubsub.server.standby import joining
 from pubsub.server.standby.copying import Getting, Giving
 from pubsub.server.standby.disk import MemberDisk
@@ -32,6 +31,7 @@ from pubsub.server.standby.entries import Entry
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import NO_STORE, Member, Role, Times
+from pubsub.server.standby.operated import Operated
 from pubsub.server.standby.register import Identity
 from pubsub.server.standby.standing import Standing
 from pubsub.server.state.replies import LISTENER, Origin
@@ -320,9 +320,8 @@ class Pair:
         core.beside = self.beside
         core.proxies.member = self.member.identity.member
         core.reports.standby = self.report
-        core.operations.actions["switch"] = Action(self._switch)
-        core.operations.actions["remove"] = Action(self._remove)
-        core.operations.actions["reset"] = Action(self._reset)
+        operated = Operated(self.member, core.state.replies, lambda: self._wall_ms)
+        core.operations.actions.update(operated.actions())
 
     def beside(self, origin: Origin, message: Message, now: float) -> bool:
         """A message that is not the server's; whether it was one for this member."""
@@ -370,27 +369,6 @@ class Pair:
         self._standing.look(member, self.giving.busy, now)
         self._keep()
         self.send(now)
-
-    def _switch(self, origin: Origin, asked: Operate, now: float) -> None:
-        leading, replies = self.member.leading, self._core.state.replies
-        if leading is not None and leading.switch(now):
-            replies.answer(origin, Outcome.SUCCESS)
-        else:
-            replies.answer(origin, Outcome.REFUSED, reason="no_standby_in_sync")
-
-    def _remove(self, origin: Origin, asked: Operate, now: float) -> None:
-        view, replies = self.member.proposer.view, self._core.state.replies
-        if view is not None and asked.member not in view.members:
-            replies.answer(origin, Outcome.SUCCESS, reason="it_is_none")
-        elif self.member.remove(asked.member):
-            replies.answer(origin, Outcome.BUSY, reason="it_is_being_removed")
-        else:
-            replies.answer(origin, Outcome.REFUSED, reason="not_another_member")
-
-    def _reset(self, origin: Origin, asked: Operate, now: float) -> None:
-        reason = self.member.readmission.reset(self._wall_ms)
-        later = Outcome.BUSY if len(self._settings.proxies) == 1 else Outcome.REFUSED
-        self._core.state.replies.answer(origin, later if reason else Outcome.SUCCESS, reason=reason)
 
     # Both
 
