@@ -95,6 +95,7 @@ _VOTE = _Kind(str, _vote)
 _VIEW = _Kind(r.format_view, r.parse_view)
 _ENTRY = _Kind(s.format_entry, s.parse_entry)
 _STEP = _Kind(str, _matching("a step of a copy", s.STEPS.__contains__))
+_REPAIR = _Kind(str, _matching("a step of a repair", s.REPAIR_STEPS.__contains__))
 _STORES = _Kind(str, _matching("a roster of stores", is_roster))
 
 
@@ -191,6 +192,8 @@ _MEMBER = (*_REGISTER, ("member", _HEX))
 _TERM, _LOOP = ("term", "term", _NUMBER), ("loop", "loop", _NUMBER)
 _ENDS = (("end", "end", _ENTRY), ("committed", "committed", _ENTRY), ("hand", "hand", _FLAG))
 _PAGES = tuple((name, name, _NUMBER) for name in ("first", "pages", "page_bytes"))
+_ROW_NUMBERS = ("log", "offset", "count", "publisher", "counter", "stamp", "checksum", "total")
+_ROW = tuple((name, name, _NUMBER) for name in _ROW_NUMBERS)
 _CODECS: Final = (
     _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME, ("from", "start", _START))),
     _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME)),
@@ -342,6 +345,7 @@ _CODECS: Final = (
         (_TOKEN, _TERM, ("snapshot", "snapshot", _ENTRY), *_PAGES),
         body="bytes",
     ),
+    _Codec("REPAIR", s.Repair, (*_MEMBER, ("step", _REPAIR)), (_TERM, ("end", "end", _ENTRY), *_ROW), body="bytes"),
     _Codec("REPORT", m.Report, (_SENDER, ("target", _TARGET)), (("topic", "topic", _TOPIC),)),
     _Codec(
         "OPERATE",

@@ -16,7 +16,7 @@ from typing import Final
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import Position
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
-from pubsub.protocol.standby import Ack, Copy, Entries, Follow
+from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
 
 
 class Outcome(StrEnum):
@@ -420,6 +420,7 @@ Message = (
     | Follow
     | Ack
     | Copy
+    | Repair
     | Report
     | Operate
     | Status

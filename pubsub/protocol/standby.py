@@ -173,6 +173,45 @@ class Copy:
     body: Buffer = b""
 
 
+REPAIR_STEPS: Final = frozenset({"wanted", "batch", "none"})
+"""What a REPAIR is for.
+
+    wanted   the batch at this place is damaged here: send it
+    batch    here it is
+    none     I have all that you have, and it is not here either, or damaged as well
+"""
+
+
+@dataclass(slots=True)
+class Repair:
+    """REPAIR: the primary to the standby and back, about one batch that is not what was put.
+
+    Attributes:
+        sender, store, member, term: as in ENTRY.
+        step: of `REPAIR_STEPS`.
+        end: with `wanted`, the last entry: who has not applied all up to it does not answer yet.
+        log, offset: the batch's place, the log by its number in the store, which both members have alike.
+        count, publisher, counter, stamp, checksum, total: with `batch`, its row.
+        body: with `batch`, as it was put.
+    """
+
+    sender: str
+    store: str
+    member: str
+    step: str
+    term: int
+    log: int
+    offset: int
+    end: EntryId = ROOT
+    count: int = 0
+    publisher: int = 0
+    counter: int = 0
+    stamp: int = 0
+    checksum: int = 0
+    total: int = 0
+    body: Buffer = b""
+
+
 def format_entry(entry: EntryId) -> str:
     """`term.number`."""
     return f"{entry[0]}.{entry[1]}"

@@ -22,7 +22,7 @@ from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Message, Outcome, Status
 from pubsub.protocol.names import parse_endpoint
 from pubsub.protocol.register import MEMBERS_MAX, Forget, Vote
-from pubsub.protocol.standby import Ack, Copy, Entries, Follow
+from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
 from pubsub.server.core import ServerCore
 from pubsub.server.standby import joining
 from pubsub.server.standby.copying import Getting, Giving
@@ -31,6 +31,7 @@ from pubsub.server.standby.entries import Entry
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import NO_STORE, Member, Role, Times
+from pubsub.server.standby.mending import Mending
 from pubsub.server.standby.operated import Operated
 from pubsub.server.standby.register import Identity
 from pubsub.server.standby.standing import Standing
@@ -147,6 +148,7 @@ class Pair:
         )
         self.giving = Giving(identity, self.disk, self._times.beat)
         self.getting = Getting(identity, self.disk, self._times.beat)
+        self.mending = Mending(identity, self.disk, self._times.beat)
 
     # As standby
 
@@ -212,12 +214,14 @@ class Pair:
             message = _decoded(frames[:2]) if len(frames) <= FRAMES_MAX else None
             if isinstance(message, Status) and message.outcome is Outcome.REFUSED:
                 self._hear_refusal(message.reason)
-            if not isinstance(message, Entries | Forget | Copy):
+            if not isinstance(message, Entries | Forget | Copy | Repair):
                 continue
             self._link_heard, self._answered = now, True
             try:
                 if isinstance(message, Copy):
                     self._copy(message, now)
+                elif isinstance(message, Repair):
+                    self.mending.hear(message, self.member)
                 else:
                     self.member.hear(message, frames[2:], now)
             except DecodeError as error:
@@ -318,6 +322,7 @@ class Pair:
         """
         self._core, self._listener, self.dealers = core, listener, dealers
         core.beside = self.beside
+        self.mending.serve(core.state)
         core.proxies.member = self.member.identity.member
         core.reports.standby = self.report
         operated = Operated(self.member, core.state.replies, lambda: self._wall_ms)
@@ -328,7 +333,7 @@ class Pair:
         if isinstance(message, Vote) and isinstance(origin.link, int) and origin.link != LISTENER:
             self.member.vote(origin.link, message, now)
             return True
-        if origin.link != LISTENER or not isinstance(message, Follow | Ack | Forget | Copy | Entries):
+        if origin.link != LISTENER or not isinstance(message, Follow | Ack | Forget | Copy | Repair | Entries):
             return False
         if origin.speaker not in {None, self._settings.id}:
             self._core.state.counters["servers_under_a_wrong_name"] += 1
@@ -339,6 +344,8 @@ class Pair:
         try:
             if isinstance(message, Copy):
                 self.giving.asked(message, now)
+            elif isinstance(message, Repair):
+                self.mending.hear(message, self.member)
             elif self.member.hear(message, (), now) and self._is_standby(message):
                 self._route = origin.origin
         except DecodeError:
@@ -378,6 +385,7 @@ class Pair:
             self._wires.send(self.dealers[place], [b"", *_frames(message)])
         self._say(self.member.to_other(now))
         self._say([(copy, []) for copy in self._copies(now)])
+        self._say([(repair, []) for repair in self.mending.outgoing(self.member, now)])
 
     def _send_entries(self) -> None:
         """In the middle of a primary's commit, where no time has passed."""

@@ -32,7 +32,7 @@ from pubsub.protocol.messages import (
     Whole,
 )
 from pubsub.protocol.register import KINDS, Accept, Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
-from pubsub.protocol.standby import STEPS, Ack, Copy, Entries, EntryId, Follow
+from pubsub.protocol.standby import REPAIR_STEPS, STEPS, Ack, Copy, Entries, EntryId, Follow, Repair
 from pubsub.protocol.stores import Known, format_stores
 
 PRINTABLE = "".join(map(chr, range(33, 127)))
@@ -89,6 +89,14 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "first": numbers,
         "pages": numbers,
         "page_bytes": numbers,
+        "body": st.binary(max_size=50),
+    },
+    Repair: {
+        **member,
+        "step": st.sampled_from(sorted(REPAIR_STEPS)),
+        "term": numbers,
+        "end": entries,
+        **dict.fromkeys(("log", "offset", "count", "publisher", "counter", "stamp", "checksum", "total"), numbers),
         "body": st.binary(max_size=50),
     },
     Prepare: {**register, "member": hexes, "ballot": numbers, "kind": st.sampled_from(sorted(KINDS))},

@@ -112,6 +112,8 @@ MEMBER = b"s1 " + b"0" * 16 + b" " + b"a" * 16
         (b"ENTRY s1 x %b term=1", "16 hex digits"),
         (b"ACK %b term=1 loop=1", "without durable"),
         (b"COPY %b steal token=1", "not a step of a copy"),
+        (b"REPAIR %b steal term=1 log=1 offset=1", "not a step of a repair"),
+        (b"REPAIR %b wanted term=1 log=1", "without offset"),
         (b"FOLLOW %b known=1", "without token"),
     ],
 )

@@ -69,6 +69,7 @@ CHANGES: list[c.Change] = [
     c.TopicChanged(1, "v", 2, (LEG,), "tcp://x"),
     c.SubscriptionChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
     c.BatchQuarantined(1, 2),
+    c.BatchRepaired(1, 2, 2, 1, 20, 10, 6, 80, BODY),
     c.LogEnded(1, True),
     c.LogReplaced(1, A),
     c.TopicSetAside(1, "why", 77),

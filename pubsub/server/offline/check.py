@@ -32,6 +32,7 @@ from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.protocol.batch import Buffer, check_batch
 from pubsub.server.offline.found import PROBLEMS_MAX, Found, TopicFound, Verdict
+from pubsub.server.storage import repaired
 from pubsub.server.storage.database import find_damage
 from pubsub.server.storage.loading import Loading, load
 from pubsub.server.storage.reader import BATCH, is_batch
@@ -180,7 +181,9 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
         found.topics.append(_check_topic(store, name, publishers, aside=True))
     quarantined = store.count("quarantine")
     if quarantined:
-        found.notes.append(f"{quarantined:,} damaged batches were found earlier; their bytes are kept in quarantine")
+        note = f"{quarantined:,} damaged batches were found earlier; their bytes are kept in quarantine"
+        mended = len(repaired.keys(db))
+        found.notes.append(note + (f"; {mended:,} of them came whole from the other member" if mended else ""))
     notes = store.notes()
     found.stale = str(notes.get(STALE) or "").replace("_", " ")
     for name, why in notes.items():
@@ -320,8 +323,12 @@ def _last_end(db: apsw.Connection, base: int, log: Log) -> int:
 
 def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | None]:
     """The batches with keys in [low, high); None, at last, where they cannot be read any further."""
+    mended = repaired.keys(db)
     try:
         for row in db.execute(f"{BATCH} where key >= ? and key < ? order by key", (low, high)):
+            if row[0] in mended:
+                yield repaired.find(db, row[0], row[0])
+                continue
             if not is_batch(row):
                 yield None
                 return

@@ -10,7 +10,7 @@ from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.recovery.abandoned import Abandoned
 from pubsub.server.state.long_polls import Poll, newer
 from pubsub.server.state.replies import Origin
-from pubsub.server.state.state import State
+from pubsub.server.state.state import MENDING, State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.spans import Span
@@ -117,6 +117,10 @@ class Gets:
                 return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
             poll.sole_owner = False  # That held for this loop; a loss that is found later is asked about anew.
+            return
+        if answer.mendable is not None and state.mends(*answer.mendable):
+            if poll.expires <= now:
+                state.long_polls.end(poll, Outcome.UNAVAILABLE, reason=MENDING, log=topic.open.id)
             return
         unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
         if unsure and not poll.sole_owner:

@@ -4,8 +4,8 @@ Its bytes are those of a commit (`topic.commits`), made once: the same go into t
 and into the standby's file, under one checksum from end to end. What has to be known of an entry on the way (its ID,
 what it follows, how long it is) stands beside the bytes, so that nobody reads them before they are applied.
 
-Two kinds of changes never travel. A batch that was found damaged is one disk's damage: the other member's copy of the
-batch is whole. And the note of a port is of one machine.
+Two kinds of changes never travel. A batch that was found damaged is one disk's damage, and so is its repair: the other
+member's copy of the batch is whole. And the note of a port is of one machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.standby import EntryId, Listed, format_entry
 from pubsub.server.topic import commits
-from pubsub.server.topic.changes import BatchQuarantined, Change, NoteKept
+from pubsub.server.topic.changes import BatchQuarantined, BatchRepaired, Change, NoteKept
 from pubsub.server.topic.notes import PORT
 
 
@@ -56,7 +56,8 @@ def make_entry(identity: EntryId, previous: EntryId, changes: Sequence[Change]) 
 
 def travels(change: Change) -> bool:
     """Whether a change is one of the store, and not of one machine's copy of it."""
-    return not (isinstance(change, BatchQuarantined) or (isinstance(change, NoteKept) and change.name == PORT))
+    of_one_disk = isinstance(change, BatchQuarantined | BatchRepaired)
+    return not (of_one_disk or (isinstance(change, NoteKept) and change.name == PORT))
 
 
 def changes_of(entry: Entry) -> list[Change]:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Request = Put | Get | Subscribe | Unsubscribe | Read | Stage | Publish
 """What clients ask of a topic; the most frequent first."""
 
+MENDING: Final = "a_damaged_batch_is_asked_of_the_other_member"
+"""Why a request is turned away that would be told of a loss, which may be none."""
+
 RESTORED_MAX: Final = 8
 """Logs ended by a restoration with which a topic is announced."""
 
@@ -86,6 +89,8 @@ class State:
         """Topics of which some could not be read."""
         self.disk: Callable[[], dict[str, int]] = dict
         """Gives sizes in bytes that the shell knows, for reports."""
+        self.mends: Callable[[int, int], bool] = lambda log, offset: False
+        """Whether the batch at this place, which is damaged here, may come from the other member: that one is asked."""
         self.held = {name.removeprefix(HELD): str(why) for name, why in loaded.notes.items() if name.startswith(HELD)}
         self.stale = str(loaded.notes.get(STALE) or "")
         self.accepted = bool(loaded.notes.get(ACCEPTED))

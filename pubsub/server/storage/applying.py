@@ -9,7 +9,7 @@ from typing import Any, Final
 import apsw
 
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
-from pubsub.server.storage import staged
+from pubsub.server.storage import repaired, staged
 from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.schema import RESTORED, write_spans
 from pubsub.server.topic import changes as c
@@ -80,6 +80,8 @@ class Applying:
 
         What was found damaged stays as it is: its row may lead to pages that are another's.
         """
+        if self.reader.damaged:
+            repaired.drop(self.db, low, high)
         if self._spared(*statements(low, high)):
             return
         keys: list[int] = []
@@ -172,6 +174,10 @@ class Applying:
         self.reader.damaged.add(key)
         self.reader.drop(key)
 
+    def _repair(self, change: c.BatchRepaired) -> None:
+        self._quarantine(c.BatchQuarantined(change.log, change.offset))
+        repaired.keep(self.db, change.log << OFFSET_BITS | change.offset, change)
+
     def _topic(self, change: c.TopicChanged) -> None:
         self.db.execute(
             "insert or replace into topic values (?,?,?,?,?)",
@@ -242,6 +248,7 @@ class Applying:
         c.TopicChanged: _topic,
         c.SubscriptionChanged: _subscription,
         c.BatchQuarantined: _quarantine,
+        c.BatchRepaired: _repair,
         c.LogEnded: lambda self, x: self.db.execute(
             "update log set end = ?, receiver = ? where id = ?", (OFFSET_MAX, RESTORED if x.here else "", x.log)
         ),

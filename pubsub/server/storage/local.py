@@ -14,7 +14,8 @@ Where a server has two members (`standby`), what bypasses commits is otherwise:
     incarnation        the term, which the register gives; the term's first entry makes it durable at both
     server             the same at both; each member writes it
     port               the member's own, in a file beside the store, which a copy does not replace
-    a damaged batch    `BatchQuarantined` stays local: the other member's copy of the batch is whole
+    a damaged batch    `BatchQuarantined` stays local: the other member's copy of the batch is whole; and so does
+                       `BatchRepaired`, by which that copy is kept beside the damaged one
     commands on a      `restored` ends the pair: what it changed reaches the other member by a copy
     stopped server
     added tables       are made by whoever opens the store, at both alike; the standby is upgraded first

@@ -16,6 +16,7 @@ import apsw
 from pubsub.base.limits import BATCH_RECORDS_MAX, OFFSET_BITS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
+from pubsub.server.storage import repaired
 from pubsub.server.storage.staged import body_of, staged_body
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.delivery import Batch
@@ -56,7 +57,7 @@ class Reader:
         self._cache: OrderedDict[int, Batch] = OrderedDict()
         self._cache_bytes = 0
         self.damaged: set[int] = set()
-        """Keys of batches that are not what was written: they are given without their bytes."""
+        """Keys of batches that are not what was written: they are given as they were repaired, else without bytes."""
         with contextlib.suppress(apsw.Error):  # A new store has no table yet; what is not known is found again.
             self.damaged.update(key for (key,) in db.execute("select key from quarantine"))
 
@@ -104,6 +105,7 @@ class Reader:
             piece = self._piece(key, high, rows)
             for row in piece:
                 batch = Batch(row[0] & _OFFSET, *row[1:])
+                batch.damaged = batch.body is None and row[0] in self.damaged
                 self.remember(row[0], batch)
                 yield batch
             if not piece:
@@ -119,7 +121,8 @@ class Reader:
                 if not is_batch(row):
                     raise apsw.CorruptError("a row that is no batch")
                 if row[0] in self.damaged:
-                    piece.append((*row[:-1], None))
+                    piece.append(repaired.find(self._db, row[0], row[0]) or (*row[:-1], None))
+                    size += len(piece[-1][-1] or b"")
                     continue
                 body = body_of(self._db, row[0]) if row[-1] is None else row[-1]
                 piece.append((*row[:-1], body))
@@ -139,7 +142,9 @@ class Reader:
         rows = self._facts(
             "select key, count from batch where key >= ? and key <= ? order by key desc limit 1", (base, base | offset)
         )
-        return rows[0][0] if rows and rows[0][0] + rows[0][1] > base | offset else None
+        if self.damaged and (found := repaired.find(self._db, base, base | offset)) is not None:
+            rows = sorted([*rows, found[:2]], reverse=True)  # What the damaged row says of its length may be wrong.
+        return next((key for key, count in rows if key + count > base | offset), None)
 
     def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
         """(offset, count, stamp, total) of up to `rows` batches from `offset` on."""

@@ -215,6 +215,25 @@ class BatchQuarantined:
 
 
 @dataclass(slots=True)
+class BatchRepaired:
+    """A batch that was damaged in this store, as the store's other member has it; of this disk alone.
+
+    Attributes:
+        log, offset, count, publisher, counter, stamp, checksum, total, body: as in `BatchAppended`.
+    """
+
+    log: int
+    offset: int
+    count: int
+    publisher: int
+    counter: int
+    stamp: int
+    checksum: int
+    total: int
+    body: Buffer
+
+
+@dataclass(slots=True)
 class LogEnded:
     """A log of which a restored copy may lack the end: all beyond what is stored counts as lost.
 
@@ -375,6 +394,7 @@ Change = (
     | TopicChanged
     | SubscriptionChanged
     | BatchQuarantined
+    | BatchRepaired
     | LogEnded
     | LogReplaced
     | TopicSetAside

@@ -38,6 +38,7 @@ class Batch:
         total: bytes of the log's batches before it.
         body: as it was put; None where it was set aside or went by a limit.
         sound: whether its checksum is known to be right.
+        damaged: whether it has no body because it was found damaged.
     """
 
     offset: int
@@ -49,6 +50,7 @@ class Batch:
     total: int
     body: Buffer | None
     sound: bool = False
+    damaged: bool = False
 
 
 class BatchReader(Protocol):
@@ -82,6 +84,7 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost one.
         damaged: batches (log number, offset) found to be bad.
+        mendable: with LOST, the batch whose bytes are not what was put; None where there is none to be mended.
         rest: where nothing is to be handed out: the spans behind all that was looked at and is left out. Something may
             lie in them already, where that was as much as one loop looks at.
     """
@@ -94,6 +97,7 @@ class Answer:
     last: Position | None = None
     damaged: list[tuple[int, int]] = field(default_factory=list)
     rest: tuple[Span, ...] | None = None
+    mendable: tuple[int, int] | None = None
 
 
 class _Full(Exception):
@@ -112,6 +116,7 @@ class _Walk:
         self.last: Position | None = None
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
+        self.mendable: tuple[int, int] | None = None
         self.rest: tuple[Span, ...] | None = None
 
     def run(self, spans: Sequence[Span]) -> None:
@@ -168,6 +173,7 @@ class _Walk:
         if body is None or not self._is_sound(batch, body):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
+            self.mendable = (log.number, batch.offset) if body is not None or batch.damaged else None
             self._lose(span.log, first, stop)
         assert body is not None  # a lost batch has ended the walk
         index = first - batch.offset
@@ -236,7 +242,8 @@ def collect(
     walk = _Walk(topic, reader, publishers, records_max, bytes_max)
     walk.run(spans)
     if walk.lost is not None:
-        return Answer(Outcome.LOST, first=walk.lost[0], last=walk.lost[1], damaged=walk.damaged)
+        first, last = walk.lost
+        return Answer(Outcome.LOST, first=first, last=last, damaged=walk.damaged, mendable=walk.mendable)
     if not walk.builder.records:
         return Answer(Outcome.EMPTY, damaged=walk.damaged, rest=walk.rest)
     body = walk.builder.build()
