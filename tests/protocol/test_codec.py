@@ -191,6 +191,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "log": st.just("") | hexes,
         "store": st.just("") | hexes,
         "stop": flags,
+        "member": st.just("") | hexes,
     },
     Status: {
         "sender": ids,

@@ -127,8 +127,11 @@ class Gets:
             state.long_polls.take(get.topic, get.sender)
             self._sole_owner.park_or_turn_away(poll.origin, get)
             return
-        state.counters["delivered"] += answer.records
-        state.long_polls.end(
+        self._hand_out(poll, topic, answer)
+
+    def _hand_out(self, poll: Poll, topic: Topic, answer: Answer) -> None:
+        self._state.counters["delivered"] += answer.records
+        self._state.long_polls.end(
             poll,
             answer.outcome,
             message=answer.last,
