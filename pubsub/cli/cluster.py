@@ -60,7 +60,7 @@ class Child:
     """One process of the cluster.
 
     Attributes:
-        role, id: who it is.
+        role, id: who it is; of a second member of server s1 it is s1b, as its directory is called.
         command: its command line, to start it again.
         process: the running one.
         ready: its ready line; "" until it came.
@@ -196,9 +196,9 @@ class Cluster:
         """Ends `watch`; from a signal handler too."""
         self._stopping = True
 
-    def start(self, role: str, name: str, *options: str) -> Child:
-        """Starts a process."""
-        command = _command(role, name, *options)
+    def start(self, role: str, name: str, *options: str, of: str = "") -> Child:
+        """Starts a process; `of`: the server that it is a second member of."""
+        command = _command(role, of or name, *options)
         child = Child(role, name, command, self._spawn(role, name, command))
         self.children.append(child)
         self._selector.register(child.output, selectors.EVENT_READ, child)
@@ -291,8 +291,11 @@ class Cluster:
 @app.command()
 def up(
     directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where all of it lives.")],
-    proxies: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many proxies.")] = 2,
+    proxies: Annotated[
+        int | None, typer.Option(min=1, max=COUNT_MAX, help="How many proxies; 2, with --standby 3.")
+    ] = None,
     servers: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many servers.")] = 2,
+    standby: Annotated[bool, typer.Option("--standby", help="Give each server a second member, in DIR/s1b …")] = False,
     with_keys: Annotated[bool, typer.Option("--keys", help="Let nobody in without a key; makes the keys.")] = False,
     again: Annotated[bool, typer.Option("--restart", help="Start a process that died again, and say so.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
@@ -301,7 +304,7 @@ def up(
 
     DIR/proxies lists the proxies: set PUBSUB_PROXIES_FILE to it, or give it as --proxies-file.
     With --keys it has their keys too, DIR/authorized says who may come in, and DIR/client.key may do everything:
-    set PUBSUB_CLIENT_KEY_FILE to it. A directory that has keys keeps them, also without --keys.
+    set PUBSUB_CLIENT_KEY_FILE to it. A directory that has keys or second members keeps them, unasked.
     A process that dies is reported; the exit code is then 1.
     """
     listing = directory / "proxies"
@@ -310,29 +313,50 @@ def up(
     except OSError as error:
         raise ConfigurationError(f"--dir {directory}: {error.strerror}") from None
     before = list(read_proxies(listing)) if listing.exists() else []
-    if before and len(before) != proxies:
+    count = proxies or len(before) or (3 if standby else 2)
+    if before and len(before) != count:
         raise ConfigurationError(
-            f"--proxies {proxies}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
+            f"--proxies {count}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
         )
     with Cluster(directory) as cluster:
-        keys = _keys(directory, with_keys, proxies, servers)
-        found = _start_proxies(cluster, directory, before or [ANY_PORT] * proxies, keys)
-        if len(found) == proxies:
+        members = _members(directory, servers, standby)
+        keys = _keys(directory, with_keys, count, members)
+        found = _start_proxies(cluster, directory, before or [ANY_PORT] * count, keys)
+        if len(found) == count:
             found = found if keys is None else keys.named(found)
             if found != before:
                 write_proxies(listing, found)
-        for number in range(1, servers + 1 if found else 1):
-            name = f"s{number}"
-            options = ["--proxies-file", str(listing), "--data", str(directory / name)]
-            cluster.start("server", name, *options, *_key_options(keys, "server", name))
-        cluster.wait_ready()
+            _start_servers(cluster, directory, members, keys)
         _announce(cluster, found, listing, keys, as_json)
         cluster.watch(again)
     if cluster.died:
         raise typer.Exit(console.EXIT_ERROR)
 
 
-def _keys(directory: Path, wanted: bool, proxies: int, servers: int) -> ClusterKeys | None:
+def _members(directory: Path, servers: int, standby: bool) -> dict[str, str]:
+    """The directories of all members, first ones first, and whose they are; one that was there before is kept."""
+    names = [f"s{number}" for number in range(1, servers + 1)]
+    seconds = {f"{name}b": name for name in names if standby or (directory / f"{name}b" / "local").exists()}
+    return dict(zip(names, names, strict=True)) | seconds
+
+
+def _start_servers(cluster: Cluster, directory: Path, members: dict[str, str], keys: ClusterKeys | None) -> None:
+    """First members first: second ones are told where those listen."""
+    listening: dict[str, str] = {}
+    for name, server in members.items():
+        options = ["--proxies-file", str(directory / "proxies"), "--data", str(directory / name)]
+        if name != server and not listening:
+            cluster.wait_ready()
+            listening = {child.id: _listening(child).servers for child in cluster.children if child.ready}
+        if name != server:
+            if server not in listening:
+                return  # Somebody asked to stop.
+            options += ["--standby-of", listening[server]]
+        cluster.start("server", name, *options, *_key_options(keys, "server", server, name), of=server)
+    cluster.wait_ready()
+
+
+def _keys(directory: Path, wanted: bool, proxies: int, members: dict[str, str]) -> ClusterKeys | None:
     """The keys of a cluster that is to have them, or has them."""
     from pubsub.cli.cluster_keys import ClusterKeys
 
@@ -346,14 +370,15 @@ def _keys(directory: Path, wanted: bool, proxies: int, servers: int) -> ClusterK
         return None
     if not keys.there:
         keys.make_client()  # Not again where it was taken away.
-    for role, count in (("proxy", proxies), ("server", servers)):
-        for number in range(1, count + 1):  # Before a proxy runs: it would refuse them for a second.
-            keys.options(role, f"{role[0]}{number}")
+    for number in range(1, proxies + 1):
+        keys.options("proxy", f"p{number}")
+    for name, server in members.items():  # Before a proxy runs: it would refuse them for a second.
+        keys.options("server", server, name)
     return keys
 
 
-def _key_options(keys: ClusterKeys | None, role: str, name: str) -> list[str]:
-    return [] if keys is None else keys.options(role, name)
+def _key_options(keys: ClusterKeys | None, role: str, name: str, place: str = "") -> list[str]:
+    return [] if keys is None else keys.options(role, name, place)
 
 
 def _start_proxies(

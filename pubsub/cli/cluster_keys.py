@@ -55,13 +55,17 @@ class ClusterKeys:
         public = pair_of(read_key_file(self.client)).public
         authorize_line(self.authorized, *parse_name("client", ANYBODY), public, list(EVERY_RIGHT))
 
-    def options(self, role: str, name: str) -> list[str]:
+    def options(self, role: str, name: str, place: str = "") -> list[str]:
         """How a process is told of its key, which is made where it has none.
+
+        Args:
+            role, name: who it is.
+            place: its directory, where that has another name.
 
         Raises:
             ConfigurationError: the key cannot be made or read, or was authorized once and is not any more.
         """
-        path = self._path(name)
+        path = self._path(place or name)
         public = self._make(role, name, path)
         if public not in read_authorized(self.authorized).by_key:
             raise ConfigurationError(

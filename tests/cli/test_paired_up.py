@@ -1,0 +1,80 @@
+"""`pubsub up --standby`: each server has a second member, kills are noticed by nobody, and a restart keeps both."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.standbys import pubsub
+from tests.cli.test_cluster import Up, up
+from tests.cli.test_keyed_up import client
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+
+
+def status(directory: Path) -> dict[str, Any]:
+    key = directory / "client.key"
+    done = pubsub(
+        "status", "--json", "--proxies-file", directory / "proxies", *(["--key", key] if key.exists() else [])
+    )
+    found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return found
+
+
+def in_sync(directory: Path, *servers: str) -> dict[str, str]:
+    """Each server's primary, once both members of each are in sync."""
+    deadline = time.monotonic() + 60
+    while True:
+        rows = {row["server"]: row for row in status(directory).get("standbys", ())}
+        if rows.keys() >= set(servers) and all(rows[name]["state"] == "in sync" for name in servers):
+            return {name: rows[name]["primary"] for name in servers}
+        assert time.monotonic() < deadline, rows
+
+
+def kill(cluster: Up, name: str) -> None:
+    os.kill(cluster.pid(name), signal.SIGKILL)
+    cluster.errors_until(f"{name} (pid {cluster.pid(name)}) was ended by SIGKILL".encode())
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("keys", [(), ("--keys",)])
+def test_a_server_is_killed_for_good_and_each_message_comes_once(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    total, taken, longest = 200, [], 0.0
+    with (
+        up(tmp_path, "--servers", "1", "--standby", *keys) as cluster,
+        client(tmp_path, "publisher", key=bool(keys)) as publisher,
+        client(tmp_path, "subscriber", key=bool(keys)) as subscriber,
+    ):
+        assert [one["id"] for one in cluster.facts["processes"]] == ["p1", "p2", "p3", "s1", "s1b"]
+        in_sync(tmp_path, "s1")
+        subscriber.subscribe("orders")
+        for number in range(total):
+            if number == 100:
+                os.kill(cluster.pid("s1"), signal.SIGKILL)
+            started = time.monotonic()
+            publisher.put("orders", b"%d" % number, timeout=60)
+            longest = max(longest, time.monotonic() - started)
+        while len(taken) < total:
+            taken += [int(message.body) for message in subscriber.get_many("orders", timeout=60)]
+    assert taken == list(range(total))
+    assert longest < 10
+
+
+def test_who_became_primary_is_primary_after_a_restart_and_no_option_is_needed(tmp_path: Path) -> None:
+    with up(tmp_path, "--servers", "2", "--standby") as cluster, client(tmp_path, "alice", key=False) as alice:
+        alice.put("orders", b"kept")
+        before = in_sync(tmp_path, "s1", "s2")
+        kill(cluster, "s1")
+        while (after := status(tmp_path)["standbys"][0])["primary"] == before["s1"]:
+            time.sleep(0.2)
+    with up(tmp_path) as cluster:
+        assert [one["id"] for one in cluster.facts["processes"]] == ["p1", "p2", "p3", "s1", "s2", "s1b", "s2b"]
+        again = in_sync(tmp_path, "s1", "s2")
+    assert again["s1"] == after["primary"]
+    assert again["s2"] == before["s2"]
