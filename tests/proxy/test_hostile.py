@@ -6,7 +6,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubsub.messenger.framing import pack
-from pubsub.protocol import Get, Heartbeat, Outcome, Periodic, Put, Report, Status, Subscribe, Whole, encode
+from pubsub.protocol import (
+    Get,
+    Heartbeat,
+    Message,
+    Outcome,
+    Periodic,
+    Put,
+    Report,
+    Status,
+    Subscribe,
+    Whole,
+    decode,
+    encode,
+)
+from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
+from pubsub.proxy.remembered import RegisterRow, Remembered
+from pubsub.proxy.routes_file import _sound_register
 from pubsub.proxy.routing_table import HOLDERS_PER_TOPIC
 from tests.proxy.stage import Stage, log_id
 
@@ -23,10 +39,27 @@ MESSAGES = (
 NUMBERS = st.sampled_from([b"0", b"1", b"2", b"9223372036854775807", b"9223372036854775808", b"-1", b"1" * 30])
 
 
+STORE, IDENTITY, A, B = log_id("s1"), "f" * 16, "a" * 16, "b" * 16
+VIEW = View(100, A, "tcp://a:1", (A, B), (A, B))
+ROW = RegisterRow(STORE, 100, 100, VIEW, "s1")
+MEMBERS = (
+    Prepare("s1", STORE, B, 200, 7, "take"),
+    Prepare("s2", log_id("s2"), B, 200, 7, "resume"),
+    Accept("s1", STORE, B, 200, 7, View(200, B, "tcp://b:1", (A, B), (B,))),
+    Look("s1", STORE, 7),
+    Admit("s2", log_id("s2"), 7, IDENTITY, 200, 100, VIEW),
+    Vote("p2", STORE, VoteOutcome.TOLD, 7, IDENTITY, 200, 100, VIEW, 0),
+    Forget("s1", STORE, B, IDENTITY),
+    Periodic("s1", STORE, 200, 4, "tcp://s1", "p", 5, 0, {"t": log_id("z")}, member=B),
+    Periodic("s2", log_id("s2"), 200, 4, "tcp://s2", "p", 5, 0, {"t": log_id("z")}, member=A),
+)
+"""What members of stores say, to proxies and to each other."""
+
+
 @st.composite
-def mutated(draw: st.DrawFn) -> tuple[bytes, ...]:
+def mutated(draw: st.DrawFn, messages: tuple[Message, ...] = MESSAGES) -> tuple[bytes, ...]:
     """Frames of a real message of which something was changed."""
-    header, body = encode(draw(st.sampled_from(MESSAGES)))
+    header, body = encode(draw(st.sampled_from(messages)))
     head = pack(1, draw(st.sampled_from([0, 40])), 0) + header
     words = head.split(b" ")
     for _ in range(draw(st.integers(0, 3))):
@@ -76,6 +109,46 @@ def test_no_bytes_stop_a_proxy_and_well_behaved_clients_keep_their_service(
     leaving = any(b"leaving" in frame for _, _, frames in messages for frame in frames)
     if "kept" in table.single and not leaving:
         assert stage.get("kept") == "-> s1"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.booleans(), st.lists(st.tuples(st.sampled_from([b"s1", b"new", b""]), mutated(MEMBERS)), max_size=12))
+def test_whatever_members_seem_to_say_leaves_registers_that_a_later_start_can_read(
+    keyed: bool, messages: list[tuple[bytes, tuple[bytes, ...]]]
+) -> None:
+    stage = Stage(remembered=Remembered(registers=[ROW], identity=IDENTITY), servers_max=4)
+    stage.core.members.keyed = keyed
+    promised = ROW.promised
+    for link, frames in messages:
+        stage.core.server_message(link, (b"", *frames), stage.now)
+        stage.core.client_message(link, frames, stage.now)
+        stage.core.tick(stage.now)
+        rows = stage.core.members.registers.rows
+        assert all(_sound_register(row) for row in rows.values())
+        assert rows[STORE].promised >= promised, "no promise is taken back"
+        assert rows[STORE].server == "s1"
+        promised = rows[STORE].promised
+        for said in stage.said():
+            assert not isinstance(said.message, Vote) or said.to_server
+            assert said.message == decode(*encode(said.message))
+    stage.from_server(b"b", b"", Look("s1", STORE, 3))
+    (vote,) = [said.message for said in stage.said() if isinstance(said.message, Vote)]
+    assert (vote.outcome, vote.promised) == (VoteOutcome.TOLD, promised)
+
+
+def test_a_flood_of_questions_about_registers_fills_nothing() -> None:
+    """Of stores that nobody has: each is answered, and none is kept."""
+    stage = Stage(remembered=Remembered(registers=[ROW], identity=IDENTITY))
+    for k in range(1, 3_000):
+        for asked in (Look("s1", f"{k:016x}", k), Prepare("s1", f"{k:016x}", A, k, k, "take")):
+            stage.from_server(b"%d" % k, b"", asked)
+            (said,) = stage.said()
+            assert isinstance(said.message, Vote)
+            assert said.message.outcome is VoteOutcome.NEW
+    registers = stage.core.members.registers
+    assert (len(registers.rows), len(registers._heard), len(stage.core.table.servers)) == (1, 0, 0)
+    assert not stage.core.table.changes
+    assert len(stage.core.counters) < 30
 
 
 def test_a_flood_of_bad_messages_fills_neither_log_nor_counters() -> None:

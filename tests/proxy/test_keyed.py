@@ -33,6 +33,7 @@ from pubsub.security.opening import InMemory, ProcessKeys
 from tests.proxy.locked import USUAL, Locked, denied, line, locked, pair, write
 from tests.proxy.peers import Peer, Running, ServerPeer, get, periodic, running, wait_until
 from tests.proxy.stage import log_id
+from tests.proxy.test_hostile import MEMBERS
 
 ADDRESSES = pytest.mark.parametrize("addresses", [{}, {"servers": None}], ids=["two ports", "one port"])
 SERVES = Status("s1", Outcome.SUCCESS, message=(log_id("x"), 1), records=1, body=b"secret")
@@ -440,7 +441,9 @@ def test_no_frames_of_those_who_are_let_in_stop_it(tmp_path: Path, addresses: di
         ann.send(get())
         origin = server.request()[0]
         words = [b"", b"c", b"c" + bytes(9), origin, origin[:12], origin + b"x", b"1-40-0-", bytes(300), b"\xff" * 20]
-        words += [b"1-40-0-" + encode(each)[0] for each in (put(), get(), periodic({}), Heartbeat("s2"), SERVES)]
+        words += [
+            b"1-40-0-" + encode(each)[0] for each in (put(), get(), periodic({}), Heartbeat("s2"), SERVES, *MEMBERS)
+        ]
         for _ in range(1_500):
             for peer in (proxy.store("s2"), ann) if draw.random() < 0.01 else (ann, server):
                 raw(peer, *draw.choices(words, k=draw.randint(1, 6)))
@@ -450,6 +453,7 @@ def test_no_frames_of_those_who_are_let_in_stop_it(tmp_path: Path, addresses: di
             continue
         server.send(SERVES, origin=frames[0], destination=40, source=0)
         assert bob.status() == SERVES
+        assert all(row.server in {"s1", "s2"} for row in proxy.process.core.members.registers.rows.values())
         for table in vars(proxy.process._entrance.rights).values() if proxy.process._entrance else ():
             assert not isinstance(table, dict) or len(table) < 50
 

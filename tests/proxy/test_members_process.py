@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 import zmq
 
 from pubsub.errors import StoreFull
-from pubsub.protocol import Outcome, Put
-from pubsub.protocol.register import Admit, Look, Prepare, View, VoteOutcome
+from pubsub.protocol import Heartbeat, Outcome, Put
+from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, View, VoteOutcome
+from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.process import ProxyProcess
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
 from pubsub.proxy.routes_file import RoutesStore
 from tests.proxy.locked import locked
-from tests.proxy.peers import Running, ServerPeer, get, running, wait_until
+from tests.proxy.peers import Running, ServerPeer, get, periodic, running, wait_until
 from tests.proxy.stage import log_id
 
 A, B = "a" * 16, "b" * 16
@@ -187,6 +189,36 @@ def test_with_keys_only_the_server_whose_store_it_is_asks(tmp_path: Path) -> Non
         wait_until(lambda: proxy.count("servers_under_a_wrong_name") == 1)
         other.send(prepare(200, 1, sender="s2"), origin=b"")
         wait_until(lambda: proxy.count("registers_asked_by_others") == 1)
+        vote = standby.vote(prepare(200, 2))
+        assert (vote.outcome, vote.promised) == (VoteOutcome.PROMISED, 200)
+
+
+def test_with_keys_another_server_can_neither_vote_nor_depose_nor_have_a_store_forgotten(tmp_path: Path) -> None:
+    with locked(tmp_path) as proxy:
+        primary, standby, other = proxy.store(), proxy.store(), proxy.store("s2")
+        primary.announce({}, incarnation=100, member=A)
+        admitted(standby)
+        table, rows = proxy.process.core.table, proxy.process.core.members.registers.rows
+        before = rows[STORE]
+        announced = replace(periodic({}, "s2", 300, 9, member=B), store=STORE)
+        other.send(announced, origin=b"")
+        assert other.told().outcome is Outcome.TAKEN
+        primary.send(Heartbeat("s1", leaving=1), origin=b"")
+        assert other.told().outcome is Outcome.ANNOUNCE, "it may try again, the store is heard no more"
+        other.send(announced, origin=b"")
+        told = other.told()
+        assert (told.outcome, told.reason) == (Outcome.REFUSED, "the_register_of_this_store_is_of_server_s1")
+        # It says of itself what is believed of anybody, and that the other store is gone, which holds nothing.
+        gone = format_stores({STORE: Known("", 500)})
+        other.send(replace(periodic({}, "s2"), gone=gone), origin=b"")
+        wait_until(lambda: STORE not in table.servers)
+        other.send(announced, origin=b"")
+        wait_until(lambda: proxy.count("announcements_refused") == 2)
+        for asked in (prepare(200, 1, "s2"), Accept("s2", STORE, B, 200, 1, FIRST), Forget("s2", STORE, B, "f" * 16)):
+            other.send(asked, origin=b"")
+        wait_until(lambda: proxy.count("registers_asked_by_others") == 2)
+        wait_until(lambda: proxy.count("refused") == 1)
+        assert rows == {STORE: before}
         vote = standby.vote(prepare(200, 2))
         assert (vote.outcome, vote.promised) == (VoteOutcome.PROMISED, 200)
 
