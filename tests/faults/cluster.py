@@ -226,12 +226,12 @@ class Cluster:
         self.processes.append(made)
         return made
 
-    def proxy(self, **options: Any) -> Process:
-        """Starts one more proxy."""
+    def proxy(self, *, flags: Sequence[str] = (), **options: Any) -> Process:
+        """Starts one more proxy; `flags`: words of its command besides."""
         name = f"p{len(self.proxies) + 1}"
         client_side, server_side = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
         settings = {"bind": client_side, "servers": server_side, "data": self.directory / name} | options
-        made = self.process(name, *_command("proxy", name, settings), *self._locked("proxy", name))
+        made = self.process(name, *_command("proxy", name, settings), *flags, *self._locked("proxy", name))
         self.proxies.append(made.start("--startup-wait-seconds", "0"))  # There is no owner to wait for yet.
         self.addresses.append(client_side)
         self.inner.append(server_side)

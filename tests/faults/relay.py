@@ -1,7 +1,8 @@
 """A TCP relay of the test's own, on loopback: it cuts without a word, delays, and loses one direction.
 
 Bytes that were lost cannot be made good within a TCP connection, so connections that lost some are closed by `heal`, as
-a network's end would find out in the end. A connection can be told by the server that announces itself on it.
+a network's end would find out in the end. A connection can be told by the server that announces itself on it, or by the
+process that opened it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,14 +43,19 @@ class Pair:
 class Relay:
     """Listens on a port of its own and passes on what comes; a context manager.
 
+    Args:
+        target: whom it is passed on to.
+        whose: the name of the process that a connection comes from, by its port; None: it is told by what is announced.
+
     Attributes:
         endpoint: where to connect.
         delay: seconds that each chunk takes.
         silent: directions in which everything vanishes, on every connection.
         blocked: servers whose connections are silent both ways.
+        apart: by name, directions that are silent on the connections of that one.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, whose: Callable[[int], str] | None = None) -> None:
         host, _, port = target.removeprefix("tcp://").partition(":")
         self._target = host, int(port)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -56,6 +63,8 @@ class Relay:
         self.delay = 0.0
         self.silent: set[str] = set()
         self.blocked: set[str] = set()
+        self.apart: dict[str, set[str]] = {}
+        self._whose = whose
         self._pairs: list[Pair] = []
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -79,7 +88,7 @@ class Relay:
     def heal(self) -> None:
         """Everything works again; connections that lost something are closed."""
         self.delay = 0.0
-        self.silent, self.blocked = set(), set()
+        self.silent, self.blocked, self.apart = set(), set(), {}
         for pair in list(self._pairs):
             if pair.lost:
                 pair.close()
@@ -97,7 +106,7 @@ class Relay:
                 continue
             for one in (near, far):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            pair = Pair(near, far)
+            pair = Pair(near, far, "" if self._whose is None else self._whose(near.getpeername()[1]))
             self._pairs.append(pair)
             for way in ((near, far, UP), (far, near, DOWN)):
                 threading.Thread(target=self._pump, args=(pair, *way), daemon=True).start()
@@ -109,7 +118,8 @@ class Relay:
                     pair.label = found[1].decode()
                 if self.delay:
                     time.sleep(self.delay)  # It is what the relay is for; no test waits for it.
-                if way in self.silent or way in pair.silent or pair.label in self.blocked or pair.lost:
+                apart = way in self.apart.get(pair.label, ())
+                if way in self.silent or way in pair.silent or apart or pair.label in self.blocked or pair.lost:
                     # A stream with a hole in it is of no use: nothing more of this direction comes through.
                     pair.lost = True
                     pair.silent.add(way)

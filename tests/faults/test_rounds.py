@@ -1,0 +1,74 @@
+"""Some rounds of faults on a server with a standby, from a fixed seed; and that what judges them can object."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tests.faults.cluster import ROOT
+from tests.faults.members import owner_of_port
+from tests.faults.relay import DOWN, UP, Relay
+
+pytestmark = pytest.mark.faults
+
+
+def test_rounds_of_faults_lose_double_and_misplace_nothing_and_leave_both_members_alike(tmp_path: Path) -> None:
+    words = ["--rounds", "24", "--seed", "1", "--directory", str(tmp_path / "rounds")]
+    ended = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "rounds.py", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    told = json.loads((tmp_path / "rounds" / "rounds.json").read_text())
+    assert told["objections"] == []
+    assert told["rounds"] == 24
+    assert set(told["faults"]) >= {"kill", "stop", "between", "proxies"}
+    assert told["figures"]["takeovers"] >= 1
+    assert told["figures"]["put"] > 100
+    assert told["figures"]["delivered"] > 100
+    assert told["figures"]["read"] > 100
+    assert not (tmp_path / "rounds" / "run").exists()
+
+
+def test_a_relay_cuts_off_one_process_and_no_other() -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        names: dict[int, str] = {}
+        port = server.getsockname()[1]
+        relay = stack.enter_context(Relay(f"tcp://127.0.0.1:{port}", lambda known: names.get(known, "")))
+        host, _, front = relay.endpoint.removeprefix("tcp://").partition(":")
+        ends = {}
+        for name in ("m1", "m2"):
+            near = stack.enter_context(closing(socket.socket()))
+            near.bind(("127.0.0.1", 0))
+            names[near.getsockname()[1]] = name
+            near.connect((host, int(front)))
+            far, _ = server.accept()
+            stack.enter_context(far)
+            far.settimeout(5.0)
+            ends[name] = near, far
+        relay.apart["m1"] = {UP}
+        for name in ("m1", "m2"):
+            ends[name][0].sendall(b"up")
+        assert ends["m2"][1].recv(2) == b"up"
+        ends["m1"][1].settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            ends["m1"][1].recv(2)
+        relay.apart["m2"] = {DOWN}
+        ends["m2"][1].sendall(b"down")
+        ends["m2"][0].settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            ends["m2"][0].recv(4)
+
+
+def test_whose_a_connection_is_can_be_told_by_its_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
+        port = near.getsockname()[1]
+        assert owner_of_port(port, {os.getpid(): "this", 1: "another"}) == "this"
+        assert owner_of_port(port, {1: "another"}) == ""
