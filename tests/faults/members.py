@@ -54,6 +54,7 @@ class Members:
         record: where clients write down what they do, for the audit.
         clients: whether there are any, and a named reader.
         heartbeat: seconds between two of a server's; those of the members' link are half of it.
+        disk_bytes: of a member's small disk.
         options: of the members, besides.
 
     Attributes:
@@ -70,12 +71,13 @@ class Members:
         *,
         clients: bool = True,
         heartbeat: float = HEARTBEAT_SECONDS,
+        disk_bytes: int = DISK_BYTES,
         **options: Any,
     ) -> None:
         self._stack = ExitStack()
         self.directory = directory
         self.heartbeat = heartbeat
-        self._options = options
+        self._options, self._disk_bytes = options, disk_bytes
         self.objections: list[Objection] = []
         self.busy: set[str] = set()
         self._mounted: set[str] = set()
@@ -127,7 +129,7 @@ class Members:
         bind = f"tcp://127.0.0.1:{free_port()}"
         relay = self.between[name] = self._stack.enter_context(Relay(bind))
         data = self.directory / name
-        if small_disk(data):
+        if small_disk(data, self._disk_bytes):
             self._mounted.add(name)
             self._stack.callback(unmount, data)
         settings = {
@@ -294,10 +296,10 @@ def owner_of_port(port: int, names: dict[int, str]) -> str:
     return ""
 
 
-def small_disk(path: Path) -> bool:
+def small_disk(path: Path, size: int) -> bool:
     """Mount a small disk in memory there; False where this process may not."""
     path.mkdir(parents=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
     with suppress(OSError):
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
     return False

@@ -52,6 +52,7 @@ class Relay:
         delay: seconds that each chunk takes.
         silent: directions in which everything vanishes, on every connection.
         blocked: servers whose connections are silent both ways.
+        passed: bytes in each direction until now.
         apart: by name, directions that are silent on the connections of that one.
     """
 
@@ -64,6 +65,7 @@ class Relay:
         self.silent: set[str] = set()
         self.blocked: set[str] = set()
         self.apart: dict[str, set[str]] = {}
+        self.passed = {UP: 0, DOWN: 0}
         self._whose = whose
         self._pairs: list[Pair] = []
         self._lock = threading.Lock()
@@ -125,6 +127,7 @@ class Relay:
                     pair.silent.add(way)
                     continue
                 sink.sendall(chunk)
+                self.passed[way] += len(chunk)
         if not pair.lost:
             pair.close()
         self._ended(pair, way)
