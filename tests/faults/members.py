@@ -53,6 +53,7 @@ class Members:
         seed: of the clients.
         record: where clients write down what they do, for the audit.
         clients: whether there are any, and a named reader.
+        plain: whether there is a server without a standby.
         heartbeat: seconds between two of a server's; those of the members' link are half of it.
         disk_bytes: of a member's small disk.
         options: of the members, besides.
@@ -70,6 +71,7 @@ class Members:
         record: Path | None = None,
         *,
         clients: bool = True,
+        plain: bool = True,
         heartbeat: float = HEARTBEAT_SECONDS,
         disk_bytes: int = DISK_BYTES,
         **options: Any,
@@ -78,38 +80,39 @@ class Members:
         self.directory = directory
         self.heartbeat = heartbeat
         self._options, self._disk_bytes = options, disk_bytes
+        self.members: list[Process] = []
+        self.between: dict[str, Relay] = {}
+        self.publishers: list[Process] = []
+        self.subscribers: list[Process] = []
         self.objections: list[Objection] = []
         self.busy: set[str] = set()
         self._mounted: set[str] = set()
-        self.cluster = self._stack.enter_context(Cluster(directory, record))
+        self.cluster = Cluster(directory, record)
+        self.reader = Reader(directory / "reader.db", self.cluster.addresses, TOPICS)
         try:
-            self._start(seed, clients=clients)
+            self._start(plain=plain)
+            if clients:
+                self._start_clients(seed)
         except BaseException:
-            self._stack.close()
+            self.__exit__()
             raise
 
-    def _start(self, seed: int, *, clients: bool) -> None:
+    def _start(self, *, plain: bool) -> None:
         cluster = self.cluster
         for _ in range(ROUTING):
             cluster.proxy(heartbeat_seconds=self.heartbeat)
         cluster.proxy(flags=("--witness",), heartbeat_seconds=self.heartbeat)
         self.links = [self._stack.enter_context(Relay(address, self._whose)) for address in cluster.inner]
         cluster.inner[:] = [relay.endpoint for relay in self.links]
-        self.between: dict[str, Relay] = {}
-        self.members: list[Process] = []
         for name in MEMBERS:
-            self.members.append(self._member(name))
-        times = {"heartbeat_seconds": self.heartbeat, "retention_hold_seconds": self.hold}
-        self.plain = cluster.server(PLAIN, skew_seconds=SKEW_SECONDS, **times)
-        self.plain.ready()
+            self._member(name)
+        if plain:
+            times = {"heartbeat_seconds": self.heartbeat, "retention_hold_seconds": self.hold}
+            cluster.server(PLAIN, skew_seconds=SKEW_SECONDS, **times).ready()
         for proxy in cluster.proxies:
             proxy.ready()
+        del cluster.addresses[ROUTING:]
         until(self.in_sync, "both members are in sync")
-        self.publishers: list[Process] = []
-        self.subscribers: list[Process] = []
-        self.reader = Reader(cluster.directory / "reader.db", self.routing, TOPICS)
-        if clients:
-            self._start_clients(seed)
 
     @property
     def hold(self) -> float:
@@ -119,13 +122,13 @@ class Members:
     @property
     def routing(self) -> list[str]:
         """The addresses that clients know."""
-        return self.cluster.addresses[:ROUTING]
+        return self.cluster.addresses
 
     def _whose(self, port: int) -> str:
         processes = [process for process in self.processes if process.popen is not None]
         return owner_of_port(port, {process.running.pid: process.name for process in processes})
 
-    def _member(self, name: str) -> Process:
+    def _member(self, name: str) -> None:
         bind = f"tcp://127.0.0.1:{free_port()}"
         relay = self.between[name] = self._stack.enter_context(Relay(bind))
         data = self.directory / name
@@ -145,9 +148,9 @@ class Members:
         }
         if self.members:
             settings["standby_of"] = self.between[MEMBERS[0]].endpoint
-        process = self.cluster.process(name, *_command("server", SERVER, settings)).start()
-        process.wait_line(f"server {SERVER} ready")
-        return process
+        process = self.cluster.process(name, *_command("server", SERVER, settings))
+        self.members.append(process)  # Before it connects: relays ask who that is.
+        process.start().wait_line(f"server {SERVER} ready")
 
     def _start_clients(self, seed: int) -> None:
         cluster = self.cluster
@@ -170,14 +173,13 @@ class Members:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.cluster.__exit__()  # Before their disks are unmounted.
         self._stack.close()
 
     @property
     def processes(self) -> list[Process]:
         """Everybody."""
-        plain = [self.plain] if hasattr(self, "plain") else []
-        clients = [*self.publishers, *self.subscribers] if hasattr(self, "publishers") else []
-        return [*self.cluster.proxies, *getattr(self, "members", []), *plain, *clients]
+        return [*self.cluster.proxies, *self.members, *self.cluster.servers, *self.publishers, *self.subscribers]
 
     # What is there
 
@@ -269,7 +271,6 @@ class Members:
             process.say("finish")
         for process in self.subscribers:
             until(lambda process=process: process.lines("finishing"), f"{process.name} has all asked", PATIENCE_SECONDS)
-        self.cluster.addresses[:] = self.routing
         put_end(self.cluster, TOPICS)
         self._end(self.subscribers)
         until(lambda: self.reader.ended, f"{NAME} has all: {self.reader.taken}", PATIENCE_SECONDS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class Reader:
 
     Args:
         path: of its database.
-        proxies: whom it asks.
+        proxies: whom it asks; read when it begins.
         topics: which it reads.
 
     Attributes:
@@ -38,7 +38,7 @@ class Reader:
     """
 
     def __init__(self, path: Path, proxies: Sequence[str], topics: Sequence[str]) -> None:
-        self._path, self._proxies, self._topics = path, tuple(proxies), tuple(topics)
+        self._path, self._proxies, self._topics = path, proxies, tuple(topics)
         self.taken = 0
         self.failed: Exception | None = None
         self._ended: set[str] = set()
@@ -103,7 +103,7 @@ class Reader:
             return
         assert status.outcome is Outcome.SUCCESS, f"{topic} behind {after}: {status.outcome} {status.reason}"
         db.execute("begin")
-        for body in _bodies(Records(bytes(status.body))):
+        for body in Records(bytes(status.body)).bodies():
             if body == END:
                 self._ended.add(topic)
                 continue
@@ -114,11 +114,3 @@ class Reader:
         self._after[topic] = status.message
         assert status.message is not None
         asked.acknowledge(topic, status.message)
-
-
-def _bodies(records: Records) -> Iterator[bytes]:
-    for run in records.runs:
-        begin = run.begin
-        for end in run.ends:
-            yield records.data[begin:end]
-            begin = end

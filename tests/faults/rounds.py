@@ -24,7 +24,7 @@ from random import Random
 from typing import Final
 
 from tests.faults.cluster import LIVENESS, Process, until
-from tests.faults.members import BALLAST, ROUTING, SERVER, SPARED, Members
+from tests.faults.members import BALLAST, SERVER, SPARED, Members
 from tests.faults.relay import DOWN, UP, Relay
 
 Steps = Iterator[float]
@@ -237,7 +237,7 @@ class Rounds:
 
     def _switch(self) -> Steps:
         self._operators += 1
-        addresses = [word for address in self._members.cluster.addresses[:ROUTING] for word in ("--proxy", address)]
+        addresses = [word for address in self._members.routing for word in ("--proxy", address)]
         words = ("server", "switch", SERVER, "--wait", "20", *addresses)
         process = self._members.cluster.process(f"operator{self._operators}", "-m", "pubsub", *words)
         process.start()
