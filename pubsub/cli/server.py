@@ -12,7 +12,7 @@ from pubsub import console
 from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.cli.topic import AsJson, Patience, Wait, Yes, move_topic
 from pubsub.config.loading import Loaded
-from pubsub.config.settings import ClientSettings
+from pubsub.config.settings import ClientSettings, ServerSettings
 from pubsub.console.options import REACHING, KeyFile, ProxiesFile, ProxyAddresses, ProxyKeys, read, takes_settings
 from pubsub.errors import NotKnown, NotNow, PubsubError, Unavailable
 from pubsub.protocol.messages import Outcome, Status
@@ -219,6 +219,47 @@ def remove(
                 lambda: member not in _members(found, found.look(), server)["members"], "remove --member", server
             )
     console.report(as_json, {"server": server, "member": member}, f"{member} is no member of {server}")
+
+
+@app.command()
+@takes_settings(ServerSettings)
+def promote(
+    loaded: Loaded[ServerSettings],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="What this member does not have may be lost: must be said.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a stopped member the only one of its server, where those in sync are gone for good: the last resort.
+
+    All settings are those it is started with; start it then. Refused while any proxy hears a primary of the server, and
+    where this member is in sync, which takes over by itself. What was answered and did not come here is lost:
+    subscribers are told once (DataLoss), publishers' unfinished puts are sent anew.
+    """
+    from pubsub.server.promote import promote as promote_member
+
+    server, directory = loaded.settings.id, loaded.settings.directory
+    if not accept_loss:
+        raise typer.BadParameter("what this member does not have may be lost for good: say --accept-loss")
+
+    def agree(in_sync: tuple[str, ...]) -> None:
+        had = f"In sync are {', '.join(in_sync)}, as proxies know." if in_sync else "No proxy knows who is in sync."
+        confirm(
+            f"{had} What server {server} has answered and the member in {directory} does not have is given up for good."
+            " Subscribers of all its topics are told once that something is lost (DataLoss), also where nothing was."
+            " If another member comes back, what only it has is replaced.",
+            yes,
+            word=server,
+        )
+
+    done = promote_member(loaded.settings, agree)
+    topics = done.restored.topics
+    console.report(
+        as_json,
+        {"server": server, "member": done.member, "term": done.term, "topics": list(topics)},
+        f"{done.member} is the only member of {server}, and goes on with {len(topics):,} topics in new logs: start it",
+    )
 
 
 def _members(found: Operator, view: View, server: str) -> dict[str, Any]:

@@ -202,7 +202,7 @@ class Pair:
             frames = self._wires.receive(dealer)
             if frames is None:
                 return
-            message = _decoded(frames[1:])
+            message = decoded(frames[1:])
             if isinstance(message, Vote):
                 self.member.vote(place, message, now)
 
@@ -211,7 +211,7 @@ class Pair:
             frames = self._wires.receive(self.link)
             if frames is None:
                 return
-            message = _decoded(frames[:2]) if len(frames) <= FRAMES_MAX else None
+            message = decoded(frames[:2]) if len(frames) <= FRAMES_MAX else None
             if isinstance(message, Status) and message.outcome is Outcome.REFUSED:
                 self._hear_refusal(message.reason)
             if not isinstance(message, Entries | Forget | Copy | Repair):
@@ -382,7 +382,7 @@ class Pair:
     def send(self, now: float) -> None:
         """Send the other member and the proxies what there is for them."""
         for place, message in self.member.to_proxies():
-            self._wires.send(self.dealers[place], [b"", *_frames(message)])
+            self._wires.send(self.dealers[place], [b"", *framed(message)])
         self._say(self.member.to_other(now))
         self._say([(copy, []) for copy in self._copies(now)])
         self._say([(repair, []) for repair in self.mending.outgoing(self.member, now)])
@@ -397,9 +397,9 @@ class Pair:
                 message.proxies = self._proxies
             parts = [part for entry in entries for part in entry.parts]
             if self._listener is None and self.link is not None:
-                self._wires.send(self.link, [*_frames(message), *parts])
+                self._wires.send(self.link, [*framed(message), *parts])
             elif self._listener is not None and self._route:
-                self._wires.send(self._listener, [self._route, *_frames(message), *parts])
+                self._wires.send(self._listener, [self._route, *framed(message), *parts])
 
     def _copies(self, now: float) -> list[Copy]:
         leading, following = self.member.leading, self.member.following
@@ -424,13 +424,13 @@ class Pair:
         self.getting.close()
 
 
-def _frames(message: Message) -> list[Any]:
+def framed(message: Message) -> list[Any]:
     """Head and body. Where entries follow there is a body, which lists them."""
     head, body = encode(message)
     return [pack(0, 0, 0) + head, *([body] if len(body) else [])]
 
 
-def _decoded(frames: Sequence[Any]) -> Message | None:
+def decoded(frames: Sequence[Any]) -> Message | None:
     """A message by its head and body; None where it is none."""
     if not frames:
         return None

@@ -24,7 +24,7 @@ import apsw
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.errors import ConfigurationError
 from pubsub.server.storage.database import translate
-from pubsub.server.storage.schema import FILE
+from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.notes import ACCEPTED, HELD, STALE, STALE_CHANGE
@@ -57,11 +57,15 @@ def accept_copy(directory: Path) -> Restored:
 
     Raises:
         StoreInUse: the server is running.
-        ConfigurationError: there is no store.
+        ConfigurationError: there is no store, or it is one member's of two.
         StorageError: the store cannot be read or written.
     """
     if not (directory / FILE).exists():
         raise ConfigurationError(f"{directory} holds no server's store")
+    if (directory / MEMBER).exists():
+        raise ConfigurationError(
+            f"{directory} is that of a member of two, and proxies keep who of them serves: pubsub server promote"
+        )
     with contextlib.closing(Store(directory)) as store:
         return end_logs(store)
 

@@ -21,8 +21,9 @@ from pubsub.errors import StoreDamaged
 from pubsub.protocol.names import is_hex
 from pubsub.server.standby.pages import sync_directory
 from pubsub.server.standby.segment import failures
+from pubsub.server.storage.schema import MEMBER
 
-FILE: Final = "local"
+FILE: Final = MEMBER
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from pubsub.server.topic.spans import Span
 FORMAT: Final = 1
 APPLICATION_ID: Final = 0x50505542
 FILE: Final = "server.db"
+MEMBER: Final = "local"
+"""Beside it, where this is one member of two; see `standby.local_file`."""
 RESTORED: Final = "restored"
 """Stands as the receiver of a log that was ended in this store because it was restored."""
 

@@ -1,0 +1,91 @@
+"""`pubsub server promote`: the member in sync is gone for good, and the one that was dropped goes on alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pubsub import Client
+from pubsub.errors import DataLoss
+from tests.cli.standbys import FAST, Pair, pair, pubsub
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Pair]:
+    with pair(tmp_path) as made:
+        yield made
+
+
+def promote(cluster: Pair, name: str, *options: str, stdin: str = "") -> tuple[int, str, str]:
+    _, _, *rest = cluster.member(cluster.directory / name)
+    done = pubsub("server", "promote", *rest, *options, stdin=stdin)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_member_that_was_dropped_goes_on_alone_and_what_it_lacks_is_told(cluster: Pair) -> None:
+    cluster.end("b")
+    cluster.until("alone")
+    with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
+        client.put("orders", b"only at a", timeout=20)
+    code, _, error = promote(cluster, "b", "--accept-loss", "--yes")
+    assert code == 15
+    assert "hears its primary: it serves, or has just ended" in error
+    cluster.end("a", signal.SIGKILL)
+    shutil.rmtree(cluster.directory / "a")
+    code, _, error = promote(cluster, "b")
+    assert code == 2
+    assert "say --accept-loss" in error
+    code, out, error = promote(cluster, "b", "--accept-loss", stdin="y\nno\n")
+    assert code == 1
+    assert "is given up for good" in error
+    assert "not confirmed, nothing was done" in error
+    code, out, error = promote(cluster, "b", "--accept-loss", "--json", stdin="y\ns1\n")
+    assert code == 0, error
+    done = json.loads(out)
+    assert done["topics"] == ["orders"]
+    cluster.start("b")
+    assert cluster.until("single")["primary"] == done["member"]
+    with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
+        got, lost = [], 0
+        client.put("orders", b"after", timeout=20)
+        deadline = time.monotonic() + 60
+        while b"after" not in got and time.monotonic() < deadline:
+            try:
+                message = client.get("orders", timeout=5)
+            except DataLoss:
+                lost += 1
+            else:
+                got += [] if message is None else [message.body]
+    assert got == [b"before", b"after"]
+    assert lost == 1
+    cluster.start("c", "--standby-of", cluster.addresses["b"])
+    cluster.until("in sync")
+
+
+def test_who_is_in_sync_is_started_instead(cluster: Pair) -> None:
+    cluster.end("a", signal.SIGKILL)
+    cluster.until("alone")
+    cluster.end("b")
+    time.sleep(4 * float(FAST[1]))  # Until the proxy has not heard it for so long that it counts as silent.
+    code, _, error = promote(cluster, "b", "--accept-loss", "--yes")
+    assert code == 15
+    assert "is in sync: start it, and it takes over by itself" in error
+
+
+def test_what_is_no_members_directory_is_refused_and_restored_points_here(cluster: Pair, tmp_path: Path) -> None:
+    code, _, error = promote(cluster, "nowhere", "--accept-loss", "--yes")
+    assert code == 8
+    assert "is not the directory of a member of a server with a standby" in error
+    cluster.end("b")
+    done = pubsub("server", "restored", "--data", tmp_path / "b", "--yes")
+    assert done.returncode == 8
+    assert "is that of a member of two, and proxies keep who of them serves: pubsub server promote" in done.stderr

@@ -1,0 +1,116 @@
+"""The last resort, decided: against the registers that proxies ship."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubsub.protocol import decode, encode
+from pubsub.protocol.register import Look, View
+from pubsub.server.standby.promotion import GENERATION, Message, Promotion
+from pubsub.server.standby.register import Chosen, Deposed, Identity
+from tests.standby.cast import ALONE, BOTH, STORE, A, B, Cast
+
+NEW, WALL = "c" * 16, 1000
+
+
+class Attempt:
+    def __init__(self, cast: Cast, before: str = B) -> None:
+        self.cast = cast
+        identity = Identity("s1", STORE, NEW, "tcp://c:1")
+        self.core = Promotion(identity, before, cast.names, 3.0, 7, WALL)
+
+    def ask(self, messages: dict[str, Message], *silent: str) -> str:
+        """Carry messages to all proxies but the silent ones; what stands against going on."""
+        for name, message in messages.items():
+            if name not in silent:
+                vote = self.cast.proxies[name].handle(decode(*encode(message)), self.cast.now)
+                self.core.receive(name, decode(*encode(vote)))
+        return self.core.problem()
+
+    def whole(self, *silent: str) -> str:
+        for step in (self.core.look, self.core.prepare):
+            if problem := self.ask(step(), *silent):
+                return problem
+        self.ask(self.core.accept(), *silent)
+        return ""
+
+
+def test_a_member_that_was_dropped_is_the_only_one_then_and_whatever_was_under_way_comes_too_late() -> None:
+    cast = Cast(ALONE)
+    old = cast.member(A, term=100)
+    assert isinstance(cast.attempt(old, "drop"), Chosen)
+    attempt = Attempt(cast)
+    assert attempt.whole() == ""
+    assert attempt.core.done
+    assert attempt.core.in_sync == (NEW,)
+    assert set(cast.views()) == {View(attempt.core.ballot, NEW, "tcp://c:1", (NEW,), (NEW,))}
+    assert attempt.core.ballot >= WALL + GENERATION
+    assert not isinstance(cast.attempt(old, "drop"), Chosen)
+    assert isinstance(cast.attempt(old, "drop"), Deposed)
+
+
+def test_it_serves_after_its_next_start() -> None:
+    cast = Cast(ALONE)
+    assert Attempt(cast).whole() == ""
+    outcome = cast.attempt(cast.member(NEW), "resume")
+    assert isinstance(outcome, Chosen)
+    assert outcome.view.members == (NEW,)
+
+
+def test_who_is_in_sync_is_to_be_started_instead() -> None:
+    assert Attempt(Cast(BOTH)).whole() == f"member {B} is in sync: start it, and it takes over by itself"
+
+
+@pytest.mark.parametrize("where", [0, 2])
+def test_a_primary_that_any_proxy_hears_is_left_alone(where: int) -> None:
+    cast = Cast(ALONE)
+    cast.proxies[cast.names[where]].heard(STORE, A, 100, cast.now - 2.0)
+    before = cast.views()
+    assert "hears its primary" in Attempt(cast).whole()
+    assert cast.views() == before
+
+
+def test_a_primary_that_comes_between_two_steps_is_left_alone() -> None:
+    cast = Cast(ALONE)
+    attempt = Attempt(cast)
+    assert attempt.ask(attempt.core.look()) == ""
+    cast.proxies["p1"].heard(STORE, A, 100, cast.now)
+    assert "hears its primary" in attempt.ask(attempt.core.prepare())
+    assert cast.views() == [ALONE] * 3
+
+
+def test_a_majority_of_the_proxies_must_answer() -> None:
+    assert Attempt(Cast(ALONE)).whole("p0", "p2") == "2 of 3 proxies must answer, and these do not: p0, p2"
+    assert Attempt(Cast(ALONE)).whole("p0") == ""
+
+
+def test_proxies_that_have_lost_their_data_are_given_a_vote() -> None:
+    cast = Cast(None)
+    attempt = Attempt(cast)
+    assert attempt.whole() == ""
+    assert attempt.core.done
+    assert len(set(cast.views())) == 1
+
+
+def test_it_is_not_done_before_a_majority_has_the_view_and_may_be_tried_again() -> None:
+    cast = Cast(ALONE)
+    attempt = Attempt(cast)
+    assert attempt.ask(attempt.core.look()) == attempt.ask(attempt.core.prepare()) == ""
+    attempt.ask(attempt.core.accept(), "p0", "p1")
+    assert not attempt.core.done
+    again = Attempt(cast)
+    assert again.whole() == ""
+    assert again.core.done
+    assert again.core.ballot > attempt.core.ballot
+
+
+def test_an_answer_to_an_earlier_step_does_not_count() -> None:
+    cast = Cast(ALONE)
+    attempt = Attempt(cast)
+    late = cast.proxies["p0"].handle(Look("s1", STORE, 7), cast.now)
+    assert attempt.ask(attempt.core.look()) == ""
+    messages = attempt.core.prepare()
+    attempt.core.receive("p0", late)
+    assert attempt.ask(messages, "p0", "p1") == ""
+    attempt.ask(attempt.core.accept())
+    assert not attempt.core.done
