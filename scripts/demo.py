@@ -3,14 +3,17 @@
 Two proxies, two servers, a publisher and two subscribers, each a process of its own. While the records flow, one of
 each role is ended by SIGKILL and started again. The next death waits until the last is overcome, by what was put and
 delivered, never by time: so each falls into traffic, however long the input is. At the end every process has ended, and
-what the subscribers recorded is counted against the input itself.
+what the subscribers recorded is counted against the input itself. With a standby the first server's host is gone for
+good instead: the process is killed, its directory deleted, and nothing of it comes back.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import selectors
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -120,22 +123,35 @@ class Actor:
 
 @dataclass(slots=True)
 class Death:
-    """A process that is to be killed once so many records were put."""
+    """A process that is to be killed once so many records were put; `for_good`: with its disk."""
 
     role: str
     at: int
     report: str = ""
+    for_good: bool = False
 
 
 class Demo:
     """The run: who is there, how far everything is, and what happens next."""
 
     def __init__(
-        self, items: list[Item], directory: Path, show: Progress, record: Path | None = None, *, keys: bool = False
+        self,
+        items: list[Item],
+        directory: Path,
+        show: Progress,
+        record: Path | None = None,
+        *,
+        keys: bool = False,
+        standby: bool = False,
     ) -> None:
         self.items, self.directory, self.show, self.record = items, directory, show, record
         self.listing = directory / "proxies"
         self.keys = ClusterKeys(directory) if keys else None
+        self.proxies = ("p1", "p2", "p3") if standby else ("p1", "p2")
+        self.members = {"s1": "s1", "s1b": "s1"} if standby else {"s1": "s1", "s2": "s2"}
+        """Processes of servers, and whose they are."""
+        self.waited: dict[str, float] = {}
+        """Of each subscriber the longest time without a message, from the death for good until that is overcome."""
         self.put = 0
         self.took = dict.fromkeys(SUBSCRIBERS, 0)
         self.actors: dict[str, Actor] = {}
@@ -144,9 +160,10 @@ class Demo:
         self._selector = selectors.DefaultSelector()
         self._bars: dict[str, TaskID] = {}
         self._granted = 0
+        self._watched: dict[str, tuple[float, int]] = {}
         total = len(items)
         self.deaths = [
-            Death(role, max(1, total * place // 6))
+            Death(role, max(1, total * place // 6), for_good=standby and role == "s1")
             for place, role in enumerate(("p1", "s1", "publisher", "first"), 1)
         ]  # fmt: skip
 
@@ -201,6 +218,13 @@ class Demo:
         self._selector.unregister(actor.output)
         pid = actor.process.pid
         actor.kill()
+        if death.for_good:
+            shutil.rmtree(self.directory / death.role)
+            death.report += "; its directory deleted"
+            self.show.console.print(f"SIGKILL {death.role} (pid {pid}) at {death.report}, for good")
+            overcome = max(1, len(self.items) // 20)
+            self._watched = {name: (time.monotonic(), took + overcome) for name, took in self.took.items()}
+            return
         self.show.console.print(f"SIGKILL {death.role} (pid {pid}) at {death.report}; started again")
         self._start(actor)
         if death.role == "publisher":
@@ -213,7 +237,7 @@ class Demo:
                 public = make(self.directory / name / f"{name}.key")
                 authorize_line(self.keys.authorized, *parse_name("client", name), public, rights)
         proxies = []
-        for name in ("p1", "p2"):
+        for name in self.proxies:
             options = ["--bind", "tcp://127.0.0.1:0", "--startup-wait-seconds", "0"]
             self._start_pubsub("proxy", name, options)
             self._until(lambda n=name: "ready" in self.said[n], f"{name} is not ready")  # type: ignore[misc]
@@ -223,24 +247,28 @@ class Demo:
             # The proxies of a cluster are fixed: when it starts again, it listens where it listened.
             self.actors[name].command = self._pubsub("proxy", name, ["--bind", address])
         write_proxies(self.listing, proxies if self.keys is None else self.keys.named(proxies))
-        for name in ("s1", "s2"):
-            self._start_pubsub("server", name, ["--proxies-file", str(self.listing)])
-        self._until(lambda: all("ready" in self.said[name] for name in ("s1", "s2")), "the servers are not ready")
+        for name, server in self.members.items():
+            options = ["--proxies-file", str(self.listing)]
+            if name != server:
+                options += ["--standby-of", self.actors[server].lines[-1].split()[-1]]
+            self._add(name, self._pubsub("server", server, options, name))
+            self._until(lambda n=name: "ready" in self.said[n], f"{name} is not ready")  # type: ignore[misc]
+        if "s1b" in self.members:
+            self._until(self._in_sync, "the standby is not in sync")
 
-    def _pubsub(self, role: str, name: str, options: list[str]) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            "pubsub",
-            role,
-            "start",
-            "--id",
-            name,
-            "--data",
-            str(self.directory / name),
-            *options,
-            *([] if self.keys is None else self.keys.options(role, name)),
-        ]
+    def _in_sync(self) -> bool:
+        """Whether both members have all that is answered, as `pubsub status` says."""
+        key = [] if self.keys is None else ["--key", str(self.keys.client)]
+        command = [sys.executable, "-m", "pubsub", "status", "--json", "--proxies-file", str(self.listing), *key]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+        found = json.loads(done.stdout) if done.returncode == 0 else {"standbys": []}
+        return any(row["state"] == "in sync" for row in found["standbys"])
+
+    def _pubsub(self, role: str, name: str, options: list[str], place: str = "") -> list[str]:
+        """The command line of a proxy or server; `place`: its directory, where that has another name."""
+        place = place or name
+        command = [sys.executable, "-m", "pubsub", role, "start", "--id", name, "--data", str(self.directory / place)]
+        return [*command, *options, *([] if self.keys is None else self.keys.options(role, name, place))]
 
     def _start_pubsub(self, role: str, name: str, options: list[str]) -> None:
         self._add(name, self._pubsub(role, name, options))
@@ -291,11 +319,21 @@ class Demo:
             self.put = max(self.put, int(number))
         elif word == "took":
             self.took[actor.name] = int(number)
+            self._watch(actor.name)
         for name, bar in self._bars.items():
             self.show.update(bar, completed=self.put if name == "put" else self.took[name])
 
+    def _watch(self, name: str) -> None:
+        """How long a subscriber waited for its next message, until it has overcome the death."""
+        if name in self._watched:
+            since, overcome = self._watched[name]
+            self.waited[name] = max(self.waited.get(name, 0.0), self.moved - since)
+            self._watched[name] = self.moved, overcome
+            if self.took[name] >= overcome:
+                del self._watched[name]
+
     def _stop_all(self) -> None:
-        for name in ("publisher", *SUBSCRIBERS, "s1", "s2", "p1", "p2"):
+        for name in ("publisher", *SUBSCRIBERS, *self.members, *self.proxies):
             if name in self.actors:
                 self.actors[name].stop()
         self._selector.close()
@@ -307,7 +345,8 @@ def _database(directory: Path) -> Path:
 
 
 def _tables(verdict: Verdict, demo: Demo) -> list[Table]:
-    deaths = Table("killed", "when", title="Killed by SIGKILL and started again", title_justify="left")
+    again = "some started again" if demo.waited else "started again"
+    deaths = Table("killed", "when", title=f"Killed by SIGKILL and {again}", title_justify="left")
     for death in demo.deaths:
         deaths.add_row(death.role, death.report)
     table = Table(title="What the subscribers recorded, against the input", title_justify="left")
@@ -349,6 +388,9 @@ def main() -> int:
     parser.add_argument(
         "--keys", action="store_true", help="let nobody in without a key, and each do its own work only"
     )
+    parser.add_argument(
+        "--standby", action="store_true", help="give the server a standby, and lose the primary's host for good"
+    )
     arguments = parser.parse_args()
     console = Console() if sys.stdout.isatty() else Console(width=110)
     try:
@@ -369,7 +411,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pubsub-demo-") as directory:
         try:
             with Progress(*columns, console=console) as show:
-                demo = Demo(items, Path(directory), show, arguments.record, keys=arguments.keys)
+                options = {"keys": arguments.keys, "standby": arguments.standby}
+                demo = Demo(items, Path(directory), show, arguments.record, **options)
                 verdict = demo.run()
         except Failed as error:
             console.print(f"demo: {error}", style="bold")
@@ -378,6 +421,8 @@ def main() -> int:
     outcome = "every record was delivered once to each subscriber, in order" if verdict.right else "NOT exactly once"
     noun = "record" if verdict.expected == 1 else "records"
     console.print(f"{verdict.expected:,} {noun}, {time.monotonic() - started:.1f} s: {outcome}")
+    for name, seconds in sorted(demo.waited.items()):
+        console.print(f"without the primary's host: {name} waited {seconds:.1f} s at most for its next message")
     if arguments.record:
         console.print(
             f"judge it by what the clients recorded: pubsub pipeline audit {arguments.record}", soft_wrap=True

@@ -43,6 +43,22 @@ def test_with_keys_it_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("keys", [(), ("--keys",)])
+def test_with_a_standby_the_primarys_host_is_lost_for_good_and_nobody_waits_long(
+    tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    (tmp_path / "lines").write_text("".join(f"line {number}\n" for number in range(2000)))
+    done = demo(tmp_path / "lines", "--standby", *keys)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"SIGKILL s1 \(pid \d+\) at .*; its directory deleted, for good", done.stdout)) == 1
+    assert done.stdout.count("; started again") == 3
+    assert "every record was delivered once to each subscriber, in order" in done.stdout
+    waited = re.findall(r"the primary's host: (\w+) waited ([\d.]+) s at most", done.stdout)
+    assert sorted(name for name, _ in waited) == ["first", "second"]
+    assert all(float(seconds) < 15 for _, seconds in waited)
+
+
+@pytest.mark.faults
 def test_a_single_record_sees_all_four_die(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("alone\n")
     done = demo(tmp_path / "lines")
