@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.standby.model.exploring import all_but, explore
+from tests.standby.model.exploring import all_but, explore, explore_in
 from tests.standby.model.rules import RULES
 from tests.standby.model.scenes import SCENES
 
@@ -43,6 +43,22 @@ def test_with_all_rules_nothing_is_objected_to() -> None:
     found = explore(0, 300, all_but())
     assert not found.kinds, f"python -m tests.standby.model seed N, for {found.seeds}"
     assert min(found.counts[rare] for rare in ("terms", "copies", "reverted")) > 50
+
+
+def test_several_processes_find_what_one_finds() -> None:
+    *_, found = explore_in(2, 5, 20, batch=7)
+    one = explore(5, 20, all_but())
+    assert (found.runs, found.kinds, found.counts) == (20, one.kinds, one.counts)
+    assert found.table().splitlines()[:2] == ["runs                       20", "runs objected to           0"]
+
+
+def test_what_is_objected_to_stands_in_the_table_with_its_first_seed() -> None:
+    found, more = explore(CAUGHT["hold"], 3, all_but("hold")), explore(CAUGHT["hold"] + 3, 3, all_but("hold"))
+    kind, seed = next(iter(found.seeds.items()))
+    count = (found.kinds + more.kinds)[kind]
+    found.add(more)
+    assert found.runs == 6
+    assert f"- {kind}".ljust(27) + f"{count}, first seed {seed}" in found.table().splitlines()
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name not in SCENES])

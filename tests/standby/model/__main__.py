@@ -1,10 +1,11 @@
 """A random model of a server with a standby: what its rules promise, and what happens without one of them.
 
-    python -m tests.standby.model [runs] [first seed]            all rules, so many runs
-    python -m tests.standby.model mutants [runs each] [first]    every rule left out in turn; each must be caught
-    python -m tests.standby.model scenes [seeds each]            scenes for rules that chance breaks too seldom
-    python -m tests.standby.model seed N [rule left out]         one run, with its history
-    python -m tests.standby.model shipped …                      the same, with the shipped code of the register
+    python -m tests.standby.model [runs] [first seed]               all rules, so many runs
+    python -m tests.standby.model many [runs] [first] [processes]   the same in several processes, and a table of it
+    python -m tests.standby.model mutants [runs each] [first]       every rule left out in turn; each must be caught
+    python -m tests.standby.model scenes [seeds each]               scenes for rules that chance breaks too seldom
+    python -m tests.standby.model seed N [rule left out]            one run, with its history
+    python -m tests.standby.model shipped …                         any of these, with the shipped code of the register
 
 Two members (A, B) hold copies of one store; one to three proxies are acceptors of its register and pass requests on;
 publishers put chains, a subscriber subscribes, gets and leaves; another server may be given the topic, or give it.
@@ -21,7 +22,7 @@ import sys
 from contextlib import AbstractContextManager
 
 from tests.standby import breakages
-from tests.standby.model.exploring import all_but, explore
+from tests.standby.model.exploring import Found, all_but, explore, explore_in
 from tests.standby.model.rules import RULES, Rules
 from tests.standby.model.scenes import SCENES
 from tests.standby.model.world import World
@@ -47,6 +48,13 @@ def main(args: list[str]) -> None:
             broken, rules = without(args[2] if len(args) > 2 else "", shipped)
             with broken:
                 print(world_class(int(args[1]), rules, trace=True).run().objections)
+        case "many":
+            runs, found = number(args, 1, 200_000), Found()
+            for found in explore_in(number(args, 3, 2), number(args, 2, 0), runs, world_class):
+                if found.runs % 10_000 == 0:
+                    print(f"{found.runs} runs, objected to: {dict(found.kinds)} {found.seeds}", flush=True)
+            print(found.table())
+            sys.exit(bool(found.kinds))
         case "mutants":
             for name in RULES:
                 broken, rules = without(name, shipped)
