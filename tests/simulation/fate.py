@@ -11,6 +11,21 @@ FAULTS = (
     "close",
 )  # fmt: skip
 
+PAIR_FAULTS = (
+    "kill primary",
+    "part members",
+    "one way members",
+    "pause primary",
+    "both",
+    "switch",
+    "replace",
+    "old copy",
+)
+"""What strikes pairs only, beside all that strikes any server."""
+
+PAIRED = 0.6
+"""How many runs have pairs."""
+
 
 @dataclass
 class Fate:
@@ -24,6 +39,7 @@ class Fate:
         faults: how many of each kind a second.
         tight: limits in bytes that are reached.
         skew: bound on the difference of two servers' clocks.
+        pairs: servers that have two members, the first ones; witness: whether there is a proxy that only votes.
     """
 
     servers: int = 2
@@ -50,6 +66,8 @@ class Fate:
     talkers: int = 0
     tight: bool = False
     faults: dict[str, float] = field(default_factory=dict)
+    pairs: int = 0
+    witness: bool = False
 
 
 def draw(random: Random) -> Fate:
@@ -111,6 +129,28 @@ def draw(random: Random) -> Fate:
     if random.random() < 0.2:
         fate.faults["lose routes"] = random.choice((0.1, 0.3, 1.0))
     random.setstate(state)
+    return fate
+
+
+def pair(fate: Fate, seed: int) -> Fate:
+    """Have some servers be pairs, in more than half of all runs; drawn apart, so that the others stay what they were.
+
+    Args:
+        fate: of a run without pairs.
+        seed: the run's.
+    """
+    random = Random(f"pairs of {seed}")
+    if random.random() >= PAIRED:
+        return fate
+    fate.pairs = random.choice((1, fate.servers))
+    fate.witness = random.random() < 0.3
+    busy = random.choice((0.1, 0.3, 1.0))
+    for fault in PAIR_FAULTS:
+        if random.random() < 0.5:
+            fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
+    for fault in ("replace", "old copy"):
+        if fault in fate.faults:
+            fate.faults[fault] *= 0.3
     return fate
 
 

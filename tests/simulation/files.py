@@ -19,7 +19,8 @@ from typing import Any
 
 import apsw
 
-from tests.simulation.disk import Disk, File, Killed, disks
+from pubsub.server.storage.database import open_database
+from tests.simulation.disk import NAME, Disk, File, Killed, disks
 
 
 @contextmanager
@@ -221,3 +222,8 @@ class DiskPath(PosixPath):
             disk.step()
         disk.renamed(str(self), str(target))
         return target
+
+
+def open_beside(path: Any, pragmas: Sequence[tuple[str, Any]]) -> apsw.Connection:
+    """A second connection to a store: it reads the write-ahead log for itself, since there is no shared memory."""
+    return open_database(path, (("locking_mode", "exclusive"), *pragmas), vfs=NAME)

@@ -168,7 +168,7 @@ def check(node: ServerNode) -> list[str]:
             node.settings, store, node.group_commit.reserve, Random(0), host.monotonic(), host.wall()
         ).core
         core = node.core
-        fresh.proxies.address = core.proxies.address
+        fresh.proxies.address, fresh.proxies.member = core.proxies.address, core.proxies.member
         waiting = {f"topics[{topic!r}].subscriptions[{who!r}]." for topic, who in core.state.uncommitted._acknowledged}
         # The state first, and each room as the core's: they are reached from one another too.
         seen = {id(getattr(core, name)) for name in MEMORY_ONLY["ServerCore"]}

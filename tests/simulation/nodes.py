@@ -181,6 +181,12 @@ class SimulatedSockets:
 
     to_server = dealer
 
+    def to_member(self, address: str) -> Any:
+        """A link to the other member: one TCP connection, in order."""
+        link = self._node.world.network.connect(self._node, address, None, fifo=True)
+        link.key = link
+        return link
+
     def receive_known(self, listener: Any) -> tuple[None, list[bytes | memoryview]] | None:
         frames = self.receive(listener)
         return None if frames is None else (None, frames)
@@ -204,7 +210,7 @@ class SimulatedSockets:
             node.step("while sending")
         self._sent = True
         network = node.world.network
-        if sock is node.loop.listener:
+        if sock is node.address:
             return network.to_dealer(node, frames[0], tuple([bytes(frame) for frame in frames[1:]]))
         network.to_router(sock, tuple([bytes(frame) for frame in frames]))
         return True
@@ -284,7 +290,7 @@ class _Proxy(ProxyProcess):
 class ProxyNode(Process):
     """A proxy."""
 
-    def __init__(self, world: World, host: Host) -> None:
+    def __init__(self, world: World, host: Host, *, witness: bool = False) -> None:
         super().__init__(world, host)
         self.addresses = list(proxy_addresses(self.name))
         self.settings = ProxySettings(
@@ -293,6 +299,7 @@ class ProxyNode(Process):
             servers=self.addresses[1],
             directory=Path(f"/{self.name}"),
             heartbeat_seconds=world.fate.heartbeat,
+            witness=witness,
         )
 
     def begin(self) -> None:

@@ -20,6 +20,7 @@ from pubsub.server.offline.restore import end_logs
 from pubsub.server.storage.store import Store
 from tests.simulation.disk import NAME
 from tests.simulation.history import ACKED
+from tests.simulation.members import Paired
 from tests.simulation.nodes import ProxyNode, ServerNode
 
 if TYPE_CHECKING:
@@ -232,8 +233,8 @@ class Operators:
     def put_back(self) -> None:
         """A server's store is copied; or it is lost, and the copy of it is all there is."""
         server = self.random.choice(self.simulation.servers)
-        if not server.alive or server.restarting:
-            return
+        if not server.alive or server.restarting or isinstance(server, Paired):
+            return  # A member's store is put back by `pairs`.
         holds = {
             name: frozenset(topic.logs) | frozenset(topic.merged) for name, topic in server.core.state.topics.items()
         }

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -22,6 +22,14 @@ import pubsub.proxy.traffic
 import pubsub.server.moves.chunks
 import pubsub.server.moves.moves
 import pubsub.server.offline.restore
+import pubsub.server.process
+import pubsub.server.standby.disk
+import pubsub.server.standby.following
+import pubsub.server.standby.local_file
+import pubsub.server.standby.pages
+import pubsub.server.standby.segment
+import pubsub.server.standby.snapshot
+import pubsub.server.standby.stream
 import pubsub.server.storage.store
 import pubsub.server.upkeep.retention
 import pubsub.server.upkeep.staging
@@ -29,13 +37,17 @@ from tests.simulation.actors import CHUNK_MAX, Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.damage import flip
 from tests.simulation.disk import disks, untidy
-from tests.simulation.fate import Fate, draw
+from tests.simulation.fate import PAIR_FAULTS, Fate, draw, pair
+from tests.simulation.files import SYSTEM, open_beside
 from tests.simulation.history import History
+from tests.simulation.members import MemberNode, MemberStore, Paired, members_of, small_stream
 from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, Router, ServerNode
 from tests.simulation.operators import Operators
+from tests.simulation.pairs import Pairs
 from tests.simulation.situations import counted
 from tests.simulation.tasks import RangeReader, Sink, Task
+from tests.simulation.told import Told
 from tests.simulation.twins import Twin
 from tests.simulation.world import Process, World
 
@@ -101,6 +113,17 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.server.offline.restore, "secrets", Seeded(random)),
             (pubsub.client.storage.store, "secrets", Seeded(random)),
             (pubsub.client.flows.calls, "secrets", Seeded(random)),
+            (pubsub.server.process, "Store", MemberStore),
+            (pubsub.server.standby.disk, "Store", MemberStore),
+            (pubsub.server.standby.disk, "SystemRandom", lambda: random),
+            (pubsub.server.standby.disk, "LOG_BYTES_MAX", 10_000),
+            (pubsub.server.standby.disk, "Stream", small_stream),
+            (pubsub.server.standby.stream, "RECENT_BYTES_MAX", 5_000),
+            (pubsub.server.standby.snapshot, "open_database", open_beside),
+            (pubsub.server.standby.local_file, "os", SYSTEM),
+            (pubsub.server.standby.pages, "os", SYSTEM),
+            (pubsub.server.standby.segment, "os", SYSTEM),
+            (pubsub.server.standby.stream, "os", SYSTEM),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         stack.enter_context(untidy())
@@ -119,7 +142,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         self.random = random = Random(seed)
-        self.seed, self.fate = seed, fate or draw(random)
+        self.seed, self.fate = seed, fate or pair(draw(random), seed)
         fate = self.fate
         self.world = world = World(seed, fate, random)
         world.log = log
@@ -130,10 +153,18 @@ class Simulation:
         proxies = tuple(f"p{n}" for n in range(1, fate.proxies + 1))
         self.proxies = [ProxyNode(world, world.host(name, 0.0)) for name in proxies]
         half = fate.skew / 2
-        self.servers = [
-            ServerNode(world, world.host(f"s{n}", random.uniform(-half, half)), proxies)
-            for n in range(1, fate.servers + 1)
-        ]
+        self.witnesses = [ProxyNode(world, world.host("w1", 0.0), witness=True)] if fate.witness else []
+        self.told = Told(world, self.history, fate.servers == 1)
+        voters = (*proxies, *(node.name for node in self.witnesses))
+        self.servers: list[ServerNode | Paired] = []
+        for n in range(1, fate.servers + 1):
+            if n > fate.pairs:
+                host = world.host(f"s{n}", random.uniform(-half, half))
+                self.servers.append(ServerNode(world, host, voters))
+            else:
+                hosts = [world.host(f"s{n}{letter}", random.uniform(-half, half)) for letter in "ab"]
+                one, other = (MemberNode(world, host, voters, f"s{n}", self.told) for host in hosts)
+                self.servers.append(Paired(f"s{n}", (one, other)))
         self.clients = []
         self.applications = []
         for n in range(1, fate.clients + 1):
@@ -162,10 +193,20 @@ class Simulation:
         self.copies: dict[str, tuple[float, dict[str, bytes]]] = {}
         self.over = False
         self.operators = Operators(self)
+        self._pairs = Pairs(self)
 
     @property
     def nodes(self) -> list[Process]:
-        return [*self.proxies, *self.servers, *self.clients, *self.tasks, *self.talkers]
+        return [*self.proxies, *self.witnesses, *self.processes(), *self.clients, *self.tasks, *self.talkers]
+
+    def processes(self) -> list[ServerNode]:
+        """Of all servers; each member of a pair is one."""
+        return [node for server in self.servers for node in members_of(server)]
+
+    @property
+    def pairs(self) -> list[Paired]:
+        """Those servers that are pairs."""
+        return [server for server in self.servers if isinstance(server, Paired)]
 
     def topics(self) -> list[str]:
         """Topics appear one after the other."""
@@ -193,7 +234,7 @@ class Simulation:
             self._collect()
             violations = self.history.judge()
         for node in self.nodes:
-            if node not in self.servers:
+            if not isinstance(node, ServerNode):
                 node.end("over")
         callers = [*self.clients, *self.tasks, *self.talkers, *(twin.node for twin in self.twins)]
         operations = sum(caller.operations for caller in callers)
@@ -201,6 +242,7 @@ class Simulation:
             for name, value in (server.totals + (server.core.state.counters if server.alive else Counter())).items():
                 self.counters[name] = self.counters.get(name, 0) + value
         self.counters.update(self.history.counters)
+        self.counters.update(self.told.counters)
         return Result(
             self.seed, violations, operations, world.trace, world.events, world.now,
             time.process_time() - started, self.counters, self.history.delivered,
@@ -215,22 +257,38 @@ class Simulation:
         if self.over:
             return
         self.counters[f"fault: {fault}"] = self.counters.get(f"fault: {fault}", 0) + 1
-        getattr(self, "_" + fault.replace(" ", "_"))()
+        strikes = self._pairs if fault in PAIR_FAULTS else self
+        getattr(strikes, "_" * (strikes is self) + fault.replace(" ", "_"))()
         self._later(fault)
 
     def _anyone(self) -> Process:
         """Servers, clients and proxies as often as each other, however many there are."""
         users = [*self.clients, *self.tasks, *self.talkers]
-        return self.random.choice(self.random.choice((self.servers, users, self.proxies)))
+        votes = [*self.proxies, *self.witnesses]
+        kind: Sequence[Process | Paired] = self.random.choice((self.servers, users, votes))
+        found = self.random.choice(kind)
+        return self._process(found) if isinstance(found, Paired) else found
 
-    def restart(self, node: Process) -> None:
+    def _process(self, server: ServerNode | Paired) -> ServerNode:
+        """The process of a server, one of its members' where it has two."""
+        return self.random.choice(server.members) if isinstance(server, Paired) else server
+
+    def restart(self, node: Process | Paired) -> None:
         """Somebody starts it again, sooner or later."""
+        if isinstance(node, Paired):
+            for member in node.members:
+                self.restart(member)
+            return
         if not node.restarting:
             node.restarting = True
             seconds = self.random.choice((0.001, 0.1, 1.0, 4.0)) * self.random.random()
             self.world.after(0.5 if self.over else seconds, self._start, node)
 
-    def _start(self, node: Process) -> None:
+    def _start(self, node: Process | Paired) -> None:
+        if isinstance(node, Paired):
+            for member in node.members:
+                self._start(member)
+            return
         node.restarting = False
         if not node.alive:
             node.start()
@@ -256,7 +314,9 @@ class Simulation:
             node.end("killed")
             self.restart(node)
 
-    def _kill_now(self, node: Process) -> None:
+    def _kill_now(self, node: Process | Paired) -> None:
+        if isinstance(node, Paired):
+            node = node.active
         if not self.over:
             node.end("killed")
             self.restart(node)
@@ -297,7 +357,7 @@ class Simulation:
                 self.world.after(0.5 + 2.0 * self.random.random(), self._lose_directory, proxy)
 
     def _lose_directory(self, proxy: ProxyNode) -> None:
-        if self.over or proxy.restarting:
+        if self.over or proxy.restarting or not self._pairs.may_lose(proxy):
             return
         self.world.note(f"{proxy.name} loses its directory")
         proxy.end("killed")
@@ -390,7 +450,7 @@ class Simulation:
         random, network = self.random, self.world.network
         seconds = random.choice((1.0, 4.0, 8.0)) * random.random()
         sides: dict[bool, list[str]] = {True: [], False: []}
-        for nodes in (self.proxies, self.servers):
+        for nodes in (self.proxies, self.processes()):
             names = random.sample([node.name for node in nodes], len(nodes))
             half = random.randrange(1, len(names)) if len(names) > 1 else 1
             sides[True] += names[:half]
@@ -418,7 +478,9 @@ class Simulation:
             self.world.after(self.random.choice((0.005, 0.05)) * self.random.random(), self._kill_now, victim)
         elif chance < 0.5:  # Some step of it is lost.
             when = self.random.choice((0.02, 0.1, 0.3)) * self.random.random()
-            self.world.after(when, self.world.network.cut, giver.name, receiver.name, 0.3 + self.random.random())
+            self.world.after(
+                when, self.world.network.cut, giver.host.name, receiver.host.name, 0.3 + self.random.random()
+            )
         elif chance < 0.8 and giver.alive and topic in giver.core.state.topics:
             self._watch(proxy, giver, receiver, topic, giver.core.state.topics[topic].open.id, 400)
 
@@ -443,7 +505,7 @@ class Simulation:
         elif how == "kill the receiver":
             self._kill_now(receiver)
         else:  # The giver is not told, and the receiver has given the topic on before the giver asks again.
-            self.world.network.cut(receiver.name, giver.name, 0.5 + 2.0 * self.random.random())
+            self.world.network.cut(receiver.host.name, giver.host.name, 0.5 + 2.0 * self.random.random())
             others = [server for server in self.servers if server not in {giver, receiver}]
             self._give(proxy, receiver, self.random.choice(others or [giver]), topic)
 
@@ -458,7 +520,7 @@ class Simulation:
 
     def _flip(self) -> None:
         """A bit of what a server has stored flips while it is down."""
-        server = self.random.choice(self.servers)
+        server = self._process(self.random.choice(self.servers))
         if not server.alive or server.restarting:
             return
         server.end("killed")
@@ -473,7 +535,8 @@ class Simulation:
         """Each proxy is alone with a server, then with that of another one, and then all are together."""
         network, seconds = self.world.network, 1.5 + self.random.random()
         parts = len(self.proxies)
-        names = [(node.name, n % parts) for nodes in (self.proxies, self.servers) for n, node in enumerate(nodes)]
+        kinds = (self.proxies, self.processes())
+        names = [(node.name, n % parts) for nodes in kinds for n, node in enumerate(nodes)]
         self.world.note(f"all are apart for {seconds:.2f}")
         for a, one in names:
             for b, other in names:
@@ -494,7 +557,7 @@ class Simulation:
             host.skew += self.random.choice((-1.0, 1.0)) * self.random.choice((0.5, 60.0, 7200.0))
         else:
             half = self.fate.skew / 2
-            self.random.choice(self.servers).host.skew = self.random.uniform(-half, half)
+            self._process(self.random.choice(self.servers)).host.skew = self.random.uniform(-half, half)
 
     def _empty(self) -> None:
         application = self.random.choice(self.applications)
@@ -585,6 +648,8 @@ class Simulation:
         for node in self.nodes:
             if not node.alive:
                 return f"{node.name} does not run"
+        if what := self._pairs.open_end():
+            return what
         for topic in sorted({name for server in self.servers for name in server.core.state.topics}):
             holders = [server.name for server in self.servers if topic in server.core.state.topics]
             if len(holders) > 1:
@@ -613,6 +678,8 @@ class Simulation:
         for client in self.clients:
             for line in client.found:
                 self.history.violate(line)
+        for line in self._pairs.differences():
+            self.history.violate(line)
         for server in self.servers:
             server.compare()
             for line in server.found:
@@ -640,8 +707,8 @@ class Simulation:
 
 
 def shortened(seed: int) -> Fate:
-    """The world that a seed draws, with a phase of faults so short that some hundred runs take about a minute."""
-    fate = draw(Random(seed))
+    """The world that a seed draws, pairs included, with a phase of faults so short that some hundred runs take about a minute."""
+    fate = pair(draw(Random(seed)), seed)
     fate.seconds = min(fate.seconds, SHORT_SECONDS)
     return fate
 
