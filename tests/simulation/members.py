@@ -50,6 +50,7 @@ class MemberNode(ServerNode):
     def __init__(self, world: World, host: Host, proxies: tuple[str, ...], server: str, told: Told) -> None:
         super().__init__(world, host, proxies)
         self.server, self.told = server, told
+        self.served: ServerCore | None = None
         self.settings = replace(
             self.settings,
             id=server,
@@ -78,10 +79,10 @@ class MemberNode(ServerNode):
 
     @property
     def core(self) -> ServerCore:  # type: ignore[override]
-        """Of a server that serves."""
-        if not hasattr(self, "process"):
+        """Of who serves, or served last."""
+        if self.served is None:
             raise AttributeError("core")
-        return self.process.core
+        return self.served
 
     @property
     def group_commit(self) -> GroupCommit:  # type: ignore[override]
@@ -175,7 +176,7 @@ class MemberGroupCommit(SteppedGroupCommit):
 
     def __init__(self, node: MemberNode, *arguments: Any) -> None:
         super().__init__(node, *arguments)
-        self._member = node
+        self._member, node.served = node, self.core
         node.told.begins(node, self.core)
         computed = self.core.outgoing
 

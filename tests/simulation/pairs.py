@@ -137,8 +137,9 @@ class Pairs:
         self._until_removed(pair, member, gone)
 
     def _until_removed(self, pair: Paired, member: MemberNode, gone: str) -> None:
-        view = self.settled_view(pair)
-        if view is not None and gone not in view.members:
+        rows = [proxy.core.members.registers.rows.get(pair.store_id()) for proxy in self._voters() if proxy.alive]
+        views = [row.view for row in rows if row is not None and row.view is not None]
+        if len(views) == len(self._voters()) and not any(gone in view.members for view in views):
             self.world.note(f"member {gone} of {pair.name} is removed")
             self._release(member)
             return
@@ -192,8 +193,8 @@ class Pairs:
             if leading.in_sync != {self.id_of(primary), self.id_of(standby)}:
                 return f"{pair.name} has {sorted(leading.in_sync)} in sync"
             disk = None if standby.pair is None else standby.pair.disk
-            if disk is None or disk.store is None or disk.end != leading.end or leading.held:
-                return f"{standby.name} has not all of {primary.name}, or {leading.held} loops wait"
+            if disk is None or disk.store is None or disk.end != leading.end:
+                return f"{standby.name} has not all of {primary.name}"
         return ""
 
     def differences(self) -> Iterator[str]:
