@@ -707,7 +707,7 @@ class Simulation:
 
 
 def shortened(seed: int) -> Fate:
-    """The world that a seed draws, pairs included, with so short a phase of faults that hundreds take a minute or two."""
+    """The world that a seed draws, with a phase of faults so short that some hundred runs take a minute or two."""
     fate = pair(draw(Random(seed)), seed)
     fate.seconds = min(fate.seconds, SHORT_SECONDS)
     return fate

@@ -1,0 +1,346 @@
+"""Deliberate breakages of what two members of a server rest on; each takes one rule out of the shipped code.
+
+They are tried like the others (`mutants`), and by `test_pairs` each with a seed that shows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import pubsub.proxy.register
+import pubsub.server.process
+import pubsub.server.standby.disk
+import pubsub.server.standby.following
+import pubsub.server.standby.leading
+import pubsub.server.standby.loops
+import pubsub.server.standby.member
+import pubsub.server.standby.pages
+import pubsub.server.standby.readmission
+import pubsub.server.standby.register
+import pubsub.server.standby.stream
+from pubsub.protocol.messages import Outcome, Status
+from pubsub.protocol.register import VoteOutcome
+from pubsub.proxy.remembered import RegisterRow
+from tests.simulation.mutants import _replace, mutant
+
+Leading = pubsub.server.standby.leading.Leading
+Following = pubsub.server.standby.following.Following
+Proposer = pubsub.server.standby.register.Proposer
+Registers = pubsub.proxy.register.Registers
+
+PAIR = "pair: "
+
+
+# What is answered
+
+
+@mutant(PAIR + "answer before the standby has it")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, Leading, "_confirmed", lambda self: self._done)
+
+
+@mutant(PAIR + "answer before the own commit")
+def _(stack: contextlib.ExitStack) -> None:
+    def confirmed(self: Any) -> int:
+        standby = self._standby
+        required = standby is not None and standby.id in self.required
+        return int(standby.loop if required else self.loop)
+
+    _replace(stack, Leading, "_confirmed", confirmed)
+    loops = pubsub.server.standby.loops.Loops
+    _replace(stack, loops, "taken_back", loops.committed)
+
+
+@mutant(PAIR + "hold skipped for one answer")
+def _(stack: contextlib.ExitStack) -> None:
+    loops = pubsub.server.standby.loops.Loops
+    original = loops.passed
+
+    def passed(self: Any, out: Any) -> Any:
+        first = next((one for one in out if _is_success(one[0].message)), None)
+        rest = [one for one in out if one is not first]
+        return ([] if first is None else [first]) + original(self, rest)
+
+    _replace(stack, loops, "passed", passed)
+
+
+def _is_success(message: object) -> bool:
+    return isinstance(message, Status) and message.outcome is Outcome.SUCCESS and message.last >= 0
+
+
+@mutant(PAIR + "what changes nothing is not held")
+def _(stack: contextlib.ExitStack) -> None:
+    loops = pubsub.server.standby.loops.Loops
+    original = loops.passed
+
+    def passed(self: Any, out: Any) -> Any:
+        return original(self, out) if self._counted else [*out, *original(self, [])]
+
+    _replace(stack, loops, "passed", passed)
+
+
+@mutant(PAIR + "deposed, and answers")
+def _(stack: contextlib.ExitStack) -> None:
+    def released(self: Any) -> list[Any]:
+        out = [one for held in self._held for one in held.out]
+        self._held.clear()
+        self._held_bytes = 0
+        return out
+
+    original = Leading.released
+    _replace(stack, Leading, "released", lambda self: released(self) if self.deposed else original(self))
+    member = pubsub.server.standby.member.Member
+    _replace(stack, member, "over", False)
+
+
+# What the standby keeps
+
+
+@mutant(PAIR + "acknowledged before it is synced")
+def _(stack: contextlib.ExitStack) -> None:
+    stream = pubsub.server.standby.stream.Stream
+    original = stream.sync
+
+    def sync(self: Any) -> Any:
+        return self.end if self._segments and not self._unsynced and self._synced else original(self)
+
+    _replace(stack, stream, "sync", sync)
+
+
+@mutant(PAIR + "applied before all have it")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Following.to_apply
+
+    def to_apply(self: Any) -> Any:
+        self._committed = max(self._committed, self._durable)
+        return original(self)
+
+    _replace(stack, Following, "to_apply", to_apply)
+
+
+@mutant(PAIR + "a lower term followed")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, Following, "floor", property(lambda self: 0))
+
+
+@mutant(PAIR + "taken-back loop not cut")
+def _(stack: contextlib.ExitStack) -> None:
+    def taken_back(self: Any) -> Any:
+        self._done = self.loop
+        self._saved = self.end
+        return self.end
+
+    _replace(stack, Leading, "taken_back", taken_back)
+
+
+@mutant(PAIR + "stream trimmed too far")
+def _(stack: contextlib.ExitStack) -> None:
+    stream = pubsub.server.standby.stream.Stream
+
+    def trim(self: Any) -> None:
+        while len(self._segments) > 1:
+            self._remove(self._segments.pop(0))
+
+    _replace(stack, stream, "_trim", trim)
+    _replace(stack, stream, "_make_room", _new_file)
+
+
+def _new_file(self: Any) -> None:
+    newest = self._segments[-1]
+    if newest.end != newest.base:
+        self._begin(newest.end)
+        self._unsynced.append(newest)
+
+
+@mutant(PAIR + "what was staged is not applied by who takes over")
+def _(stack: contextlib.ExitStack) -> None:
+    def promote(self: Any) -> list[Any]:
+        return list(self._staged)[: max(0, self._committed - self._first)]
+
+    _replace(stack, Following, "promote", promote)
+    original = pubsub.server.standby.disk.MemberDisk.take
+
+    def take(self: Any, following: Any) -> Any:
+        end = original(self, following)
+        self.stream.cut(end)
+        return end
+
+    _replace(stack, pubsub.server.standby.disk.MemberDisk, "take", take)
+
+
+# Copies
+
+
+@mutant(PAIR + "copy torn, and counted as whole")
+def _(stack: contextlib.ExitStack) -> None:
+    pages = pubsub.server.standby.pages.PageCopy
+    original = pages.take
+
+    def take(self: Any, answer: Any) -> bool:
+        if answer.step == "pages" and self.first == answer.first:
+            answer.body = bytes(answer.body)[: len(answer.body) // 2]
+        if answer.step == "checked":
+            self.first = self._pages + 1
+            return True
+        return bool(original(self, answer))
+
+    _replace(stack, pages, "take", take)
+
+
+@mutant(PAIR + "copy takes the store's place without its entry's place")
+def _(stack: contextlib.ExitStack) -> None:
+    disk = pubsub.server.standby.disk.MemberDisk
+    original = disk.adopt
+
+    def adopt(self: Any, copy: Any) -> None:
+        reset, self.stream.reset = self.stream.reset, lambda base: None
+        try:
+            original(self, copy)
+        finally:
+            self.stream.reset = reset
+
+    _replace(stack, disk, "adopt", adopt)
+
+
+# The register
+
+
+@mutant(PAIR + "promoted without a majority")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Proposer.__init__
+
+    def init(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        self.majority = 1
+
+    _replace(stack, Proposer, "__init__", init)
+    _replace(stack, Registers, "_hears_another", lambda self, asked, now: False)
+
+
+@mutant(PAIR + "who is behind takes over")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Proposer._wanted
+
+    def wanted(self: Any, attempt: Any, current: Any, ballot: int) -> Any:
+        if attempt.kind == "take":
+            me = self.identity
+            return current._replace(term=ballot, primary=me.member, address=me.address, in_sync=(me.member,))
+        return original(self, attempt, current, ballot)
+
+    _replace(stack, Proposer, "_wanted", wanted)
+
+
+@mutant(PAIR + "term not raised")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Proposer._wanted
+
+    def wanted(self: Any, attempt: Any, current: Any, ballot: int) -> Any:
+        view = original(self, attempt, current, ballot)
+        return view._replace(term=current.term) if view is not None and attempt.kind in {"take", "resume"} else view
+
+    _replace(stack, Proposer, "_wanted", wanted)
+
+
+@mutant(PAIR + "goes on alone without asking the register")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Leading.tick
+
+    def tick(self: Any, now: float) -> None:
+        original(self, now)
+        if self._standby is not None and self._standby.id in self.required and not self._is_well(self._standby, now):
+            self.chosen((self.member,))
+
+    _replace(stack, Leading, "tick", tick)
+
+
+@mutant(PAIR + "in sync before it has caught up")
+def _(stack: contextlib.ExitStack) -> None:
+    def proposal(self: Any, now: float) -> Any:
+        standby = self._standby
+        if standby is None or self.deposed:
+            return None
+        if not self._is_well(standby, now):
+            return frozenset((self.member,)) if standby.id in self.required else None
+        return None if standby.id in self.in_sync else frozenset((self.member, standby.id))
+
+    _replace(stack, Leading, "proposal", proposal)
+    _replace(stack, Leading, "_is_well", lambda self, standby, now: now - standby.heard < self._silence)
+
+
+@mutant(PAIR + "register forgets what it promised and accepted")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Registers._keep
+
+    def keep(self: Any, row: RegisterRow) -> None:
+        known = row.store in self.rows
+        original(self, row)
+        if known:
+            self._changes.registers.pop(row.store)
+
+    _replace(stack, Registers, "_keep", keep)
+
+
+@mutant(PAIR + "a proxy without a memory votes")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Registers._prepare
+
+    def prepare(self: Any, asked: Any, now: float) -> Any:
+        if asked.store not in self.rows:
+            self._keep(RegisterRow(asked.store, asked.ballot, 0, None))
+            return VoteOutcome.PROMISED
+        return original(self, asked, now)
+
+    _replace(stack, Registers, "_prepare", prepare)
+
+    def accept(self: Any, asked: Any) -> Any:
+        self._keep(RegisterRow(asked.store, asked.ballot, asked.ballot, asked.view))
+        return VoteOutcome.ACCEPTED
+
+    _replace(stack, Registers, "_accept", accept)
+
+
+@mutant(PAIR + "a vote is given back with nothing in it")
+def _(stack: contextlib.ExitStack) -> None:
+    original = Registers._admit
+
+    def admit(self: Any, asked: Any) -> Any:
+        first = min((row.view for row in self.rows.values() if row.view), default=None, key=lambda view: view.term)
+        return original(self, replace(asked, promised=0, ballot=0, view=first))
+
+    _replace(stack, Registers, "_admit", admit)
+
+
+@mutant(PAIR + "a promise is not kept")
+def _(stack: contextlib.ExitStack) -> None:
+    def accept(self: Any, asked: Any) -> Any:
+        if asked.store not in self.rows:
+            return VoteOutcome.NEW
+        self._keep(RegisterRow(asked.store, asked.ballot, asked.ballot, asked.view))
+        return VoteOutcome.ACCEPTED
+
+    _replace(stack, Registers, "_accept", accept)
+    _replace(stack, Registers, "_hears_another", lambda self, asked, now: False)
+
+
+@mutant(PAIR + "a member is removed without the register")
+def _(stack: contextlib.ExitStack) -> None:
+    member = pubsub.server.standby.member.Member
+    original = member.remove
+
+    def remove(self: Any, gone: str) -> bool:
+        done = original(self, gone)
+        if done and self.leading is not None:
+            self.leading.chosen((self.identity.member,))
+            self._removing = ""
+            self.proposer.view = self.proposer.view._replace(members=(self.identity.member,))
+        return bool(done)
+
+    _replace(stack, member, "remove", remove)
+
+
+@mutant(PAIR + "two members have one ID")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, pubsub.server.standby.disk, "new_member", lambda: "5" * 16)
+    _replace(stack, pubsub.server.process, "new_member", lambda: "5" * 16)
