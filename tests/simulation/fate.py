@@ -151,6 +151,8 @@ def pair(fate: Fate, seed: int) -> Fate:
     for fault in ("replace", "old copy"):
         if fault in fate.faults:
             fate.faults[fault] *= 0.3
+    if random.random() < 0.3:
+        fate.faults.setdefault("lose routes", random.choice((0.1, 0.3, 1.0)))
     return fate
 
 

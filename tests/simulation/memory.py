@@ -152,15 +152,19 @@ def _attributes(value: Any) -> list[str]:
     return [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
 
 
-def check(node: ServerNode) -> list[str]:
+def check(node: ServerNode, of: ServerNode | None = None) -> list[str]:
     """What a running server has otherwise in memory than a new process would load from its disk, in a few lines.
 
     To be called between two turns. Acknowledgements that wait for a commit to ride on are left out.
+
+    Args:
+        of: the other member of the same server, whose disk is compared instead of its own.
     """
+    stored = node if of is None else of
     known, path = disks(), f"/{node.name}+"
     disk = known.disks[f"{node.name}+"] = Disk()
-    copy = node.host.disk.copy()
-    disk.restore({path + name.removeprefix(f"/{node.name}"): data for name, data in copy.items()})
+    copy = stored.host.disk.copy()
+    disk.restore({path + name.removeprefix(f"/{stored.name}"): data for name, data in copy.items()})
     try:
         store = Store(Path(path), vfs=NAME)
         host = node.host
@@ -181,7 +185,8 @@ def check(node: ServerNode) -> list[str]:
         store.close()
     finally:
         del known.disks[f"{node.name}+"]
-    return [f"{node.name}: {line}" for line in found[:SHOWN_MAX]]
+    whose = "" if of is None else f" against {of.name}"
+    return [f"{node.name}{whose}: {line}" for line in found[:SHOWN_MAX]]
 
 
 def _at_least(core: Any, fresh: Any) -> Iterator[str]:

@@ -23,7 +23,7 @@ import pubsub.server.standby.stream
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.register import VoteOutcome
 from pubsub.proxy.remembered import RegisterRow
-from tests.simulation.mutants import _replace, mutant
+from tests.simulation.mutants import MUTANTS, _replace, broken, mutant
 
 Leading = pubsub.server.standby.leading.Leading
 Following = pubsub.server.standby.following.Following
@@ -344,3 +344,6 @@ def _(stack: contextlib.ExitStack) -> None:
 def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, pubsub.server.standby.disk, "new_member", lambda: "5" * 16)
     _replace(stack, pubsub.server.process, "new_member", lambda: "5" * 16)
+
+
+__all__ = ["MUTANTS", "PAIR", "broken"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pubsub.protocol import Operate
 from pubsub.protocol.register import View
+from tests.simulation import memory
 from tests.simulation.members import MemberNode, Paired
 from tests.simulation.nodes import ProxyNode
 
@@ -83,7 +84,7 @@ class Pairs:
         """A member's disk is copied; or, when it is not in sync any more, replaced by the copy."""
         pair = self._one()
         member = self.random.choice(pair.members)
-        if not member.alive or member.restarting or member.name in self._held:
+        if not member.alive or member.restarting or member.name in self._held or not self._is_registered(member):
             return
         member.end("killed")
         copy = self._copies.pop(member.name, None)
@@ -154,6 +155,12 @@ class Pairs:
         local = member.process._local.local if hasattr(member, "process") else None
         return "" if local is None else local.member
 
+    @staticmethod
+    def _is_registered(member: MemberNode) -> bool:
+        """Whether it knows that its store has a register; an older copy of it would serve without one."""
+        local = member.process._local.local
+        return local is not None and local.registered
+
     def _voters(self) -> list[ProxyNode]:
         return [*self.simulation.proxies, *self.simulation.witnesses]
 
@@ -198,10 +205,13 @@ class Pairs:
         return ""
 
     def differences(self) -> Iterator[str]:
-        """What is otherwise in the stores of two members, when all has settled."""
+        """What is otherwise in the stores of two members, when all has settled, or in the memory of who serves."""
+        damaged = bool(self.simulation.history.damaged)
         for pair in self.simulation.pairs:
+            if pair.alive and not damaged:
+                yield from memory.check(pair.active, pair.other(pair.active))
             one, other = ((member.name, contents(member)) for member in pair.members)
-            yield from _differences(pair.name, one, other, bool(self.simulation.history.damaged))
+            yield from _differences(pair.name, one, other, damaged)
 
 
 def contents(member: MemberNode) -> dict[str, list[Any]]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from io import StringIO
 from random import Random
 from unittest import mock
 
@@ -114,6 +115,8 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.client.storage.store, "secrets", Seeded(random)),
             (pubsub.client.flows.calls, "secrets", Seeded(random)),
             (pubsub.server.process, "Store", MemberStore),
+            (pubsub.server.process, "hold", lambda directory: StringIO()),
+            (pubsub.server.standby.disk, "hold", lambda directory: StringIO()),
             (pubsub.server.standby.disk, "Store", MemberStore),
             (pubsub.server.standby.disk, "SystemRandom", lambda: random),
             (pubsub.server.standby.disk, "LOG_BYTES_MAX", 10_000),
@@ -346,6 +349,7 @@ class Simulation:
             losers = list(self.proxies)
         if len(losers) == len(self.proxies) and self.operators.gave_up():
             losers.pop()
+        losers += [witness for witness in self.witnesses if self.random.random() < 0.5]
         server = self.random.choice(self.servers)
         if self.random.random() < 0.8 and server.alive and not server.restarting and len(self.servers) > 1:
             server.end("killed")

@@ -7,11 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
+import pubsub.proxy.register
 import pubsub.server.moves.moves
 import pubsub.server.recovery.abandoned
+import pubsub.server.standby.disk
+import pubsub.server.standby.loops
+import pubsub.server.standby.member
 import pubsub.server.topic.delivery
 import pubsub.server.upkeep.staging
 from pubsub.protocol.messages import Outcome, Status
+from pubsub.server.standby.register import Chosen
 from pubsub.server.state.replies import LISTENER, Outgoing
 from pubsub.server.topic.stages import Stage
 from pubsub.server.topic.topic import Topic
@@ -36,6 +41,15 @@ SITUATIONS = {
     "clients gone while they iterate": "clients killed with messages taken and not handed out",
     "clients gone in a handler that put": "clients killed in a handler that had put, or in its commit",
     "fault: close": "clients closed in order",
+    "failovers": "times that the other member of a server served from then on",
+    "chosen: hand": "planned changes of who serves",
+    "chosen: add": "members that were in sync again",
+    "chosen: remove": "members removed for good",
+    "members replaced": "members whose host was gone for good, and another one in its place",
+    "members put back": "members that came back with an old copy of their disk",
+    "members copied": "stores copied to the other member",
+    "entries taken back": "loops that were on their way to the other member, and found the disk full",
+    "votes given back": "proxies that lost a register, and have their vote again",
 }
 """By counter: what a long run must have met, and what that is."""
 
@@ -93,8 +107,35 @@ def counted(counters: dict[str, int]) -> Any:
         count("ended by its bytes")
         return fitting(self, body, index, wanted)
 
+    become = pubsub.server.standby.member.Member._become
+    adopt = pubsub.server.standby.disk.MemberDisk.adopt
+    entry_back = pubsub.server.standby.loops.Loops.taken_back
+    admit = pubsub.proxy.register.Registers._admit
+
+    def counting_become(self: Any, outcome: Any) -> None:
+        count(f"chosen: {getattr(outcome, 'kind', '')}", isinstance(outcome, Chosen))
+        become(self, outcome)
+
+    def counting_adopt(self: Any, copy: Any) -> None:
+        adopt(self, copy)
+        count("members copied")
+
+    def counting_entry_back(self: Any) -> None:
+        count("entries taken back", self._open)
+        entry_back(self)
+
+    def counting_admit(self: Any, asked: Any) -> Any:
+        new = asked.store not in self.rows
+        outcome = admit(self, asked)
+        count("votes given back", new and asked.promised and asked.store in self.rows)
+        return outcome
+
     with contextlib.ExitStack() as stack:
         for target, attribute, value in (
+            (pubsub.server.standby.member.Member, "_become", counting_become),
+            (pubsub.server.standby.disk.MemberDisk, "adopt", counting_adopt),
+            (pubsub.server.standby.loops.Loops, "taken_back", counting_entry_back),
+            (pubsub.proxy.register.Registers, "_admit", counting_admit),
             (pubsub.server.moves.moves, "merge", counting_merge),
             (pubsub.server.upkeep.staging.Staging, "merge", counting_join),
             (pubsub.server.recovery.abandoned.Abandoned, "_take_back", counting_take_back),

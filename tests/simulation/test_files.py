@@ -1,0 +1,109 @@
+"""Plain files on the virtual disk: what a power cut leaves of them, and what the code that writes them is told."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from unittest import mock
+
+import pytest
+
+from pubsub.errors import StorageError, StoreFull
+from pubsub.protocol.standby import ROOT, EntryId
+from pubsub.server.standby import local_file, pages, segment, stream
+from pubsub.server.standby.entries import make_entry
+from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.stream import Stream
+from pubsub.server.topic.changes import NoteKept
+from tests.simulation.disk import Disk, Killed, disks
+from tests.simulation.files import SYSTEM, DiskPath
+
+
+@contextmanager
+def simulated() -> Iterator[Disk]:
+    """A disk, under `/h`, for the modules that write files."""
+    known = disks()
+    with mock.patch.object(known, "disks", {"h": Disk()}):
+        with mock.patch.object(local_file, "os", SYSTEM), mock.patch.object(pages, "os", SYSTEM):
+            with mock.patch.object(segment, "os", SYSTEM), mock.patch.object(stream, "os", SYSTEM):
+                yield known.disks["h"]
+
+
+HERE = DiskPath("/h")
+
+
+def test_a_power_cut_takes_names_that_were_not_synced_back_from_the_last_one_on() -> None:
+    left = set()
+    for seed in range(60):
+        with simulated() as disk:
+            for name in ("one", "two"):
+                number = SYSTEM.open(HERE / name, SYSTEM.O_RDWR | SYSTEM.O_CREAT)
+                SYSTEM.pwrite(number, name.encode(), 0)
+                SYSTEM.fsync(number)
+                SYSTEM.close(number)
+            SYSTEM.fsync(SYSTEM.open(HERE, SYSTEM.O_RDONLY))
+            (HERE / "one").rename(HERE / "two")
+            (HERE / "two").rename(HERE / "three")
+            disk.cut_power(Random(seed))
+            left.add(tuple(sorted((name, bytes(file.data)) for name, file in disk.files.items())))
+    assert left == {
+        (("/h/one", b"one"), ("/h/two", b"two")),
+        (("/h/two", b"one"),),
+        (("/h/three", b"one"),),
+    }
+
+
+def test_what_was_synced_is_there_and_what_was_not_may_be_gone() -> None:
+    left = set()
+    for seed in range(40):
+        with simulated() as disk:
+            number = SYSTEM.open(HERE / "one", SYSTEM.O_RDWR | SYSTEM.O_CREAT)
+            SYSTEM.pwrite(number, b"synced", 0)
+            SYSTEM.fsync(number)
+            SYSTEM.fsync(SYSTEM.open(HERE, SYSTEM.O_RDONLY))
+            SYSTEM.pwritev(number, [b"; ", b"not"], 6)
+            disk.cut_power(Random(seed))
+            left.add(bytes(disk.files["/h/one"].data))
+    assert left == {b"synced", b"synced; not"}
+
+
+def test_the_own_file_of_a_member_is_whole_whatever_access_is_the_last_one() -> None:
+    for access in range(30):
+        with simulated() as disk:
+            LocalFile(HERE).make("1" * 16)
+            disk.kill_in = access
+            try:
+                LocalFile(HERE).keep(registered=True)
+            except Killed:
+                disk.cut_power(Random(access))
+            local = LocalFile(HERE).local
+            assert local is not None
+            assert local.member == "1" * 16
+
+
+def test_a_full_disk_and_a_failing_one_are_told_apart() -> None:
+    with simulated() as disk:
+        here = Stream(HERE / "stream", ROOT)
+        entry = make_entry(EntryId(1, 1), ROOT, [NoteKept("n", "x" * 100)])
+        disk.full = True
+        with pytest.raises(StoreFull):
+            here.append([entry], own=False)
+        disk.full = False
+        here.append([entry], own=False)
+        disk.fail_in = 0
+        with pytest.raises(StorageError, match="synced"):
+            here.sync()
+        assert disk.troubled
+
+
+def test_a_process_that_is_gone_writes_nothing_more() -> None:
+    with simulated() as disk:
+        number = SYSTEM.open(HERE / "one", SYSTEM.O_RDWR | SYSTEM.O_CREAT)
+        disk.end_process()
+        with pytest.raises(Killed):
+            SYSTEM.pwrite(number, b"x", 0)
+        with pytest.raises(FileNotFoundError) as found:
+            SYSTEM.open(HERE / "two", SYSTEM.O_RDWR)
+        assert found.value.errno == errno.ENOENT

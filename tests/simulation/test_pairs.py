@@ -1,0 +1,202 @@
+"""Servers of two members in the simulation: that they are there, what is objected to, and breakages that are caught."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.simulation.fate import PAIR_FAULTS, Fate, draw, pair
+from tests.simulation.members import MemberNode, Paired
+from tests.simulation.pair_mutants import MUTANTS, PAIR, broken
+from tests.simulation.simulation import Result, Simulation, simulate, small
+
+FAULTS = {
+    "kill primary": 1.0, "part members": 0.5, "one way members": 0.5, "pause primary": 0.7, "both": 0.4, "switch": 0.5,
+    "replace": 1.0, "kill in commit": 0.7, "power": 0.5, "full": 0.5, "lose routes": 0.7, "old copy": 0.3,
+}  # fmt: skip
+
+
+def struck(**facts: Any) -> Fate:
+    """One server of two members and three proxies, struck by all that strikes pairs."""
+    known = {"servers": 1, "proxies": 3, "topics": 2, "seconds": 5.0, "think": 0.02, "heartbeat": 0.2, "pairs": 1}
+    return Fate(**{**known, "faults": dict(FAULTS), **facts})
+
+
+def run(seed: int, **facts: Any) -> Result:
+    return simulate(seed, struck(**facts))
+
+
+def quiet() -> Simulation:
+    """A run of a pair in which nothing goes wrong, for three seconds; within `small`."""
+    simulation = Simulation(1, struck(faults={}))
+    for node in simulation.nodes:
+        node.start()
+    simulation.world.run(3.0)
+    return simulation
+
+
+def both(simulation: Simulation) -> tuple[MemberNode, MemberNode]:
+    """The primary and the standby."""
+    (server,) = simulation.pairs
+    return server.active, server.other(server.active)
+
+
+# The choice
+
+
+def test_more_than_half_of_all_runs_have_pairs_and_each_fault_of_theirs() -> None:
+    fates = [pair(draw(Random(seed)), seed) for seed in range(400)]
+    paired = [fate for fate in fates if fate.pairs]
+    assert len(paired) > 200
+    assert {fault for fate in paired for fault in fate.faults} >= set(PAIR_FAULTS)
+    assert any(fate.witness for fate in paired)
+    assert any(fate.pairs < fate.servers for fate in paired)
+
+
+def test_the_choice_of_pairs_changes_nothing_else_of_a_run() -> None:
+    for seed in range(100):
+        drawn, without = pair(draw(Random(seed)), seed), draw(Random(seed))
+        if not drawn.pairs:
+            assert drawn == without
+        more = set(PAIR_FAULTS) | {"lose routes"}
+        for fate in (drawn, without):
+            fate.faults = {fault: rate for fault, rate in fate.faults.items() if fault not in more}
+        assert {**asdict(drawn), "pairs": 0, "witness": False} == asdict(without)
+
+
+# The checks
+
+
+def test_two_members_serve_one_after_the_other_and_have_the_same() -> None:
+    result = run(3, faults={"kill primary": 1.0})
+    assert result.violations == []
+    assert result.counters["failovers"]
+    assert result.counters["chosen: found"] and result.counters["chosen: add"] and result.counters["members copied"]
+
+
+def test_a_primary_that_knows_less_than_was_told_is_objected_to() -> None:
+    with small(Random(0)):
+        simulation = quiet()
+        primary, _ = both(simulation)
+        said = simulation.told._servers["s1"].topics
+        assert said
+        simulation.told.begins(primary, primary.core)
+        assert simulation.history.violations == []
+        for told in said.values():
+            told.end += 1
+            told.last = {publisher: counter + 1 for publisher, counter in told.last.items()}
+        simulation.told.begins(primary, primary.core)
+        assert any("went back" in line and "ended" in line for line in simulation.history.violations)
+        assert any("went back" in line and "counter" in line for line in simulation.history.violations)
+
+
+def test_an_answer_of_a_deposed_primary_is_objected_to_and_a_second_one_in_a_term() -> None:
+    with small(Random(0)):
+        simulation = quiet()
+        primary, standby = both(simulation)
+        server = simulation.told._servers["s1"]
+        term = primary.core.state.incarnation
+        server.began.append((term + 1, standby.name, simulation.world.now))
+        simulation.world.run(4.0)
+        assert any(f"answers in term {term}, though {standby.name}" in line for line in simulation.history.violations)
+        server.answered[term] = standby.name
+        simulation.world.run(5.0)
+        assert any("both answer in term" in line for line in simulation.history.violations)
+
+
+@pytest.mark.parametrize("of_standby", [True, False])
+def test_stores_that_differ_are_objected_to(of_standby: bool) -> None:
+    with small(Random(0)):
+        simulation = quiet()
+        for _ in range(20):
+            simulation.world.run(simulation.world.now + 0.05)
+            if not list(simulation._pairs.differences()):
+                break
+        primary, standby = both(simulation)
+        assert list(simulation._pairs.differences()) == []
+        disk = (standby if of_standby else primary).pair.disk  # type: ignore[union-attr]
+        disk.store.db.execute("insert into publisher values (99, 'nobody')")
+        assert any("nobody" in line for line in simulation._pairs.differences())
+
+
+def test_a_server_whose_members_are_not_in_sync_has_not_settled() -> None:
+    with small(Random(0)):
+        simulation = quiet()
+        primary, standby = both(simulation)
+        standby.end("killed")
+        simulation.world.run(8.0)
+        assert "in sync" in simulation._pairs.open_end()
+        primary.end("killed")
+        assert "serve" in simulation._pairs.open_end()
+
+
+def test_a_proxy_loses_its_data_only_where_others_can_tell_what_it_promised() -> None:
+    with small(Random(0)):
+        simulation = quiet()
+        one, other, _ = simulation.proxies
+        assert simulation._pairs.may_lose(one)
+        other.end("killed")
+        assert not simulation._pairs.may_lose(one)
+
+
+def test_a_server_is_what_its_members_are() -> None:
+    with small(Random(0)):
+        simulation = quiet()
+        (server,) = simulation.servers
+        assert isinstance(server, Paired)
+        primary, standby = both(simulation)
+        assert (server.alive, server.core, server.address) == (True, primary.core, primary.address)
+        server.end("killed")
+        assert not (server.alive or primary.alive or standby.alive)
+
+
+# Runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_nothing_is_found_where_all_strikes_pairs(seed: int) -> None:
+    assert run(seed).violations == []
+
+
+@pytest.mark.slow
+def test_a_seed_with_pairs_is_one_history() -> None:
+    first = run(5)
+    run(6)
+    assert (run(5).trace, first.trace != run(6).trace) == (first.trace, True)
+
+
+SEEDS: dict[str, int] = {}
+"""Breakages, and a seed that shows each."""
+
+TRIES_MAX = 12
+"""Seeds from the named one on, since every change of the product makes another history of each."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", [title for title in MUTANTS if title.startswith(PAIR)])
+def test_a_breakage_is_caught(title: str) -> None:
+    first = SEEDS.get(title.removeprefix(PAIR), 1)
+    for seed in range(first, first + TRIES_MAX):
+        if is_caught(title, seed):
+            return
+    pytest.fail(f"none of {TRIES_MAX} seeds from {first} shows it")
+
+
+def is_caught(title: str, seed: int) -> bool:
+    """Whether a seed objects to a breakage, and to nothing without it."""
+    try:
+        with broken(title):
+            violations = run(seed).violations
+    except (AttributeError, NameError, TypeError):
+        raise  # The breakage does not fit the code any more.
+    except Exception as error:  # noqa: BLE001 - code that stumbles over what was broken is caught too.
+        violations = [str(error)]
+    return bool(violations) and not run(seed).violations
+
+
+def test_each_rule_has_its_breakage() -> None:
+    assert sum(title.startswith(PAIR) for title in MUTANTS) >= 14
