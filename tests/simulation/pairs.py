@@ -39,10 +39,23 @@ class Pairs:
     # Faults
 
     def kill_primary(self) -> None:
-        """Who serves is killed."""
-        node = self._one().active
+        """Who serves is killed, maybe after a while in which the other one did not hear it, and maybe for long."""
+        pair = self._one()
+        node, seconds = pair.active, 0.0
+        if self.random.random() < 0.5:
+            seconds = 0.3 * self.random.random()
+            self.world.network.cut(node.name, pair.other(node).name, seconds + 0.1)
+        self.world.after(seconds, self._kill, node, self.random.choice((0.0, 1.5, 3.0)))
+
+    def _kill(self, node: MemberNode, away: float) -> None:
+        if self.simulation.over or node.restarting:
+            return
         node.end("killed")
-        self.simulation.restart(node)
+        if away:
+            node.restarting = True
+            self.world.after(away * (0.5 + self.random.random()), self.simulation._start, node)
+        else:
+            self.simulation.restart(node)
 
     def pause_primary(self) -> None:
         """Who serves is paused for longer than anybody's patience, or a little less."""

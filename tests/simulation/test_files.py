@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from random import Random
 from unittest import mock
 
@@ -25,10 +25,11 @@ from tests.simulation.files import SYSTEM, DiskPath
 def simulated() -> Iterator[Disk]:
     """A disk, under `/h`, for the modules that write files."""
     known = disks()
-    with mock.patch.object(known, "disks", {"h": Disk()}):
-        with mock.patch.object(local_file, "os", SYSTEM), mock.patch.object(pages, "os", SYSTEM):
-            with mock.patch.object(segment, "os", SYSTEM), mock.patch.object(stream, "os", SYSTEM):
-                yield known.disks["h"]
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(known, "disks", {"h": Disk()}))
+        for module in (local_file, pages, segment, stream):
+            stack.enter_context(mock.patch.object(module, "os", SYSTEM))
+        yield known.disks["h"]
 
 
 HERE = DiskPath("/h")
