@@ -97,6 +97,7 @@ class Disk:
         kill_in: the process is killed at so many accesses from now; None: not.
         fail_in: an access fails so many from now; None: none.
         full: whether writes that make a file longer fail.
+        full_in: it is full so many writes from now; None: not.
         troubled: whether any access of the process that runs now has failed.
         ignores_syncs: a deliberate breakage: syncs do nothing.
     """
@@ -105,6 +106,7 @@ class Disk:
         self.files: dict[str, File] = {}
         self.kill_in: int | None = None
         self.fail_in: int | None = None
+        self.full_in: int | None = None
         self.full = self.troubled = False
         self.ignores_syncs = False
         self.epoch = 0
@@ -188,6 +190,13 @@ class Disk:
                 self.troubled = True
                 raise apsw.IOError("the disk failed")
 
+    def fill(self) -> None:
+        """One write; the disk may be full from it on."""
+        if self.full_in is not None:
+            self.full_in -= 1
+            if self.full_in < 0:
+                self.full, self.full_in = True, None
+
 
 class Handle:
     """An open file, as SQLite uses it."""
@@ -208,6 +217,8 @@ class Handle:
             raise Killed
         if disk.kill_in is not None or disk.fail_in is not None:
             disk.step()
+        if disk.full_in is not None:
+            disk.fill()
         if disk.full and offset + len(data) > len(self.file.data):
             disk.troubled = True
             raise apsw.FullError("full")

@@ -12,15 +12,9 @@ FAULTS = (
 )  # fmt: skip
 
 PAIR_FAULTS = (
-    "kill primary",
-    "part members",
-    "one way members",
-    "pause primary",
-    "both",
-    "switch",
-    "replace",
+    "kill primary", "part members", "one way members", "pause primary", "both", "voters", "switch", "replace",
     "old copy",
-)
+)  # fmt: skip
 """What strikes pairs only, beside all that strikes any server."""
 
 PAIRED = 0.6

@@ -100,6 +100,7 @@ class SimulatedOs:
         with _system(disk):
             if disk.kill_in is not None or disk.fail_in is not None:
                 disk.step()
+            disk.fill()
             if disk.full and offset + len(data) > len(file.data):
                 disk.troubled = True
                 raise apsw.FullError("full")

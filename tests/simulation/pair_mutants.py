@@ -109,22 +109,6 @@ def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, stream, "sync", sync)
 
 
-@mutant(PAIR + "applied before all have it")
-def _(stack: contextlib.ExitStack) -> None:
-    original = Following.to_apply
-
-    def to_apply(self: Any) -> Any:
-        self._committed = max(self._committed, self._durable)
-        return original(self)
-
-    _replace(stack, Following, "to_apply", to_apply)
-
-
-@mutant(PAIR + "a lower term followed")
-def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, Following, "floor", property(lambda self: 0))
-
-
 @mutant(PAIR + "taken-back loop not cut")
 def _(stack: contextlib.ExitStack) -> None:
     def taken_back(self: Any) -> Any:

@@ -85,6 +85,12 @@ class Pairs:
                 member.end("killed")
             self.simulation.restart(member)
 
+    def voters(self) -> None:
+        """Some proxies are started anew, or all."""
+        voters = self._voters()
+        for proxy in self.random.sample(voters, self.random.randrange(1, len(voters) + 1)):
+            self.world.after(0.1 * self.random.random(), self.simulation._kill_now, proxy)
+
     # Operators
 
     def switch(self) -> None:
@@ -119,7 +125,7 @@ class Pairs:
         if out:
             self.world.note(f"{member.name} is put back to a copy")
             self.simulation.counters["members put back"] = self.simulation.counters.get("members put back", 0) + 1
-            member.host.disk.full = False
+            self.simulation._space(member.host.disk)
             member.host.disk.restore(copy)
         self._release(member)
 
@@ -142,7 +148,7 @@ class Pairs:
         member.end("killed")
         self.world.note(f"{member.name}, member {gone}, is lost for good")
         self.simulation.counters["members replaced"] = self.simulation.counters.get("members replaced", 0) + 1
-        member.host.disk.full = False
+        self.simulation._space(member.host.disk)
         member.host.disk.restore({})
         member.join(other.address)
         self._copies.pop(member.name, None)

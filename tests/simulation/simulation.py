@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from io import StringIO
 from random import Random
 from unittest import mock
@@ -37,7 +36,7 @@ import pubsub.server.upkeep.staging
 from tests.simulation.actors import CHUNK_MAX, Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.damage import flip
-from tests.simulation.disk import disks, untidy
+from tests.simulation.disk import Disk, disks, untidy
 from tests.simulation.fate import PAIR_FAULTS, Fate, draw, pair
 from tests.simulation.files import SYSTEM, open_beside
 from tests.simulation.history import History
@@ -549,8 +548,15 @@ class Simulation:
 
     def _full(self) -> None:
         disk = self._anyone().host.disk
-        disk.full = True
-        self.world.after(2.0 * self.random.random(), partial(setattr, disk, "full", False))
+        if self.fate.pairs and self.random.random() < 0.5:  # Between two writes of one loop, as it may be.
+            disk.full_in = self.random.randrange(10)
+        else:
+            disk.full = True
+        self.world.after(2.0 * self.random.random(), self._space, disk)
+
+    @staticmethod
+    def _space(disk: Disk) -> None:
+        disk.full, disk.full_in = False, None
 
     def _fail(self) -> None:
         self._anyone().host.disk.fail_in = self.random.randrange(20)
@@ -622,7 +628,7 @@ class Simulation:
         fate.delay = 0.001
         world.network.heal()
         for node in self.nodes:
-            node.host.disk.full = False
+            self._space(node.host.disk)
             node.host.disk.kill_in = node.host.disk.fail_in = None
             if isinstance(node, ServerNode):
                 node.kill_at_step = ""
