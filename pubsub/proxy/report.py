@@ -114,7 +114,7 @@ def _registers(table: RoutingTable, facts: Facts) -> Iterator[dict[str, Any]]:
         known, view = table.servers.get(store), row.view
         yield {
             "store": store,
-            "server": known.id if known is not None else "",
+            "server": known.id if known is not None else row.server,
             "votes": True,
             "primary": view.primary,
             "term": view.term,

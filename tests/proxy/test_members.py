@@ -12,6 +12,7 @@ from pubsub.protocol import Outcome, Periodic, Put, Report, Status, split_topics
 from pubsub.protocol.register import Accept, Admit, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.in_flight import LARGE_BYTES
+from pubsub.proxy.notices import Routine
 from pubsub.proxy.remembered import RegisterRow, Remembered, StoreRow
 from tests.proxy.stage import PROXIES, Said, Stage, log_id
 
@@ -216,6 +217,19 @@ def test_who_was_replaced_is_told_so_at_once_and_each_time_it_announces_itself()
     assert report(pair)["warnings"] == []
 
 
+def test_that_another_member_is_primary_is_said_in_the_log_and_warns_nobody() -> None:
+    pair = Pair(ROW)
+    pair.serve(A, 100)
+    pair.serve(B, 200)
+    pair.serve(A, 100, change=9)
+    lines = pair.core.notices.take()
+    assert [line for line in lines if "member" in line or "deposed" in line] == [
+        f"server s1 is member {B} now, under term 200",
+        f"announcement of server s1 (store {STORE}) is deposed: a_primary_of_term_200_was_heard",
+    ]
+    assert all(isinstance(line, Routine) for line in lines)
+
+
 def test_what_a_replaced_primary_still_answers_is_passed_to_nobody() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
@@ -353,6 +367,7 @@ def test_with_keys_a_store_that_was_forgotten_is_still_its_servers() -> None:
     """It held nothing and made room for another one; its register stays."""
     pair = keyed(ROW)
     assert STORE not in pair.core.table.servers
+    assert [row["server"] for row in report(pair)["registers"]] == ["s1"]
     assert refused(pair, prepare(sender="s2"))
     assert refused(pair, Accept("s2", STORE, B, 200, 7, NEXT))
     assert outcome(pair.announce("s2", {}, store="s1", incarnation=300, link=b"z")) == ("refused", 0)

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import pack, unpack
 from pubsub.protocol import Get, Heartbeat, Message, Operate, Outcome, Put, Report, Status, Subscribe, decode, encode
+from pubsub.protocol.register import Vote, VoteOutcome
 from pubsub.proxy import rights as module
 from pubsub.proxy.rights import Course, Rights, facts
 from pubsub.security.access import Access, Why
 from pubsub.security.authorized import parse
 from pubsub.security.doors import question_of
+from tests.proxy.test_hostile import MEMBERS
 from tests.security.keyring import key, pk
 from tests.security.test_doors import hostile, likely
 
@@ -59,6 +61,8 @@ def put(topic: str = "t", sender: str = "ann") -> Put:
         ("ann", Operate("ops", "-", "forget", store="0" * 16), Course.DENY, Why.RIGHT),
         ("ann", Heartbeat("s1"), Course.DENY, Why.RIGHT),
         ("ann", Status("s1", Outcome.SUCCESS), Course.DROP, Why.RIGHT),
+        ("ann", Vote("p1", "0" * 16, VoteOutcome.TOLD, 1, "f" * 16), Course.DROP, Why.RIGHT),
+        *[("ann", asked, Course.DENY, Why.RIGHT) for asked in MEMBERS if not isinstance(asked, Vote)],
         ("s1", put(), Course.DENY, Why.ROLE),
     ],
 )  # fmt: skip
