@@ -11,7 +11,6 @@ the children inherit, lasts as long as any process of the cluster, and the file 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import selectors
@@ -20,7 +19,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -29,17 +27,15 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pubsub import console
+from pubsub.cli.cluster_lock import STOP_SECONDS, Running
 from pubsub.config.addresses import ProxyAddress, read_proxies, write_proxies
-from pubsub.errors import ConfigurationError, StorageError
+from pubsub.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pubsub.cli.cluster_keys import ClusterKeys
 
 READY_SECONDS: Final = 30.0
 """Patience with a child until it says that it is ready."""
-
-STOP_SECONDS: Final = 5.0
-"""Patience with a child after SIGTERM; then it is killed, and that is said."""
 
 COUNT_MAX: Final = 64
 
@@ -77,80 +73,6 @@ class Child:
         """Where its ready line comes from."""
         assert self.process.stdout is not None
         return self.process.stdout
-
-
-class StillRunning(StorageError):
-    """The cluster of a directory is running."""
-
-    exit_code = 9
-
-    def __init__(self, path: str, processes: str) -> None:
-        super().__init__(path, f"this cluster is running already: {processes or 'its processes are not known'}")
-
-
-class Running:
-    """`DIR/running`: locked while any process of the cluster lives, with a line for each of them.
-
-    Raises:
-        StillRunning: another process has it, and does not end by itself.
-        ConfigurationError: it cannot be made.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        path = directory / "running"
-        try:
-            self._file = path.open("a+")
-        except OSError as error:
-            raise ConfigurationError(f"{path}: {error.strerror}") from None
-        deadline = time.monotonic() + STOP_SECONDS
-        while not self._lock():
-            living = self._living()
-            # After a kill of `pubsub up` its children end by themselves, and then the lock is free.
-            if any(one["role"] == "up" for one in living) or time.monotonic() > deadline:
-                self._file.close()
-                raise StillRunning(str(directory), ", ".join(f"{_title(one)} (pid {one['pid']})" for one in living))
-            time.sleep(0.05)
-        self._file.truncate(0)
-        self.note("up", "", os.getpid())
-
-    @property
-    def number(self) -> int:
-        """The file descriptor that children are to inherit: with it they hold the lock."""
-        return self._file.fileno()
-
-    def note(self, role: str, name: str, pid: int) -> None:
-        """Write down a process of the cluster."""
-        with suppress(OSError):  # On a full disk: the lock holds all the same, only who it is would not be known.
-            os.write(self.number, json.dumps({"role": role, "id": name, "pid": pid}).encode() + b"\n")
-
-    def close(self) -> None:
-        """Give up this process's share of the lock."""
-        self._file.close()
-
-    def _lock(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
-    def _living(self) -> list[dict[str, Any]]:
-        self._file.seek(0)
-        found = []
-        for line in self._file:
-            try:
-                one = json.loads(line)
-                os.kill(one["pid"], 0)
-            except (ValueError, ProcessLookupError):
-                continue
-            except PermissionError:
-                pass
-            found.append(one)
-        return found
-
-
-def _title(process: dict[str, Any]) -> str:
-    return f"{process['role']} {process['id']}".strip()
 
 
 class Cluster:
@@ -203,6 +125,13 @@ class Cluster:
         self.children.append(child)
         self._selector.register(child.output, selectors.EVENT_READ, child)
         return child
+
+    def kill(self, child: Child) -> None:
+        """SIGKILL; nobody is told, and it may be restarted."""
+        self._selector.unregister(child.output)
+        child.process.kill()
+        child.process.wait()
+        child.output.close()
 
     def restart(self, child: Child) -> None:
         """Starts a child that died once more, as it was started."""

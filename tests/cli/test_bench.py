@@ -77,6 +77,22 @@ def test_with_keys_each_figure_stands_beside_the_one_without(
     assert not list(tmp_path.iterdir()), "no key stays behind"
 
 
+@pytest.mark.slow
+def test_with_a_standby_each_figure_stands_beside_the_one_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pubsub.cli.bench.standby import STANDBY_MEASURES
+
+    facts = bench(capsys, tmp_path, "--standby", "--sizes", "64", "--secs", "0.02", "--reps", "1")
+    assert facts["standby"] is True
+    found = {(one["measure"], one["figure"]): one for one in facts["results"]}
+    assert found.keys() == {(measure.name, figure) for measure in STANDBY_MEASURES for figure in measure.units}
+    for (measure, _), one in found.items():
+        assert ("rival" in one) == (measure not in {"killed", "host-gone", "switch"})
+        assert one["median"] >= 0
+    assert not list(tmp_path.iterdir()), "nothing stays behind"
+
+
 def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--dir", str(tmp_path), "--secs", "0.02", "--reps", "1", "--only", "put-1000"]) == 0
     out = capsys.readouterr().out
@@ -93,6 +109,7 @@ def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--sizes", "0"], "--sizes 0"),
         (["--against", "sqlite"], "only redis"),
         (["--keys", "--spark"], "--keys is measured beside the same without keys"),
+        (["--standby", "--keys"], "--standby is measured beside the same without"),
         (["--secs", "0"], "secs"),
     ],
 )

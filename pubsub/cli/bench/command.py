@@ -33,6 +33,9 @@ SIZE_MAX: Final = 1 << 20
 WITHOUT_KEYS: Final = "no keys"
 """What a cluster with keys is compared with."""
 
+WITHOUT_STANDBY: Final = "no standby"
+"""What a server with a standby is compared with."""
+
 app = typer.Typer(name="bench", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -49,6 +52,9 @@ def bench(
     with_keys: Annotated[
         bool, typer.Option("--keys", help="Measure with keys, each measure beside the same without.")
     ] = False,
+    with_standby: Annotated[
+        bool, typer.Option("--standby", help="Measure a server with a standby, each measure beside the same without.")
+    ] = False,
     spark: Annotated[bool, typer.Option("--spark", help="Measure Spark's source and sink instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")] = False,
 ) -> None:
@@ -64,21 +70,25 @@ def bench(
         raise ConfigurationError("--against and --spark: one of them at a time")
     if with_keys and (against or spark):
         raise ConfigurationError("--keys is measured beside the same without keys, not with --against or --spark")
+    if with_standby and (against or spark or with_keys):
+        raise ConfigurationError("--standby is measured beside the same without, not with --against, --keys or --spark")
     if against:
         from pubsub.cli.bench.redis import check_redis
 
         check_redis()
     # This command's process measures as an application would, with Python's own settings.
     gc.set_threshold(700, 10, 10)
-    with _measures(spark) as measures, _directory(directory) as place:
+    beside = against or (WITHOUT_KEYS if with_keys else WITHOUT_STANDBY if with_standby else "")
+    with _measures(spark, with_standby) as measures, _directory(directory) as place:
         chosen = _chosen(measures, only)
-        results = run(chosen, numbers, secs, reps, against or (WITHOUT_KEYS if with_keys else ""), place)
+        results = run(chosen, numbers, secs, reps, beside, place)
     if as_json:
         facts = {"machine": _machine(place), "secs": secs, "reps": reps, "keys": with_keys, "against": against}
+        facts |= {"standby": True} if with_standby else {}
         facts["results"] = results.facts()
         console.print_json(facts | ({"rival": _rival()} if against else {}))
     else:
-        table = results.table(WITHOUT_KEYS if with_keys else against)
+        table = results.table(beside)
         if against:
             table.caption, table.caption_justify = _rival(), "left"
         console.print_table(table)
@@ -91,9 +101,13 @@ def _rival() -> str:
 
 
 @contextmanager
-def _measures(spark: bool) -> Iterator[Sequence[Measure]]:
+def _measures(spark: bool, standby: bool) -> Iterator[Sequence[Measure]]:
     """What can be measured."""
-    if spark:
+    if standby:
+        from pubsub.cli.bench.standby import STANDBY_MEASURES
+
+        yield STANDBY_MEASURES
+    elif spark:
         from pubsub.cli.bench.spark import measures
 
         with measures() as found:
@@ -151,7 +165,8 @@ def run(
         sizes: bytes of a message.
         secs: of each measure.
         reps: how often.
-        against: "redis", WITHOUT_KEYS for a cluster with keys beside one that has none, or "" for nothing.
+        against: "redis", WITHOUT_KEYS for a cluster with keys beside one that has none, WITHOUT_STANDBY likewise, or ""
+            for nothing.
         place: an empty directory on the disk to measure.
     """
     from pubsub.cli.bench.floors import Floors
@@ -170,12 +185,13 @@ def run(
         done = 0
         for rep, turn in enumerate(turns):
             with ExitStack() as stack:
-                keys = against == WITHOUT_KEYS
-                stage = stack.enter_context(Stage(place / f"cluster{rep}", keys=keys))
-                other = stack.enter_context(Stage(place / f"plain{rep}")) if keys else None
+                keys, standby = against == WITHOUT_KEYS, against == WITHOUT_STANDBY
+                stage = stack.enter_context(Stage(place / f"cluster{rep}", keys=keys, standby=standby))
+                plain = stack.enter_context(Stage(place / f"plain{rep}")) if keys or standby else None
                 redis = stack.enter_context(Redis(place / f"redis{rep}")) if against == "redis" else None
                 for measure, size in turn:
                     step(f"{measure.name}, {size:,} B, {rep + 1} of {reps}", done, total)
+                    other = None if measure.paired else plain
                     floor = measure.floor(floors, size, secs * FLOOR_SHARE) if measure.floor else None
                     # Whoever is first has the quieter disk, or the colder one: they take turns.
                     rivals = measure.run(other, size, secs) if other is not None and rep % 2 else None

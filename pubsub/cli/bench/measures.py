@@ -37,6 +37,7 @@ class Measure:
         floor: what this machine can do of it at all, in the unit of the first figure.
         sized: measured with each size of body; else with the first.
         once: in the first repetition only, because it takes long.
+        paired: of a server with a standby only.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Measure:
     floor: Callable[[Floors, int, float], float] | None = None
     sized: bool = True
     once: bool = False
+    paired: bool = False
 
 
 def _latencies(taken: list[float], *shares: float) -> Figures:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pubsub.cli.bench.worker import open_client
 from pubsub.cli.cluster import Child, Cluster
 from pubsub.cli.cluster_keys import ClusterKeys
+from pubsub.cli.reports import gather
 from pubsub.config.addresses import ProxyAddress
+from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.security.keys import format_public
 
@@ -30,17 +33,19 @@ class Stage:
     Args:
         directory: made, and removed at the end.
         keys: let nobody in without a key.
+        standby: give the server a second member; both are in sync when the stage is ready.
 
     Attributes:
         proxy: its address.
+        members: the server's processes.
         where: how a client reaches it: settings by name, as JSON can say them.
     """
 
-    def __init__(self, directory: Path, *, keys: bool = False) -> None:
+    def __init__(self, directory: Path, *, keys: bool = False, standby: bool = False) -> None:
         self.directory = directory
         self.proxy = ""
         self.where: dict[str, Any] = {}
-        self._keys = keys
+        self._keys, self._standby = keys, standby
         self._numbers = count(1)
         self._cluster: Cluster
 
@@ -66,6 +71,12 @@ class Stage:
                 options += ["--proxy-key", *self.where["proxy_keys"]]
             self.server = self._start(keys, "server", "s1", *options)
             self._cluster.wait_ready()
+            self.members = [self.server]
+            if self._standby:
+                where = self.server.ready.split()[-1]
+                self.members.append(self._start(keys, "server", "s1b", *options, "--standby-of", where, of="s1"))
+                self._cluster.wait_ready()
+                self.primary()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -83,10 +94,10 @@ class Stage:
         self._log.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _start(self, keys: ClusterKeys | None, role: str, name: str, *options: str) -> Child:
+    def _start(self, keys: ClusterKeys | None, role: str, name: str, *options: str, of: str = "") -> Child:
         # What the environment says of another cluster's keys is nothing to this one.
-        locked = ["--authorized", "none"] if keys is None else keys.options(role, name)
-        return self._cluster.start(role, name, *options, "--data", str(self.directory / name), *locked)
+        locked = ["--authorized", "none"] if keys is None else keys.options(role, of or name, name)
+        return self._cluster.start(role, name, *options, "--data", str(self.directory / name), *locked, of=of)
 
     def name(self, word: str) -> str:
         """A name that was not used on this stage yet: of a topic or a client."""
@@ -105,6 +116,31 @@ class Stage:
     def wal_bytes(self) -> int:
         """Size of the server's write-ahead log."""
         return (self.directory / "s1" / "server.db-wal").stat().st_size
+
+    def primary(self) -> Child:
+        """The member that serves, once both are in sync.
+
+        Raises:
+            ConfigurationError: they are not within a minute.
+        """
+        settings, deadline = ClientSettings(**self.where), time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for row in gather(settings, 2.0)["standbys"]:
+                found = [child for child in self.members if child.ready.endswith(f" {row['address']}")]
+                if row["state"] == "in sync" and found:
+                    return found[0]
+            time.sleep(0.05)
+        raise ConfigurationError("the standby was not in sync within a minute")
+
+    def kill(self, member: Child) -> None:
+        """SIGKILL; it is gone when this returns."""
+        self._cluster.kill(member)
+
+    def restart(self, member: Child) -> None:
+        """Start it again, and wait until both are in sync."""
+        self._cluster.restart(member)
+        self._cluster.wait_ready()
+        self.primary()
 
     def kill_server(self) -> None:
         """SIGKILL; it is gone when this returns."""
