@@ -20,6 +20,7 @@ from pubsub.protocol import Outcome
 from pubsub.server.offline.check import check, compare
 from pubsub.server.offline.found import Found, Verdict
 from pubsub.server.offline.restore import accept_copy
+from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.storage.schema import FILE, FORMAT
 from pubsub.server.storage.store import Store
 from tests.server.stage import Stage
@@ -261,6 +262,25 @@ def test_a_proxy_that_heard_no_later_state_finds_nothing(data: Path) -> None:
     compare(found, [report(found)])
     assert found.verdict is Verdict.INTACT
     assert found.notes == ["proxy p1 has not heard of a later state of this store"]
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "said"),
+    [
+        (("a" * 16, "b" * 16), "proxy p1: this member is in sync"),
+        (("b" * 16,), f"proxy p1: this member is not in sync, {'b' * 16} is; what it lacks is there"),
+        ((), "proxy p1 knows of no register of this store"),
+    ],
+)
+def test_of_a_member_the_register_says_whether_it_has_all(data: Path, in_sync: tuple[str, ...], said: str) -> None:
+    LocalFile(data).make("a" * 16, registered=True)
+    found = checked(data)
+    register = {"store": found.store, "votes": True, "in_sync": list(in_sync)}
+    heard = report(found, change=found.change + 9) | {"registers": [register] if in_sync else []}
+    compare(found, [heard])
+    assert found.verdict is Verdict.INTACT
+    assert found.facts()["member"] == "a" * 16
+    assert found.notes == [f"it is member {'a' * 16} of two, whose newest changes may be in its stream file only", said]
 
 
 def test_a_copy_that_a_server_was_told_of_says_so_itself(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from pubsub.errors import CallerError, ConfigurationError, StoreInUse
 from pubsub.protocol import Outcome, Records
 from pubsub.server.commands import main
 from pubsub.server.offline.export import export_tree, import_tree
+from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.spans import Span
@@ -270,3 +271,11 @@ def test_the_commands_export_and_import(stage: Stage, tmp_path: Path, capsys: py
     assert main(["import", tree, "--data", str(tmp_path / "new")]) != 0
     assert "topic t is held by" in capsys.readouterr().err
     stage.open()
+
+
+def test_nothing_is_imported_into_one_member_of_two(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "server_s1").mkdir(parents=True)
+    Store(tmp_path / "data").close()
+    LocalFile(tmp_path / "data").make("a" * 16, registered=True)
+    with pytest.raises(ConfigurationError, match="the other one would not have the import"):
+        import_tree(tmp_path / "data", tmp_path / "tree")

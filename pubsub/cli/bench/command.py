@@ -64,14 +64,7 @@ def bench(
     pyzmq echo through a forwarding proxy, for latencies that echo and one fdatasync.
     """
     numbers = _numbers(sizes)
-    if against not in {"", "redis"}:
-        raise ConfigurationError(f"--against {against}: only redis is known")
-    if against and spark:
-        raise ConfigurationError("--against and --spark: one of them at a time")
-    if with_keys and (against or spark):
-        raise ConfigurationError("--keys is measured beside the same without keys, not with --against or --spark")
-    if with_standby and (against or spark or with_keys):
-        raise ConfigurationError("--standby is measured beside the same without, not with --against, --keys or --spark")
+    _check(against, spark, with_keys, with_standby)
     if against:
         from pubsub.cli.bench.redis import check_redis
 
@@ -92,6 +85,18 @@ def bench(
         if against:
             table.caption, table.caption_justify = _rival(), "left"
         console.print_table(table)
+
+
+def _check(against: str, spark: bool, with_keys: bool, with_standby: bool) -> None:
+    """See that what is asked for goes together."""
+    if against not in {"", "redis"}:
+        raise ConfigurationError(f"--against {against}: only redis is known")
+    if against and spark:
+        raise ConfigurationError("--against and --spark: one of them at a time")
+    if with_keys and (against or spark):
+        raise ConfigurationError("--keys is measured beside the same without keys, not with --against or --spark")
+    if with_standby and (against or spark or with_keys):
+        raise ConfigurationError("--standby is measured beside the same without, not with --against, --keys or --spark")
 
 
 def _rival() -> str:

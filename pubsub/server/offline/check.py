@@ -15,13 +15,15 @@ served; at a page that cannot be read it goes no further, and says unavailable; 
 description, cannot be read is held back. To put a copy back, or to let the topic go, is for the operator to decide.
 
 That a copy is older than the store was, its file does not say. The server does, once a proxy or a client has told it;
-and proxies remember how far a store had come: see `compare`.
+and proxies remember how far a store had come: see `compare`. A standby's store is behind what its stream file holds, so
+of a member of two it is the register that counts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +38,7 @@ from pubsub.server.storage import repaired
 from pubsub.server.storage.database import find_damage
 from pubsub.server.storage.loading import Loading, load
 from pubsub.server.storage.reader import BATCH, is_batch
-from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT
+from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, MEMBER
 from pubsub.server.storage.staged import body_of
 from pubsub.server.storage.wal import begins_damaged, first_page, frames
 from pubsub.server.topic.notes import HELD, STALE
@@ -64,7 +66,9 @@ def check(directory: Path) -> Found:
             header = file.read(100)
     except OSError as error:
         raise ConfigurationError(f"{directory} holds no server's store: {FILE}: {error.strerror}") from None
-    found = Found(str(directory))
+    found = Found(str(directory), member=_member(directory))
+    if found.member:
+        found.notes.append(f"it is member {found.member} of two, whose newest changes may be in its stream file only")
     with _kept_out(directory):
         header = first_page(Path(f"{path}-wal"))[:100] or header
         if len(header) < 100 or not header.startswith(_SQLITE):
@@ -92,6 +96,9 @@ def compare(found: Found, reports: Iterable[Mapping[str, Any]]) -> None:
         reports: those of proxies.
     """
     for report in reports:
+        if found.member:
+            _compare_member(found, report)
+            continue
         for server in report["servers"]:
             if not found.store or server["store"] != found.store or found.verdict is Verdict.BROKEN:
                 continue
@@ -104,6 +111,26 @@ def compare(found: Found, reports: Iterable[Mapping[str, Any]]) -> None:
                 found.verdict = Verdict.STALE
                 return
         found.notes.append(f"proxy {report['proxy']} has not heard of a later state of this store")
+
+
+def _compare_member(found: Found, report: Mapping[str, Any]) -> None:
+    """What a proxy's copy of the register says of this member."""
+    rows = [row for row in report.get("registers", ()) if row["store"] == found.store and row["votes"]]
+    if not rows:
+        found.notes.append(f"proxy {report['proxy']} knows of no register of this store")
+    elif found.member in rows[0]["in_sync"]:
+        found.notes.append(f"proxy {report['proxy']}: this member is in sync")
+    else:
+        others = " and ".join(rows[0]["in_sync"])
+        found.notes.append(f"proxy {report['proxy']}: this member is not in sync, {others} is; what it lacks is there")
+
+
+def _member(directory: Path) -> str:
+    """The ID of the member that this is one of two, "" where it is none or that cannot be read."""
+    try:
+        return str(json.loads((directory / MEMBER).read_text())["member"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 @contextlib.contextmanager

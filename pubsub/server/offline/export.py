@@ -55,7 +55,7 @@ from pubsub.protocol.names import (
 )
 from pubsub.protocol.records import check_publisher
 from pubsub.server.storage.database import translate
-from pubsub.server.storage.schema import FILE
+from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
@@ -123,9 +123,11 @@ def import_tree(directory: Path, source: Path) -> int:
 
     Raises:
         StoreInUse: the server is running.
-        ConfigurationError: the tree is not one, or the store holds one of its topics already.
+        ConfigurationError: the tree is not one, the store holds one of its topics already, or is one member's of two.
         StorageError: the store cannot be written.
     """
+    if (directory / MEMBER).exists():
+        raise ConfigurationError(f"{directory} is that of a member of two, and the other one would not have the import")
     folders = sorted(path for path in _root(source).iterdir() if path.is_dir())
     with _opened(directory) as store, store.guarded():
         importing = _Import(store)

@@ -70,6 +70,7 @@ class Found:
         problems: of the file as a whole; what makes it broken comes first.
         stale: why it counts as an older copy, "" where it does not.
         notes: what is no problem and worth knowing.
+        member: the ID of the member, where it is one of two; else "".
     """
 
     directory: str
@@ -82,6 +83,7 @@ class Found:
     stale: str = ""
     notes: list[str] = field(default_factory=list)
     topics: list[TopicFound] = field(default_factory=list)
+    member: str = ""
 
     def facts(self) -> dict[str, Any]:
         """As JSON can say it."""
@@ -89,6 +91,7 @@ class Found:
             "directory": self.directory,
             "verdict": str(self.verdict),
             "store": self.store,
+            "member": self.member,
             "server": self.server,
             "incarnation": self.incarnation,
             "change": self.change,
