@@ -307,6 +307,15 @@ def test_who_knows_of_no_register_waits_and_is_stale_as_ever() -> None:
     assert outcome(pair.announce("s1", {}, incarnation=2, change=9, link=b"new")) == ("stale", 0)
 
 
+def test_who_knows_of_no_register_hinders_no_member() -> None:
+    pair = Pair(ROW)
+    pair.serve(A, 100)
+    pair.sleep(4.0)
+    assert outcome(pair.announce("s1", {}, incarnation=150, change=9, link=b"new")) == ("success", 0)
+    assert pair.vote(prepare()).outcome is VoteOutcome.PROMISED
+    assert outcome(pair.serve(B, 200, change=9)) == ("success", 0)
+
+
 def test_another_server_does_not_get_a_store_by_naming_a_member() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
