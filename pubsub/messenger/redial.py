@@ -108,6 +108,7 @@ class Redial:
         due: when `redial` is to be called, on the monotonic clock in seconds; infinity where ZeroMQ sees to it.
         refused: why nobody speaks with us; None: somebody does, or that is not known.
         asks: it is to be found out why the handshake is closed; `asked` takes it.
+        ended: a connection has ended; whoever wants to know resets it.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Redial:
         self._ask_at = self._connected = float("-inf")
         self.due = float("inf")
         self.refused: Refusal | None = None
-        self.asks = False
+        self.asks = self.ended = False
         self.sock = watch(context, sock, sum(_EVENTS))
 
     def take(self, now: float) -> list[Refusal | None]:
@@ -139,6 +140,7 @@ class Redial:
                 event, value = struct.unpack("=hi", self.sock.recv_multipart(zmq.NOBLOCK)[0])
             except zmq.Again:
                 break
+            self.ended = self.ended or event == _ENDED
             if event == _ESTABLISHED or (event == _NOT_REACHED and not self._ours):
                 self._closed, self.due, self._ours = 0, float("inf"), False
                 self._heard, self._mismatch = None, False

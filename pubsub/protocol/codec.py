@@ -295,7 +295,7 @@ _CODECS: Final = (
         ),
         body="bytes",
     ),
-    _Codec("PREPARE", r.Prepare, _REGISTER, (*_BALLOT, ("kind", "kind", _KIND))),
+    _Codec("PREPARE", r.Prepare, _REGISTER, (*_BALLOT, ("kind", "kind", _KIND), ("sticky", "sticky_ms", _NUMBER))),
     _Codec("ACCEPT", r.Accept, _REGISTER, (*_BALLOT, ("view", "view", _VIEW))),
     _Codec("LOOK", r.Look, _REGISTER, (_TOKEN,)),
     _Codec(

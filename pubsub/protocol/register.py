@@ -92,6 +92,8 @@ class Prepare:
         ballot: of the attempt.
         token: random, new with each attempt: an answer counts only for the one that asked.
         kind: what the attempt is for, of `KINDS`.
+        sticky_ms: of a "take": a proxy that has heard the primary within so many milliseconds does not promise; 0, and
+            more than its patience: within that.
     """
 
     sender: str
@@ -100,6 +102,7 @@ class Prepare:
     ballot: int
     token: int
     kind: str
+    sticky_ms: int = 0
 
 
 @dataclass(slots=True)

@@ -94,4 +94,4 @@ class Members:
             return
         self.registers.heard(store, server.member, server.incarnation, now - silence)
         if server.link != link:
-            self._replies.beat(server, now)
+            self._replies.beat(server, now, answered=True)

@@ -9,7 +9,7 @@ nothing; it keeps four rules, and by them two members can never both have their 
                     before it sends the vote, as it does with whatever the routing table notes
     amnesia         without a row for the store there is no vote: what was promised may have been lost with it. ADMIT
                     brings a row, and counts only for the very routes file that it was made for
-    stickiness      where the primary is heard nobody is helped to take its place
+    stickiness      where the primary is heard nobody is helped to take its place; a member that asks has it answer
 
 The first member that a register is made for brings its rows by ADMIT too, to all proxies.
 """
@@ -141,7 +141,8 @@ class Registers:
         heard = self._heard.get(asked.store)
         if heard is None or heard.at is None or heard.member == asked.member:
             return False
-        return now - heard.at < self._patience
+        sticky = asked.sticky_ms / 1000 or self._patience
+        return now - heard.at < min(self._patience, sticky)
 
     def _keep(self, row: RegisterRow) -> None:
         self.rows[row.store] = self._changes.registers[row.store] = row

@@ -121,12 +121,17 @@ class Replies:
         """Answer a member that asked about its store's register."""
         self._to_server(link, prefix.source, vote)
 
-    def beat(self, server: Server, now: float, *, leaving: int = 0) -> None:
-        """A heartbeat to a connected server, and a mark where something is on its way; `leaving` = 1: the last."""
+    def beat(self, server: Server, now: float, *, leaving: int = 0, answered: bool = False) -> None:
+        """A heartbeat to a connected server, and a mark where something is on its way.
+
+        Args:
+            leaving: 1: the last one.
+            answered: the server is to answer at once, also where there is nothing to mark.
+        """
         assert server.link is not None
         server.liveness.sent(now)
         heartbeat = Heartbeat(self._proxy, self._stamps.last, leaving)
-        self._to_server(server.link, 0, heartbeat, source=server.in_flight.mark())
+        self._to_server(server.link, 0, heartbeat, source=server.in_flight.mark() or int(answered))
 
     def merge(self, giver: Server, topic: str, receiver: Server, now: float) -> None:
         """Have one of two holders give the topic to the other."""

@@ -111,8 +111,8 @@ class ServerCore:
         self.reports = Reports(state, self.proxies, self.stores)
         self.beside: Callable[[Origin, Message, float], bool] = _nobody
         """Takes what is of no concern to a server, but to a member of a pair; whether it was that."""
-        self.deposed_by = 0
-        """The highest term of another primary that a proxy told of."""
+        self.deposed: Callable[[int], None] = _nothing
+        """Told of the term of another primary of this store, of which a proxy tells."""
         for held in [topic for topic in state.topics.values() if topic.unreadable]:
             self.quarantine.damaged(held, held.unreadable)
 
@@ -134,6 +134,7 @@ class ServerCore:
         elif isinstance(message, Operate):
             self.operations.handle(origin, message, now)
         elif isinstance(message, Report):
+            origin.waits = False
             self.state.replies.answer(origin, Outcome.SUCCESS, body=self.reports.report(now))
         elif isinstance(message, Merge) and not origin.origin:
             self.moves.merge(message, now)
@@ -146,6 +147,7 @@ class ServerCore:
         else:
             self._hear(message.stamp, now)
             if origin.callback:  # A mark: all that the proxy sent before it has been taken in.
+                origin.waits = False
                 self.state.replies.answer(origin, Outcome.SUCCESS)
 
     def _dispatch(self, origin: Origin, request: Request, now: float, sole_owner: bool = False) -> None:
@@ -219,7 +221,7 @@ class ServerCore:
         self._hear(status.stamp, now)
         proxy = int(origin.link)
         if status.outcome is Outcome.DEPOSED:
-            self.deposed_by = max(self.deposed_by, status.term)
+            self.deposed(status.term)
             return
         if origin.callback:
             named = self.sole_owner.answered(origin.callback, proxy, status)
@@ -317,8 +319,8 @@ class ServerCore:
             state.announcements = {}
         out, self.proxies.out = self.proxies.out, []
         for origin, answer in state.replies.take():
-            self.proxies.sent(origin.link, now)
-            out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, answer))
+            self.proxies.sent(origin.link, now, waits=origin.waits)
+            out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, answer, origin.waits))
         out += self.moves.outgoing(now)
         for topic, reason in self.moves.unreadable:
             self.quarantine.damaged(topic, reason)
@@ -348,6 +350,10 @@ class ServerCore:
 
 def _nobody(origin: Origin, message: Message, now: float) -> bool:
     return False
+
+
+def _nothing(term: int) -> None:
+    return None
 
 
 def _is_its_own(origin: Origin, sender: str | None) -> bool:

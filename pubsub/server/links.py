@@ -17,9 +17,9 @@ import zmq
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.core import Counters
 from pubsub.messenger.curve import CurveClient
-from pubsub.messenger.redial import Refusal, open_redialed
+from pubsub.messenger.redial import Redial, Refusal, open_redialed
 from pubsub.messenger.redials import Redials
-from pubsub.messenger.sockets import Frames, open_dealer, receive, send
+from pubsub.messenger.sockets import Frames, open_dealer, receive, send, watch
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.names import parse_endpoint
 from pubsub.server.doors import Doors
@@ -34,11 +34,17 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Link(NamedTuple):
-    """One socket: to what address it was opened, how it is locked, and what tells that it is refused."""
+    """One socket: to what address it was opened, how it is locked, and what tells that it is refused, or has ended."""
 
     address: str
     curve: CurveClient | None
-    watch: zmq.Socket[bytes] | None
+    redial: Redial | None
+    ends: zmq.Socket[bytes] | None = None
+
+    @property
+    def watch(self) -> zmq.Socket[bytes] | None:
+        """What is polled besides the socket."""
+        return self.ends if self.redial is None else self.redial.sock
 
 
 class Links:
@@ -93,20 +99,35 @@ class Links:
             return self._connected(address, place, self._doors.to_member(address))
         if server:
             raise ConfigurationError(f"{address} asks for keys, and this server has none")
-        return self._connected(address, place, None)
+        sock = self._connected(address, place, None)
+        ends = watch(self._context, sock, int(zmq.EVENT_DISCONNECTED))
+        self._poller.register(ends, zmq.POLLIN)
+        self._open[sock] = self._open[sock]._replace(ends=ends)
+        return sock
+
+    def ended(self, sock: zmq.Socket[bytes]) -> bool:
+        """Whether the connection of a member's socket has ended since this was asked last."""
+        link = self._open[sock]
+        if link.redial is not None:
+            ended, link.redial.ended = link.redial.ended, False
+            return ended
+        ended = False
+        while link.ends is not None and receive(link.ends) is not None:
+            ended = True
+        return ended
 
     def _connected(self, address: str, place: str, curve: CurveClient | None) -> zmq.Socket[bytes]:
+        redial = None
         if curve is None:
-            sock, watch = open_dealer(self._context, place), None
+            sock = open_dealer(self._context, place)
         else:
             try:
                 sock, redial = open_redialed(self._context, place, curve=curve, told=partial(self._told, address))
             except zmq.ZMQError as error:  # There was a socket, and none for what watches it.
                 raise ConfigurationError(f"no socket for {address!r}: {error}") from None
             self._redials.add(redial)
-            watch = redial.sock
-            self._poller.register(watch, zmq.POLLIN)
-        self._open[sock] = _Link(address, curve, watch)
+            self._poller.register(redial.sock, zmq.POLLIN)
+        self._open[sock] = _Link(address, curve, redial)
         self._poller.register(sock, zmq.POLLIN)
         return sock
 
@@ -127,8 +148,8 @@ class Links:
     def turn(self, ready: Container[Any], now: float) -> None:
         """Make anew what is due, and hear what became of the others."""
         for link in tuple(self._open.values()):
-            if link.watch is not None and link.watch in ready:
-                self._redials.take(link.watch, now)
+            if link.redial is not None and link.redial.sock in ready:
+                self._redials.take(link.redial.sock, now)
         while self._found_out:
             self._found_out.popleft()(now)
         if now >= self._redials.due:
@@ -158,19 +179,24 @@ class Links:
 
     # The end
 
-    def close(self, sock: zmq.Socket[bytes]) -> None:
-        """Close one of them, with what waits in it."""
+    def close(self, sock: zmq.Socket[bytes], linger_ms: int = 0) -> None:
+        """Close one of them, with what waits in it; what was said last has so many milliseconds to leave."""
         link = self._open.pop(sock, None)
         self._poller.unregister(sock)
         if link is not None and link.watch is not None:
             self._poller.unregister(link.watch)
             self._redials.drop(sock)
-        sock.close(0)
+        if link is not None and link.ends is not None:
+            sock.disable_monitor()
+            link.ends.close(0)
+        sock.close(linger_ms)
 
     def goodbye(self) -> None:
         """Close all; what was said last has a moment to leave."""
         self._redials.close()
-        for sock in self._open:
+        for sock, link in self._open.items():
+            if link.ends is not None:
+                link.ends.close(0)
             sock.close(GOODBYE_MS)
         self._open.clear()
 

@@ -24,17 +24,19 @@ from pubsub.protocol.names import parse_endpoint
 from pubsub.protocol.register import MEMBERS_MAX, Forget, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
 from pubsub.server.core import ServerCore
+from pubsub.server.links import GOODBYE_MS
 from pubsub.server.standby import joining
 from pubsub.server.standby.copying import Getting, Giving
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.entries import Entry
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.loops import Loops
-from pubsub.server.standby.member import NO_STORE, Member, Role, Times
+from pubsub.server.standby.member import NO_STORE, Member, Role
 from pubsub.server.standby.mending import Mending
 from pubsub.server.standby.operated import Operated
 from pubsub.server.standby.register import Identity
 from pubsub.server.standby.standing import Standing
+from pubsub.server.standby.watch import times_of
 from pubsub.server.state.replies import LISTENER, Origin
 
 if TYPE_CHECKING:
@@ -61,25 +63,17 @@ class Wires(Protocol):
     def to_member(self, address: str) -> Any:
         """A new socket to the other member."""
 
-    def close(self, sock: Any) -> None:
-        """Close one of them."""
+    def ended(self, sock: Any) -> bool:
+        """Whether the connection of a socket to the other member has ended since this was asked last."""
+
+    def close(self, sock: Any, linger_ms: int = 0) -> None:
+        """Close one of them; what was said last has so many milliseconds to leave."""
 
     def receive(self, sock: Any) -> Frames | None:
         """The next message, None where none waits."""
 
     def send(self, sock: Any, frames: list[Any]) -> bool:
         """Send a message; False where it cannot be taken."""
-
-
-def times_of(settings: ServerSettings) -> Times:
-    """The times of a member with these settings.
-
-    A primary drops a silent standby a little before that one would take over, so that it is the one who is served.
-    """
-    beat = settings.standby_heartbeat_seconds
-    patience = settings.patience_seconds
-    silence = min(settings.liveness * beat, patience) - beat / 2
-    return Times(settings.heartbeat_seconds, patience, beat, silence, patience)
 
 
 class Pair:
@@ -185,8 +179,10 @@ class Pair:
         for place, dealer in enumerate(self.dealers):
             if dealer in ready:
                 self._drain_proxy(place, dealer, now)
-        if self.link is not None and self.link in ready:
+        if self.link is not None:
             self._drain_link(now)
+            if self._wires.ended(self.link):  # Behind all that came before.
+                self.member.link_ended(now)
         self.member.tick(now, wall_ms)
         following = self.member.following
         if following is not None and self.member.role is Role.STANDBY:
@@ -293,7 +289,9 @@ class Pair:
         self._leave_standby()
 
     def _leave_standby(self) -> None:
-        self.disconnect()
+        if self.link is not None:
+            self._wires.close(self.link, GOODBYE_MS)
+            self.link = None
         for dealer in self.dealers:
             self._wires.close(dealer)
         self.dealers = []
@@ -327,6 +325,7 @@ class Pair:
         core.reports.standby = self.report
         operated = Operated(self.member, core.state.replies, lambda: self._wall_ms)
         core.operations.actions.update(operated.actions())
+        core.deposed = self.member.deposed_by
 
     def beside(self, origin: Origin, message: Message, now: float) -> bool:
         """A message that is not the server's; whether it was one for this member."""
@@ -370,8 +369,6 @@ class Pair:
             StorageError: the disk failed.
         """
         member, self._wall_ms = self.member, wall_ms
-        if self._core.deposed_by:
-            member.deposed_by(self._core.deposed_by)
         member.tick(now, wall_ms)
         self._standing.look(member, self.giving.busy, now)
         self._keep()
@@ -383,15 +380,15 @@ class Pair:
         """Send the other member and the proxies what there is for them."""
         for place, message in self.member.to_proxies():
             self._wires.send(self.dealers[place], [b"", *framed(message)])
-        self._say(self.member.to_other(now))
-        self._say([(copy, []) for copy in self._copies(now)])
-        self._say([(repair, []) for repair in self.mending.outgoing(self.member, now)])
+        self._say(self.member.to_other(now), now)
+        self._say([(copy, []) for copy in self._copies(now)], now)
+        self._say([(repair, []) for repair in self.mending.outgoing(self.member, now)], now)
 
     def _send_entries(self) -> None:
         """In the middle of a primary's commit, where no time has passed."""
-        self._say(self.member.to_other(0.0))
+        self._say(self.member.to_other(0.0), 0.0)
 
-    def _say(self, messages: Iterable[tuple[Message, list[Entry]]]) -> None:
+    def _say(self, messages: Iterable[tuple[Message, list[Entry]]], now: float) -> None:
         for message, entries in messages:
             if isinstance(message, Follow):
                 message.proxies = self._proxies
@@ -399,7 +396,9 @@ class Pair:
             if self._listener is None and self.link is not None:
                 self._wires.send(self.link, [*framed(message), *parts])
             elif self._listener is not None and self._route:
-                self._wires.send(self._listener, [self._route, *framed(message), *parts])
+                sent = self._wires.send(self._listener, [self._route, *framed(message), *parts])
+                if not sent:
+                    self.member.link_ended(now)
 
     def _copies(self, now: float) -> list[Copy]:
         leading, following = self.member.leading, self.member.following

@@ -10,7 +10,7 @@ import pytest
 
 from pubsub.errors import StoreFull
 from pubsub.messenger.framing import pack
-from pubsub.protocol import Heartbeat, Outcome, encode
+from pubsub.protocol import Heartbeat, Outcome, Report, Status, encode
 from pubsub.protocol.standby import Ack, EntryId, Follow, join_ids
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.standby.leading import HELD_LOOPS_MAX, Leading
@@ -114,6 +114,36 @@ def test_heartbeats_do_not_wait(led: Led) -> None:
     led.now += 1.5
     out = led.loop()
     assert {type(one.message) for one in out} == {Heartbeat}
+
+
+def test_what_only_tells_how_this_process_is_does_not_wait(led: Led) -> None:
+    waits = led.say(put("t", 1, [b"x"]))
+    report, mark = led.say(Report("cX", "s1")), led.say(Heartbeat("p1", 0), origin=b"")
+    led.loop()
+    assert led.answer(waits) is None
+    assert led.answered(report).outcome is led.answered(mark).outcome is Outcome.SUCCESS
+
+
+def test_what_waits_is_no_sign_of_life(led: Led) -> None:
+    led.core.proxies.member = A
+    for _ in range(6):
+        led.say(put("t", 1, [b"x"]))
+        led.now += 0.4
+        led.loop()
+    assert sum(isinstance(one.message, Heartbeat) for one in led.sent) >= 2
+
+
+def test_a_primary_that_a_proxy_calls_deposed_answers_nothing_from_that_loop_on(led: Led) -> None:
+    led.core.deposed = led.leading.heard_of
+    callback = led.say(put("t", 1, [b"x"]))
+    led.loop()
+    led.confirm()
+    led.say(Status("p1", Outcome.DEPOSED, term=led.leading.term + 1), origin=b"")
+    report = led.say(Report("cX", "s1"))
+    assert led.loop() == []
+    led.now += 9.0
+    assert led.loop() == []
+    assert led.answer(callback) is led.answer(report) is None
 
 
 def test_an_entry_whose_commit_found_the_disk_full_is_taken_back_and_its_number_is_not_used_again(led: Led) -> None:

@@ -191,7 +191,11 @@ class SimulatedSockets:
         frames = self.receive(listener)
         return None if frames is None else (None, frames)
 
-    def close(self, sock: Any) -> None:
+    def ended(self, sock: Any) -> bool:
+        """Never: the other member is only silent, as where its host is gone."""
+        return False
+
+    def close(self, sock: Any, linger_ms: int = 0) -> None:
         self._node.world.network.close(sock)
         self.waiting.pop(sock, None)
 

@@ -31,7 +31,7 @@ class Cast:
 
     def member(self, member: str, term: int = 0) -> Proposer:
         identity = Identity("s1", STORE, member, f"tcp://{member[0]}:1")
-        return Proposer(identity, self.names, heartbeat=1.0, patience=3.0, random=Random(member))
+        return Proposer(identity, self.names, heartbeat=1.0, sticky=3.0, random=Random(member))
 
     def answers(self, member: Proposer, *proxies: str) -> list[tuple[str, Vote]]:
         """What these proxies say to what the member has sent; what it sent to others is lost."""

@@ -19,12 +19,13 @@ from pubsub.protocol.standby import Entries, EntryId
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
 from pubsub.server.standby.entries import Entry, changes_of
-from pubsub.server.standby.member import NO_STORE, Member, Role, Times
+from pubsub.server.standby.member import NO_STORE, Member, Role
 from pubsub.server.standby.register import Identity
+from pubsub.server.standby.watch import Times
 from pubsub.server.topic.changes import NoteKept
 from tests.standby.cast import ALONE, BOTH, STORE, A, B
 
-TIMES = Times(heartbeat=1.0, patience=3.0, beat=0.25, silence=0.875, switch=3.0)
+TIMES = Times(heartbeat=1.0, patience=3.0, beat=0.25, silence=0.625, switch=3.0, doubt=0.5, take=1.0, sticky=0.5)
 STEP = 0.05
 BASE = EntryId(100, 0)
 C = "c" * 16
@@ -165,6 +166,7 @@ class Duo:
             for place, message in node.member.to_proxies():
                 if (node.name, place) not in self.cut:
                     vote = self.proxies[place].handle(travelled(message), self.now)
+                    self.answered(place, node)
                     if "votes" not in self.cut or vote.outcome is not VoteOutcome.ACCEPTED:
                         node.member.vote(place, travelled(vote), self.now)
             for said, entries in node.member.to_other(self.now):
@@ -172,6 +174,12 @@ class Duo:
                 if other.up and node.name not in self.cut:
                     other.member.hear(travelled(said), frames, self.now)
                     other.write()
+
+    def answered(self, place: int, asking: Node) -> None:
+        """A proxy that is asked has the primary answer at once."""
+        for node in (self.a, self.b):
+            if node is not asking and node.serves and not node.silent and (node.name, place) not in self.cut:
+                self.proxies[place].heard(STORE, node.name, node.member.term, self.now)
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP)):
@@ -483,3 +491,75 @@ def test_random_lives(seed: int) -> None:
     assert len(serving) == 1
     assert {*duo.a.released, *duo.b.released} <= {*serving[0].disk.values()}
     assert len(duo.a.released) + len(duo.b.released) > 3
+
+
+# How soon
+
+
+def seconds_until(duo: Duo, node: Node) -> float:
+    before = duo.now
+    duo.until_serves(node)
+    return duo.now - before
+
+
+def test_where_the_primarys_process_has_ended_the_standby_takes_over_at_once() -> None:
+    duo = Duo().started()
+    duo.a.crash()
+    for proxy in duo.proxies:
+        proxy.unheard(STORE, A)
+    duo.b.member.link_ended(duo.now)
+    assert seconds_until(duo, duo.b) <= 0.3
+
+
+def test_where_the_primarys_host_is_gone_the_standby_takes_over_after_a_few_beats_of_their_link() -> None:
+    duo = Duo().started()
+    duo.a.crash()
+    assert TIMES.take - TIMES.beat <= seconds_until(duo, duo.b) <= 1.5
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_standby_that_alone_does_not_hear_the_primary_does_not_take_over(ended: bool) -> None:
+    duo = Duo().started()
+    duo.cut = {A, B, (B, 0)}
+    if ended:
+        duo.b.member.link_ended(duo.now)
+    duo.run(20.0)
+    assert not duo.b.serves
+    assert views(duo) == {(A, (A,))}
+
+
+def test_a_primary_whose_standby_has_ended_goes_on_at_once() -> None:
+    duo = Duo().started()
+    duo.b.crash()
+    duo.a.put(1)
+    duo.a.member.link_ended(duo.now)
+    duo.run(0.2)
+    assert duo.a.released == [1]
+    assert views(duo) == {(A, (A,))}
+
+
+def test_who_hands_over_hears_of_the_new_term_from_its_successor_and_finds_it_at_once() -> None:
+    duo = Duo().started()
+    duo.a.silent = True  # So no proxy tells it that it is deposed.
+    assert duo.a.member.leading is not None
+    duo.a.member.leading.switch(duo.now)
+    assert seconds_until(duo, duo.b) <= 0.3
+    duo.run(0.1)
+    assert not duo.a.serves
+    assert duo.a.member.primary == (B, "tcp://b:1")
+
+
+def test_a_member_that_starts_again_knows_at_once_where_the_primary_is() -> None:
+    duo = Duo().started()
+    duo.b.crash()
+    duo.run(3.0)
+    duo.b.start()
+    duo.run(0.1)
+    assert duo.b.member.primary == (A, "tcp://a:1")
+
+
+def test_a_standby_that_hears_its_primary_asks_no_proxy() -> None:
+    duo = Duo().started()
+    assert duo.b.member.to_proxies() == []
+    duo.b.member.tick(duo.now, duo.wall_ms)
+    assert duo.b.member.to_proxies() == []

@@ -94,9 +94,9 @@ class Proxies:
         proxy.backoff = self._settings.patience_seconds * 2
         proxy.reconnect_at = now + proxy.backoff
 
-    def sent(self, index: int | str, now: float) -> None:
-        """Something goes over a link."""
-        if isinstance(index, int) and index >= 0:
+    def sent(self, index: int | str, now: float, *, waits: bool = True) -> None:
+        """Something goes over a link. `waits`: not before another member has it too, where there is one."""
+        if isinstance(index, int) and index >= 0 and not (waits and self.member):
             self.all[index].liveness.sent(now)
 
     def announce(self, changed: dict[str, str], change: int, now: float) -> None:
@@ -237,5 +237,6 @@ class Proxies:
         )
 
     def _send(self, index: int, message: Message, now: float, source: int = 0) -> None:
-        self.sent(index, now)
-        self.out.append(Outgoing(index, b"", 0, source, message))
+        waits = not isinstance(message, Heartbeat)
+        self.sent(index, now, waits=waits)
+        self.out.append(Outgoing(index, b"", 0, source, message, waits))

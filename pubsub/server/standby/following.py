@@ -277,7 +277,7 @@ class Following:
             out.append(ack)
         asks = self._gap and now - self._asked_at >= self._beat
         if asks or now >= self._follow_at:
-            out.append(self._follow(gap=asks))
+            out.append(self.follow(gap=asks))
             self._follow_at = now + self._beat
             if asks:
                 self._asked_at = now
@@ -305,7 +305,8 @@ class Following:
         place = self._places.get(question.end)
         return place is None or place < self._durable or question.term < self.floor
 
-    def _follow(self, *, gap: bool) -> Follow:
+    def follow(self, *, gap: bool = False) -> Follow:
+        """Where this member stands, and which term it knows. `gap`: whether all behind that is to be sent again."""
         newest = [entry.id for entry in list(self._staged)[-IDS_MAX:]]
         return Follow(*self._names, self.floor, self._token, int(gap), join_ids([self.applied, *newest]))
 

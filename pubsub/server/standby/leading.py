@@ -154,8 +154,7 @@ class Leading:
         self._unacknowledged_bytes = 0
         self._standby = next((_Standby(name, now) for name in sorted(self.required)), None)
         self._joining: _Joining | None = None
-        self._unsure = False
-        self._beat = False
+        self._unsure = self._beat = False
         self._stalled_at: float | None = None
         self.deposed = False
 
@@ -241,11 +240,8 @@ class Leading:
     @property
     def full(self) -> bool:
         """Whether no more requests are to be taken."""
-        return (
-            len(self._held) >= HELD_LOOPS_MAX
-            or self._held_bytes >= HELD_BYTES_MAX
-            or self._unacknowledged_bytes >= HELD_BYTES_MAX
-        )
+        size = max(self._held_bytes, self._unacknowledged_bytes)
+        return len(self._held) >= HELD_LOOPS_MAX or size >= HELD_BYTES_MAX
 
     # To and from the standby
 
@@ -263,9 +259,8 @@ class Leading:
             entries = self._history.read(standby.sent, room, ENTRIES_MAX)
             if not entries:
                 break
-            for entry in entries:
-                standby.under_way.append((entry.id, entry.size))
-                standby.under_way_bytes += entry.size
+            standby.under_way.extend((entry.id, entry.size) for entry in entries)
+            standby.under_way_bytes += sum(entry.size for entry in entries)
             standby.sent = entries[-1].id
             out.append((self._entries(entries), entries))
         if not out and (self._beat or standby.asked < self.loop):
@@ -302,6 +297,11 @@ class Leading:
                 self._unacknowledged_bytes -= self._unacknowledged.popleft()[1]
         if new:
             standby.heard = now
+
+    def unreachable(self) -> None:
+        """The link to the standby has ended: it counts as silent until it acknowledges something."""
+        if self._standby is not None:
+            self._standby.heard = float("-inf")
 
     def followed(self, follow: Follow, now: float) -> None:
         """A standby says where it stands.

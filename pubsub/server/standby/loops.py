@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pubsub.protocol.messages import Heartbeat
 from pubsub.server.standby.leading import Leading
 from pubsub.server.standby.stored import keep_entry
 from pubsub.server.standby.stream import Stream
@@ -93,7 +92,7 @@ class Loops:
     def passed(self, out: Sequence[Sent]) -> list[Sent]:
         """Hold what a loop has to say, once it is committed.
 
-        Heartbeats do not wait: they say that this process lives, and nothing of what it holds.
+        What only says that this process lives does not wait (`Outgoing.waits`). Once deposed it says nothing at all.
 
         Args:
             out: all of it, in order.
@@ -101,11 +100,13 @@ class Loops:
         Returns:
             What may be sent now.
         """
-        held = [one for one in out if not isinstance(one[0].message, Heartbeat)]
+        held = [one for one in out if one[0].waits]
         if held and not self._counted:  # It changed nothing; and waits all the same until the term is confirmed.
             self.leading.begin([])
             self.leading.committed()
         self._counted = False
         self.leading.hold(held, sum(len(frame) for _, frames in held for frame in frames))
+        if self.leading.deposed:
+            return []
         released: list[Sent] = self.leading.released()
-        return [one for one in out if isinstance(one[0].message, Heartbeat)] + released
+        return [one for one in out if not one[0].waits] + released

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import is_hex
@@ -29,6 +29,7 @@ from pubsub.server.standby.following import Following
 from pubsub.server.standby.leading import History, Leading
 from pubsub.server.standby.readmission import Founding, Readmission
 from pubsub.server.standby.register import Chosen, Deposed, Identity, Outcome, Proposer
+from pubsub.server.standby.watch import Times, Watch
 
 if TYPE_CHECKING:
     from random import Random
@@ -48,24 +49,6 @@ class Role(StrEnum):
     STANDBY = "standby"
     TAKING = "taking"
     PRIMARY = "primary"
-
-
-class Times(NamedTuple):
-    """The times of a member, all of them in seconds.
-
-    Attributes:
-        heartbeat: between a primary's signs of life to the proxies.
-        patience: silence after which proxies help to replace it.
-        beat: between two heartbeats of the members' own link.
-        silence: how long a standby may acknowledge nothing before it is dropped.
-        switch: how long a planned change may take.
-    """
-
-    heartbeat: float
-    patience: float
-    beat: float
-    silence: float
-    switch: float
 
 
 class Member:
@@ -100,7 +83,8 @@ class Member:
     ) -> None:
         self.identity, self._times, self._random = identity, times, random
         self._places = {proxy: place for place, proxy in enumerate(proxies)}
-        self.proposer = Proposer(identity, proxies, times.heartbeat, times.patience, random)
+        self.proposer = Proposer(identity, proxies, times.heartbeat, times.sticky, random)
+        self._watch = Watch(self.proposer.majority, times, random, now)
         self.readmission = Readmission(self.proposer, random)
         self.founding: Founding | None = None
         self.role = Role.STANDBY
@@ -112,7 +96,7 @@ class Member:
         self.stranger = self._removing = ""
         self._in_sync: tuple[str, ...] = ()
         self._look_at = self._beat_at = now
-        self._forgotten: list[Forget] = []
+        self._said: list[Forget | Follow] = []
 
     # Roles
 
@@ -132,6 +116,7 @@ class Member:
         self.role, self._removing = Role.STANDBY, ""
         self.following = Following(me.server, me.store, me.member, applied, staged, self._random, now, self._times.beat)
         self.following.known = self.term
+        self._watch = Watch(self.proposer.majority, self._times, self._random, now)
         if not was_primary and self._votes:
             self.proposer.begin("resume", now, wall_ms)
 
@@ -188,6 +173,12 @@ class Member:
 
     # What comes in
 
+    def link_ended(self, now: float) -> None:
+        """The link to the other member has ended, as this one sees it; at `now`, monotonic seconds."""
+        self._watch.ended(now)
+        if self.leading is not None:
+            self.leading.unreachable()
+
     def hear(self, message: ToMember, frames: Sequence[Buffer], now: float) -> bool:
         """A message of the other member.
 
@@ -202,7 +193,7 @@ class Member:
         Raises:
             DecodeError: its body or frames are not what they should be.
         """
-        if not self._is_for_us(message):
+        if not _is_for(self.identity, message):
             return False
         match message:
             case Entries() if self.leading is not None:
@@ -216,12 +207,6 @@ class Member:
             case Forget():
                 self._forget(message, now)
         return True
-
-    def _is_for_us(self, message: ToMember) -> bool:
-        me = self.identity
-        ours = message.store == me.store or (isinstance(message, Follow) and message.store == NO_STORE)
-        new = me.store == NO_STORE and isinstance(message, Entries)
-        return message.sender == me.server and message.member != me.member and (ours or new)
 
     def _entries(self, following: Following, message: Entries, frames: Sequence[Buffer], now: float) -> None:
         entries = received(split_entries(message.body), frames)
@@ -250,7 +235,7 @@ class Member:
             return  # Of two that call themselves primary one is deposed; neither helps the other to its view.
         self.proposer.forget(message.identity, now)
         me = self.identity
-        self._forgotten.append(Forget(me.server, me.store, me.member, message.identity, done=1))
+        self._said.append(Forget(me.server, me.store, me.member, message.identity, done=1))
 
     def vote(self, place: int, vote: Vote, now: float) -> None:
         """An answer of a proxy.
@@ -265,6 +250,7 @@ class Member:
         proxy = self.proposer.proxies[place]
         if vote.view is not None and (self.view is None or vote.view.term > self.view.term):
             self.view = vote.view
+        self._watch.vote(place, vote, now)
         outcome = self.proposer.receive(proxy, vote, now)
         attempt = self.proposer.attempt
         if self.leading is not None:
@@ -287,6 +273,8 @@ class Member:
                 if self.following is not None:  # A later term, once heard of, ends an attempt.
                     self.view, self.term, self._in_sync = view, view.term, view.in_sync
                     self.role, self.registered = Role.TAKING, True
+                    self.following.known = view.term
+                    self._said.append(self.following.follow())  # A last word: so whom it replaces knows at once.
             case Chosen(kind, view):
                 self.view = view
                 if self.leading is not None and view.term == self.leading.term:
@@ -314,9 +302,15 @@ class Member:
             self._lead_on(self.leading, now, wall_ms)
 
     def _take_part(self, following: Following, now: float, wall_ms: int) -> None:
+        if self.identity.store == NO_STORE:
+            return
+        token = self._watch.look(following.heard, now, known=bool(self.primary[0]))
+        if token:
+            self.proposer.look(token)
         if not self._votes:
             return
         silent = now - following.heard > self._times.patience + self._times.heartbeat / 2
+        silent = silent or self._watch.lost(following.heard, now)
         kind = "hand" if following.handed else "take" if silent else "resume" if self.proposer.unsettled else ""
         if kind and self.proposer.may_begin(kind, now):
             self.proposer.begin(kind, now, wall_ms)
@@ -345,7 +339,7 @@ class Member:
             elif founding.done:
                 self._propose("found", now, wall_ms)
             return
-        wanted, other = leading.proposal(now), ""
+        wanted = leading.proposal(now)
         if self._removing and view is not None and self._removing not in view.members:
             self._removing = ""
         if self._removing and view is not None and view.in_sync == (self.identity.member,):
@@ -360,10 +354,12 @@ class Member:
 
     def deadline(self) -> float:
         """When `tick` or `outgoing` has something to do (monotonic seconds)."""
-        due = self.proposer.deadline()
+        due, following = self.proposer.deadline(), self.following
         if self.leading is not None:
             return min(due, self._beat_at, self._look_at)
-        return due if self.following is None else min(due, self.following.deadline())
+        if following is not None and self.identity.store != NO_STORE:
+            due = min(due, self._watch.deadline(following.heard, known=bool(self.primary[0])))
+        return due if following is None else min(due, following.deadline())
 
     # What an operator asks
 
@@ -371,22 +367,18 @@ class Member:
         """Have a member that is gone for good removed, once it is not in sync any more; whether there is such a one."""
         view = self.proposer.view
         known = is_hex(member) and view is not None and member in view.members and member != self.identity.member
-        if known and self.leading is not None:
-            self._removing = member
-        return known and self.leading is not None
+        if not known or self.leading is None:
+            return False
+        self._removing = member
+        return True
 
     # What goes out
 
     def to_proxies(self) -> list[tuple[int, ToProxy]]:
         """What is to be sent to the proxies, each by its place in the configuration."""
-        out: list[tuple[int, ToProxy]] = []
-        rest: list[tuple[str, ToProxy | Forget]] = []
-        for whom, message in self.proposer.outgoing:
-            if isinstance(message, Forget):
-                rest.append((whom, message))
-            else:
-                out.append((self._places[whom], message))
-        self.proposer.outgoing[:] = rest
+        said = self.proposer.outgoing
+        out = [(self._places[whom], message) for whom, message in said if not isinstance(message, Forget)]
+        said[:] = [one for one in said if isinstance(one[1], Forget)]
         return out
 
     def to_other(self, now: float) -> list[tuple[ToMember, list[Entry]]]:
@@ -394,11 +386,11 @@ class Member:
 
         Heartbeats and acknowledgements are among it: none of it waits for anything.
         """
-        out: list[tuple[ToMember, list[Entry]]] = [(message, []) for message in self._forgotten]
-        self._forgotten.clear()
-        asked = [message for _, message in self.proposer.outgoing if isinstance(message, Forget)]
-        self.proposer.outgoing[:] = [one for one in self.proposer.outgoing if not isinstance(one[1], Forget)]
-        out += [(message, []) for message in asked]
+        out: list[tuple[ToMember, list[Entry]]] = [(message, []) for message in self._said]
+        self._said.clear()
+        asked = self.proposer.outgoing
+        out += [(message, []) for _, message in asked if isinstance(message, Forget)]
+        asked[:] = [one for one in asked if not isinstance(one[1], Forget)]
         if self.leading is not None:
             out += self.leading.outgoing()
         elif self.following is not None and self.role is Role.STANDBY:
@@ -407,3 +399,10 @@ class Member:
                 self.eligible = self.eligible or (isinstance(said, Ack) and said.loop > 0)
                 out.append((said, []))
         return out
+
+
+def _is_for(me: Identity, message: ToMember) -> bool:
+    """Whether another member of the same server and store says this, as far as its store is known."""
+    ours = message.store == me.store or (isinstance(message, Follow) and message.store == NO_STORE)
+    new = me.store == NO_STORE and isinstance(message, Entries)
+    return message.sender == me.server and message.member != me.member and (ours or new)

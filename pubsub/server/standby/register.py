@@ -170,16 +170,16 @@ class Proposer:
         identity: who proposes.
         proxies: those of the configuration, by the addresses under which messages are to be sent to them.
         heartbeat: seconds between a primary's signs of life.
-        patience: seconds of silence after which a primary may be replaced.
+        sticky: seconds for which a proxy that has heard the primary does not help to replace it.
         random: for tokens and waits.
     """
 
     def __init__(
-        self, identity: Identity, proxies: Sequence[str], heartbeat: float, patience: float, random: Random
+        self, identity: Identity, proxies: Sequence[str], heartbeat: float, sticky: float, random: Random
     ) -> None:
         self.identity, self.proxies = identity, tuple(proxies)
         self.majority = len(self.proxies) // 2 + 1
-        self._heartbeat, self._patience, self._random = heartbeat, patience, random
+        self._heartbeat, self._sticky_ms, self._random = heartbeat, int(sticky * 1000), random
         self.attempt: Attempt | None = None
         self.outgoing: list[tuple[str, Prepare | Accept | Look | Admit | Forget]] = []
         """To whom and what; the shell sends it. A FORGET goes to the other member, whose ID stands there."""
@@ -236,6 +236,14 @@ class Proposer:
             self._send_all(Look(self.identity.server, self.identity.store, self.attempt.token))
         else:
             self._prepare(self.attempt)
+
+    def look(self, token: int) -> None:
+        """Ask all proxies what the register says, outside of an attempt.
+
+        Args:
+            token: not that of an attempt.
+        """
+        self._send_all(Look(self.identity.server, self.identity.store, token))
 
     def receive(self, proxy: str, vote: Vote, now: float) -> Outcome | None:
         """An answer of a proxy.
@@ -307,12 +315,13 @@ class Proposer:
         return self._end(attempt, now) if len(attempt.answers) == len(self.proxies) else None
 
     def _hears(self, vote: Vote) -> bool:
-        return 0 <= vote.silence_ms < self._patience * 1000
+        return 0 <= vote.silence_ms < self._sticky_ms
 
     def _prepare(self, attempt: Attempt) -> None:
         self._highest = attempt.ballot = max(attempt.wall_ms, self._highest + 1)
-        me = self.identity
-        self._send_all(Prepare(me.server, me.store, me.member, attempt.ballot, attempt.token, attempt.kind))
+        me, kind = self.identity, attempt.kind
+        sticky_ms = self._sticky_ms if kind == "take" else 0
+        self._send_all(Prepare(me.server, me.store, me.member, attempt.ballot, attempt.token, kind, sticky_ms))
 
     def _promised(self, attempt: Attempt, proxy: str, vote: Vote, now: float) -> Outcome | None:
         if vote.outcome is VoteOutcome.TOLD or (vote.outcome is not VoteOutcome.PROMISED and proxy in attempt.answers):

@@ -23,12 +23,14 @@ class Origin:
         callback: the one that the request named; 0 for none.
         speaker: ID of the server whose key the connection has, "" where that is not authorized (any more); None where
             no key is asked for. Of our own address only.
+        waits: whether the answer waits; see `Outgoing`.
     """
 
     link: int | str
     origin: bytes
     callback: int
     speaker: str | None = None
+    waits: bool = True
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class Outgoing:
         origin: whom it is to be passed on to there; b"" for nobody else.
         destination: the callback it answers; 0 for none.
         source: our callback that is to get the answer; 0 for none.
+        waits: whether it waits, where the store has two members, until both have what it rests on. What only says that
+            this process lives, or how it is, does not.
     """
 
     link: int | str
@@ -47,6 +51,7 @@ class Outgoing:
     destination: int
     source: int
     message: Message
+    waits: bool = True
 
 
 class Replies:
