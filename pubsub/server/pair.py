@@ -278,7 +278,7 @@ class Pair:
     @property
     def deadline(self) -> float:
         """When `turn` has something to do (monotonic seconds)."""
-        return self.member.deadline()
+        return float("-inf") if self.giving.pending else self.member.deadline()
 
     # As primary
 

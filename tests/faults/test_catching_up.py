@@ -16,7 +16,7 @@ from tests.faults.members import PATIENCE_SECONDS, Members
 from tests.faults.relay import DOWN
 from tests.faults.test_large_move import memory
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
 STREAM_BYTES = 8 * MIB

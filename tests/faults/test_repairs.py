@@ -12,7 +12,7 @@ from tests.faults.cluster import Process, until
 from tests.faults.members import PATIENCE_SECONDS, SERVER, Members
 from tests.faults.test_catching_up import owned
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 
 def stop(members: Members, member: Process) -> Path:

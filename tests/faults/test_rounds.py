@@ -16,7 +16,7 @@ from tests.faults.cluster import ROOT
 from tests.faults.members import owner_of_port
 from tests.faults.relay import DOWN, UP, Relay
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 
 def test_rounds_of_faults_lose_double_and_misplace_nothing_and_leave_both_members_alike(tmp_path: Path) -> None:

@@ -37,10 +37,14 @@ class Giving:
         identity: whose messages these are.
         disk: whose store is copied.
         beat: seconds between two heartbeats of the members' link.
+
+    Attributes:
+        pending: whether `outgoing` may have more to send at once.
     """
 
     def __init__(self, identity: Identity, disk: MemberDisk, beat: float) -> None:
         self._me, self._disk, self._beat = identity, disk, beat
+        self.pending = False
         self._snapshot: Snapshot | None = None
         self._token = self._reached = 0
         self._asked_at = self._begun_at = float("-inf")
@@ -52,6 +56,7 @@ class Giving:
         Raises:
             StorageError: the store cannot be read.
         """
+        self.pending = False
         wanted = leading.to_copy()
         if wanted is None:
             self.close()
@@ -68,7 +73,9 @@ class Giving:
             snapshot = self._snapshot
             self._token, self._asked_at, self._begun_at = wanted[1], now, float("-inf")
         out = [one for one in [next(self._answers, None)] if one is not None]
-        if not out and now - max(self._begun_at, self._asked_at) > AGAIN_BEATS * self._beat:
+        self.pending = bool(out)
+        unsaid = self._begun_at == float("-inf")
+        if not out and (unsaid or now - max(self._begun_at, self._asked_at) > AGAIN_BEATS * self._beat):
             self._begun_at = now
             out.append(snapshot.begin(self._me.server, self._me.store, self._me.member, leading.term, self._token))
         return out
