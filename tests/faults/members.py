@@ -214,8 +214,7 @@ class Members:
 
     def progress(self) -> dict[str, int]:
         """What each client has put or taken."""
-        counts = {process.name: process.number("put") for process in self.publishers}
-        counts |= {process.name: process.number("took") for process in self.subscribers}
+        counts = {process.name: last_number(process.output) for process in (*self.publishers, *self.subscribers)}
         return counts | {NAME: self.reader.taken}
 
     # What is done
@@ -281,6 +280,14 @@ class Members:
         for process in processes:
             if process.wait(PATIENCE_SECONDS):
                 self.object_to("died", f"{process.name}: {process.errors.read_text()[-2000:]}")
+
+
+def last_number(output: Path) -> int:
+    """The number in the last whole line that has one; 0 where there is none near the end."""
+    with output.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 200))
+        lines = [line.split() for line in file.read().split(b"\n")[:-1]]
+    return next((int(line[1]) for line in reversed(lines) if len(line) == 2 and line[1].isdigit()), 0)
 
 
 def owner_of_port(port: int, names: dict[int, str]) -> str:
