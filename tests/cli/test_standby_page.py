@@ -18,7 +18,7 @@ import pytest
 
 from pubsub import Client
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow, pytest.mark.faults]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow, pytest.mark.faults]
 
 PAGE = Path(__file__).parents[2] / "docs/standby.md"
 
