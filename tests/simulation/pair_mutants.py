@@ -6,7 +6,6 @@ They are tried like the others (`mutants`), and by `test_pairs` each with a seed
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from typing import Any
 
 import pubsub.proxy.register
@@ -283,17 +282,6 @@ def _(stack: contextlib.ExitStack) -> None:
         return VoteOutcome.ACCEPTED
 
     _replace(stack, Registers, "_accept", accept)
-
-
-@mutant(PAIR + "a vote is given back with nothing in it")
-def _(stack: contextlib.ExitStack) -> None:
-    original = Registers._admit
-
-    def admit(self: Any, asked: Any) -> Any:
-        first = min((row.view for row in self.rows.values() if row.view), default=None, key=lambda view: view.term)
-        return original(self, replace(asked, promised=0, ballot=0, view=first))
-
-    _replace(stack, Registers, "_admit", admit)
 
 
 @mutant(PAIR + "a promise is not kept")
