@@ -77,7 +77,10 @@ class Terminal:
         return f"{address.rpartition(':')[0]}:{self._ports[address]}"
 
     def row(self) -> dict[str, Any]:
-        rows = json.loads(self.type("pubsub status --json"))["standbys"]
+        said = self.type(
+            "pubsub status --json"
+        ).splitlines()  # The shell tells of processes that were killed there too.
+        rows = json.loads(next(line for line in said if line.startswith("{")))["standbys"]
         return rows[0] if rows else {"state": "", "primary": ""}
 
     def close(self) -> None:
