@@ -2,6 +2,7 @@
 
 import doctest
 import logging
+import os
 import threading
 import time
 
@@ -11,6 +12,8 @@ import zmq
 import pubsub.messenger
 from pubsub.errors import CallerError, ConfigurationError, TooLarge
 from pubsub.messenger import Callback, Messenger, MessengerLimits
+from pubsub.messenger.framing import FIRST_CALLBACK
+from pubsub.messenger.messenger import _CallbackIds
 
 
 def soon(seconds: float = 10.0) -> float:
@@ -495,3 +498,25 @@ def test_an_interrupt_while_its_thread_starts_leaves_a_messenger_that_closes(mon
     monkeypatch.undo()
     messenger.close()
     assert messenger.closed
+
+
+def test_ids_of_callbacks_are_fetched_many_at_a_time_and_no_two_threads_get_the_same(monkeypatch):
+    asked = []
+
+    def urandom(size: int, really=os.urandom) -> bytes:
+        asked.append(size)
+        return really(size)
+
+    monkeypatch.setattr("pubsub.messenger.messenger.os.urandom", urandom)
+    new = _CallbackIds()
+    taken: list[list[int]] = [[] for _ in range(4)]
+    threads = [threading.Thread(target=lambda mine=mine: mine.extend(new() for _ in range(2_000))) for mine in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ids = [each for mine in taken for each in mine]
+    assert len(set(ids)) == 8_000
+    assert all(each >= FIRST_CALLBACK and each % 2 == FIRST_CALLBACK % 2 and each < 1 << 63 for each in ids)
+    assert len({each >> 48 for each in ids}) > 4_000, "they do not count on from each other"
+    assert 8_000 / 512 <= len(asked) <= 8_000 / 512 + 4, "a question for each ID hands the interpreter's lock around"
