@@ -441,10 +441,12 @@ class Application:
         reading.wanted = on
         self.left.discard(topic)
         self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
+        # From now until it is told it may go above a later opening, for all its topics.
+        self.anew = self.world.now
 
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.name} is told about {topic}: {type(error).__name__}")
-            self.anew = self.world.now  # It may have gone above a later opening, for all its topics.
+            self.anew = self.world.now
             never = isinstance(error, NotSubscribed) and not on  # Its directory is another one than when it subscribed.
             if never and not self.life:
                 self.history.violate(f"{self.name} wants to leave {topic} and is told that it was never subscribed")
