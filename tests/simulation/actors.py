@@ -72,6 +72,8 @@ class Application:
         self.drained: set[str] = set()
         self.left: set[str] = set()
         """Of these it was told at the end that it has left: their own threads take nothing more."""
+        self.forgotten: set[str] = set()
+        """Of these its directory, which was emptied, knows no subscription: an operator is to end what servers have."""
         self.copied = 0.0
         self.getting: dict[Call, tuple[str, int]] = {}
         self.iterating: dict[str, list[Chunk]] = {}
@@ -456,6 +458,8 @@ class Application:
                 elif self.finishing:
                     self.drained.add(topic)
                     self.left.add(topic)
+                    if never:
+                        self.forgotten.add(topic)
                     return
             elif isinstance(error, StateCopied):
                 self._failed(error)

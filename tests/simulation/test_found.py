@@ -337,6 +337,17 @@ def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives:
     assert sorted(server.core.state.topics) == ["t1", "t2"]
 
 
+def test_operators_end_the_subscription_of_who_lost_its_directory_and_stays_away() -> None:
+    """Its backlog fills the topic, and nobody who knows of it is there any more."""
+    simulation = Simulation(3, Fate(servers=1, proxies=1, clients=2, topics=1, seconds=3.0))
+    (server,), last = simulation.servers, simulation.applications[-1]
+    simulation.world.at(2.9, simulation._replace, last, None, {})
+    result = simulation.run()
+    assert result.violations == []
+    assert last.forgotten == {"t1"}
+    assert not server.core.state.topics["t1"].subscriptions[last.name].on
+
+
 @pytest.mark.parametrize(("since", "losses"), [((), 1), (("b" * 16,), 2)], ids=["one log", "another one merged since"])
 def test_of_a_store_that_was_put_back_readers_are_told_of_each_log_that_lost_something(
     since: tuple[str, ...], losses: int
