@@ -13,24 +13,20 @@ import pytest
 import zmq
 
 from pubsub.errors import ConfigurationError
-from pubsub.messenger.curve import CurveServer, Pair
 from pubsub.messenger.doorkeeper import Doorkeeper
-from pubsub.messenger.framing import pack, unpack
+from pubsub.messenger.framing import pack
 from pubsub.messenger.sockets import open_router
-from pubsub.protocol import Merge, Outcome, Report, Transfer, decode, encode
+from pubsub.protocol import Merge, Outcome, Report
 from pubsub.protocol.names import keyed_endpoint
-from pubsub.security import zap
 from pubsub.security.fingerprints import fingerprint
 from pubsub.security.keys import format_public
 from pubsub.security.opening import InMemory, ProcessKeys
 from pubsub.security.pairs import new_pair
 from pubsub.server import loop
 from pubsub.server.process import ServerProcess
-from tests.server.keyed import KeyedProxy, Ring, connected
+from tests.server.keyed import KeyedProxy, Ring, Rogue, answer, connected, offer
+from tests.server.running import Running, until
 from tests.server.stage import Stage, put
-from tests.server.test_process import Running, until
-
-LOG = "a" * 16
 
 
 @pytest.fixture
@@ -68,20 +64,9 @@ def outside() -> Iterator[zmq.Context[Any]]:
     context.destroy(0)
 
 
-def offer(sender: str) -> list[bytes]:
-    head, _ = encode(Transfer(sender, "t", "offer", "1" * 16, 0, LOG))
-    return [pack(1, 7, 0) + head]
-
-
 def arriving(server: ServerProcess) -> set[str]:
     """From whom topics are arriving."""
     return {giver for _, giver in server.core.moves.receiving.incoming}
-
-
-def answer(sock: zmq.Socket[bytes], seconds: float = 20.0) -> Any:
-    assert sock.poll(int(seconds * 1000)), "no answer"
-    head, *rest = sock.recv_multipart()
-    return decode(head[unpack(head).length :], rest[0] if rest else None)
 
 
 # Who enters
@@ -278,18 +263,6 @@ def test_several_keys_of_a_proxy_are_tried_in_turn(
     keys = ",".join(format_public(pair.public) for pair in (new_pair(), ring.pairs["proxy p1"]))
     run(proxy_keys=(keys,), heartbeat_seconds=0.1)
     proxy.ready("s1")
-
-
-class Rogue:
-    """A server that lets everybody in, and keeps what it is sent."""
-
-    def __init__(self, context: zmq.Context[Any], pair: Pair) -> None:
-        self.doorkeeper = Doorkeeper(context, lambda frames: zap.reply(zap.read(frames), zap.OK, "", "x"))
-        self.sock, self.endpoint = open_router(context, "tcp://127.0.0.1:0", curve=CurveServer(pair, "x"))
-
-    def heard(self) -> bool:
-        self.doorkeeper.take()
-        return bool(self.sock.poll(0))
 
 
 @pytest.mark.parametrize(
