@@ -237,7 +237,7 @@ def test_a_server_that_a_proxy_does_not_let_in_says_what_to_do_and_gets_in_witho
     ring.lines = [line for line in ring.lines if line[0] != "server s1"]
     ring.write()
     proxy.access = ring.access()
-    server = run()
+    server = run(heartbeat_seconds=2.0)  # The link is not given up for its silence while it is refused.
     key = format_public(ring.pairs["server s1"].public)
     told = f"proxy {proxy.endpoint} does not let in the key {key} of server s1: pubsub keys authorize server s1 {key}"
     proxy.until(lambda: told in problems(server), "it is told")
