@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -225,8 +227,9 @@ def test_a_copy_whose_numbers_fell_behind_is_found_out_by_its_put(
         copy.flush()
 
 
+@pytest.mark.parametrize("cut", [False, True], ids=["in order", "after a power cut"])
 def test_a_copy_that_is_started_again_is_found_out_by_what_it_had_left_to_put(
-    cluster: Embedded, topic: str, tmp_path: Path
+    cluster: Embedded, topic: str, tmp_path: Path, cut: bool
 ) -> None:
     name = f"client{next(names)}"
     with cluster.client(name, directory=tmp_path / "a") as client:
@@ -237,6 +240,12 @@ def test_a_copy_that_is_started_again_is_found_out_by_what_it_had_left_to_put(
             client.put(topic, b"later than the copy's numbers")
         with pytest.raises(InDoubt):
             copy.put(topic, b"in doubt", timeout=0.1)
+    if cut:  # As it is found when the host was cut off: not closed, and of another boot.
+        with closing(sqlite3.connect(tmp_path / "b" / f"{name}.db")) as state, state:
+            state.execute(
+                "update pubsub_state set value = case key when 'clean' then 0 else 'another' end"
+                " where key in ('clean', 'boot')"
+            )
     with cluster.client("reader" + topic) as reader, cluster.client(name, directory=tmp_path / "b") as copy:
         reader.subscribe(topic)
         with pytest.raises(StateCopied, match="never made here"):  # Its numbers are above the original's by now.

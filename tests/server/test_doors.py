@@ -18,11 +18,14 @@ from pubsub.messenger.framing import pack
 from pubsub.messenger.sockets import open_router
 from pubsub.protocol import Merge, Outcome, Report
 from pubsub.protocol.names import keyed_endpoint
+from pubsub.security.access import Access
+from pubsub.security.authorized import parse
 from pubsub.security.fingerprints import fingerprint
 from pubsub.security.keys import format_public
 from pubsub.security.opening import InMemory, ProcessKeys
 from pubsub.security.pairs import new_pair
 from pubsub.server import loop
+from pubsub.server.links import Links
 from pubsub.server.process import ServerProcess
 from tests.server.keyed import KeyedProxy, Ring, Rogue, answer, connected, offer
 from tests.server.running import Running, until
@@ -237,7 +240,7 @@ def test_a_server_that_a_proxy_does_not_let_in_says_what_to_do_and_gets_in_witho
     ring.lines = [line for line in ring.lines if line[0] != "server s1"]
     ring.write()
     proxy.access = ring.access()
-    server = run(heartbeat_seconds=2.0)  # The link is not given up for its silence while it is refused.
+    server = run(heartbeat_seconds=2.0)  # The link is not made anew for its silence meanwhile.
     key = format_public(ring.pairs["server s1"].public)
     told = f"proxy {proxy.endpoint} does not let in the key {key} of server s1: pubsub keys authorize server s1 {key}"
     proxy.until(lambda: told in problems(server), "it is told")
@@ -245,6 +248,29 @@ def test_a_server_that_a_proxy_does_not_let_in_says_what_to_do_and_gets_in_witho
     proxy.access = everybody
     proxy.ready("s1")
     assert told not in problems(server)
+
+
+def test_a_link_made_anew_takes_back_what_was_told_of_the_one_before(ring: Ring, proxy: KeyedProxy) -> None:
+    everybody, proxy.access = proxy.access, Access(parse(b"# nobody\n"))
+    settings, poller = ring.settings("s1"), zmq.Poller()
+    server = ServerProcess(Stage.settings_of(settings.pop("directory"), proxies=(proxy.endpoint,), **settings))
+    server.start()
+    links = Links(server._context, poller, server._wakeup, server._doors)
+    try:
+
+        def told() -> list[str]:
+            links.turn(dict(poller.poll(5)), time.monotonic())
+            return list(links.refusals)
+
+        dealer = links.dealer(proxy.endpoint)
+        proxy.until(lambda: told() == [proxy.endpoint], "it is told")
+        links.close(dealer)
+        proxy.access = everybody
+        links.dealer(proxy.endpoint)
+        proxy.until(lambda: told() == [], "it is taken back")
+    finally:
+        links.goodbye()
+        server.close()
 
 
 def problems(server: ServerProcess) -> list[str]:
