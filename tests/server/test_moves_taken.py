@@ -17,6 +17,7 @@ from pubsub.protocol import (
 from pubsub.protocol.codec import join_topics
 from pubsub.protocol.messages import Read, Whole
 from pubsub.server.state.replies import Outgoing
+from tests.server import named
 from tests.server.moving import Pair, put, split, take
 from tests.server.stage import Stage
 
@@ -241,3 +242,30 @@ def test_what_both_sides_held_leaves_the_disk_though_nothing_comes_behind_it(pai
     server.sleep(server.settings.retention_hold_seconds + 10)
     assert [log.low for log in server.core.state.topics["t"].logs.values()] == [2]
     assert server.core.state.topics["t"].watermarks == {}
+
+
+@pytest.mark.parametrize("to", ["s1", "s2"])
+@pytest.mark.parametrize("acknowledged", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_of_two_tries_of_one_request_the_subscription_goes_on_that_was_read(
+    pair: Pair, to: str, acknowledged: bool, restarted: bool
+) -> None:
+    """s1 made it, and its answer was lost; s2, which had not heard of that, made it for the next try and was read."""
+    for name in ("s1", "s2"):
+        assert named.make(pair[name]).outcome is Outcome.SUCCESS
+    put(pair["s2"], "eve", 1, 0, b"e1", b"e2")
+    (leg,) = named.plan(pair["s2"], None)["legs"]
+    done = leg[0], 2
+    assert named.everything(pair["s2"], None, done) == [b"e1", b"e2"]
+    if acknowledged:
+        named.acknowledge(pair["s2"], done)
+    put(pair["s1"], "bob", 1, 0, b"b1")
+    if restarted:
+        for name in ("s1", "s2"):
+            pair[name].restart()
+    pair.merge("s2" if to == "s1" else "s1", to)
+    pair.turns()
+    assert pair.holders() == [to]
+    assert named.everything(pair[to], done) == [b"b1"]
+    kept = acknowledged and not restarted  # An acknowledgement becomes durable with the next change.
+    assert named.everything(pair[to], None) == ([b"b1"] if kept else [b"e1", b"e2", b"b1"])
