@@ -197,6 +197,46 @@ def test_a_sink_that_is_told_that_its_batch_is_published_names_all_rows_of_it_ne
     assert {(1, 8), (2, 8)} <= stages
 
 
+class _AnsweredGap(Sink):
+    """Writes a batch; whoever had the beginning of its first stage has lost it."""
+
+    def __init__(self, seed: int) -> None:
+        world = World(seed, Fate(), Random(seed))
+        super().__init__(world, world.host("k1", 0.0), ("p1",), History(0.1), "t")
+        self.asked: list[Any] = []
+        self.held: dict[str, int] = {}
+
+    def ask(self, request: Any, then: Then) -> None:
+        self.asked.append(request)
+        if not isinstance(request, Stage):
+            return
+        if request.first and len(self.held) == 1:
+            self.held[request.attempt] = 0
+        if request.first == self.held.setdefault(request.attempt, 0):
+            self.held[request.attempt] += request.count
+        then(Status("s1", Outcome.SUCCESS if self.held[request.attempt] else Outcome.GAP))
+
+    def soon(self, seconds: float, action: Callable[[], None]) -> None:
+        action()
+
+
+def test_a_sink_whose_stage_is_gone_writes_its_batch_anew_under_other_names() -> None:
+    """It would ask for the rest of that stage for ever."""
+    lost = 0
+    for seed in range(30):
+        sink = _AnsweredGap(seed)
+        sink.go()
+        publish = sink.asked[-1]
+        assert isinstance(publish, Publish)
+        assert publish.stages is not None
+        assert publish.stages == {name: rows for name, rows in sink.held.items() if name in publish.stages}
+        assert sum(publish.stages.values()) == len(sink.rows)
+        gone = [name for name, rows in sink.held.items() if not rows]
+        assert not publish.stages.keys() & set(gone)
+        lost += len(gone)
+    assert lost
+
+
 class _Answering(ClientNode):
     """A client whose calls end when the test says so, and with what."""
 
