@@ -99,7 +99,8 @@ def load_core(name: str, settings: ClientSettings, store: Store, clock: Clock, r
     Raises:
         StorageError: new numbers could not be made durable.
     """
-    numbers = Numbers(store.state("milliseconds"), clock.wall, random, store.save_milliseconds)
+    known = store.known_milliseconds()
+    numbers = Numbers(known[-1], clock.wall, random, store.save_milliseconds, known)
     core = ClientCore(
         CoreSettings(
             client=name,

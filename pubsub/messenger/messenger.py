@@ -10,6 +10,8 @@ import logging
 import os
 import random
 import secrets
+import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock, RLock, Thread, get_ident
 from typing import Any, Final, NoReturn
@@ -43,9 +45,26 @@ def _parts(contents: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
     return contents or (b"",)
 
 
-def _callback_id() -> int:
-    """The ID of a new callback, by chance from the operating system: nobody who saw others guesses it."""
-    return (int.from_bytes(os.urandom(8), "big") >> 3 << 1) + FIRST_CALLBACK
+_IDS_FETCHED: Final = 512
+
+
+class _CallbackIds:
+    """IDs of new callbacks, by chance from the operating system: nobody who saw others guesses the next.
+
+    They are fetched many at a time: a question to the operating system hands the interpreter's lock to another thread,
+    which costs a put more than the answer is worth. Any thread may call it.
+    """
+
+    def __init__(self) -> None:
+        self._fetched: deque[int] = deque()
+
+    def __call__(self) -> int:
+        while True:
+            try:
+                return self._fetched.popleft()
+            except IndexError:
+                numbers = struct.unpack(f"={_IDS_FETCHED}Q", os.urandom(8 * _IDS_FETCHED))
+                self._fetched.extend((number >> 3 << 1) + FIRST_CALLBACK for number in numbers)
 
 
 Zap = Callable[[Sequence[bytes]], list[bytes]]
@@ -99,7 +118,7 @@ class Messenger:
         self.clock: Clock = clock or SystemClock()
         self.limits = limits or MessengerLimits()
         self._core = MessengerCore(
-            secrets.randbits(INSTANCE_BITS), chance or random.Random(), self._answer, self.limits, _callback_id
+            secrets.randbits(INSTANCE_BITS), chance or random.Random(), self._answer, self.limits, _CallbackIds()
         )
         self._owns_context = context is None
         self._doorkeeper = None if zap is None else Doorkeeper(self._context, _careful(zap, self._core.counters))

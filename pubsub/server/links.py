@@ -70,6 +70,7 @@ class Links:
         """What other threads have found out, to be taken in by the loop."""
         self._redials = Redials(Counters(), lambda call, arguments: bool(call(*arguments)), self._enqueue)
         self.refusals: dict[str, str] = {}
+        self._refused: dict[str, Refusal] = {}
 
     def dealer(self, address: str) -> zmq.Socket[bytes]:
         """A new socket to a proxy."""
@@ -125,6 +126,7 @@ class Links:
                 sock, redial = open_redialed(self._context, place, curve=curve, told=partial(self._told, address))
             except zmq.ZMQError as error:  # There was a socket, and none for what watches it.
                 raise ConfigurationError(f"no socket for {address!r}: {error}") from None
+            redial.refused = self._refused.get(address)  # Told of the link before; to be taken back by this one.
             self._redials.add(redial)
             self._poller.register(redial.sock, zmq.POLLIN)
         self._open[sock] = _Link(address, curve, redial)
@@ -161,6 +163,7 @@ class Links:
 
     def _told(self, address: str, refusal: Refusal | None) -> None:
         if refusal is None:
+            self._refused.pop(address, None)
             if self.refusals.pop(address, None) is not None:
                 _log.info("%s speaks with this server now", address)
             return
@@ -169,7 +172,8 @@ class Links:
         if self.refusals.get(address) != sentence:
             if len(self.refusals) >= REFUSALS_MAX:
                 self.refusals.clear()
-            self.refusals[address] = sentence
+                self._refused.clear()
+            self.refusals[address], self._refused[address] = sentence, refusal
             _log.warning("%s", sentence)
 
     def is_outdated(self, sock: zmq.Socket[bytes]) -> bool:

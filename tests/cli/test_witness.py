@@ -17,8 +17,8 @@ from pubsub.protocol import Outcome, Status
 from pubsub.protocol.register import Admit, Look, View, VoteOutcome
 from tests.proxy.peers import Running, ServerPeer, running
 from tests.proxy.stage import log_id
-from tests.server.test_process import Running as Server
-from tests.server.test_process import until
+from tests.server.running import Running as Server
+from tests.server.running import until
 
 A, B = "a" * 16, "b" * 16
 STORE = log_id("s1")

@@ -1,7 +1,8 @@
-"""Makes `rig` importable: tests are imported one by one, not as packages. And a service for commands."""
+"""Makes `rig` importable: tests are imported one by one, not as packages. A service for commands, and a cluster."""
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from pubsub import embedded
+from pubsub.client import Client
 from pubsub.config import ProxySettings, ServerSettings
+from pubsub.embedded import Embedded
 from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
+from tests.client.opened import names
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -34,3 +39,28 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.stop()
         thread.join()
         process.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    with embedded(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(names)}"
+
+
+@pytest.fixture
+def client(cluster: Embedded) -> Iterator[Client]:
+    with cluster.client(f"client{next(names)}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def nowhere() -> str:
+    """An address where nobody is."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{sock.getsockname()[1]}"

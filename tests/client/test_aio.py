@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pubsub import embedded
 from pubsub.client import AsyncClient, Client, Message, Transaction
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InDoubt, NotSubscribed
 
 _names = count(1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    with embedded(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

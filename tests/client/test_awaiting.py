@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import count
 from typing import Any
 
 import pytest
 
-from pubsub import embedded
 from pubsub.client import AsyncClient, Message, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, NotSubscribed
 
 _names = count(1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    with embedded(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

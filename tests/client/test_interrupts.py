@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from striking import Strike, Striker
+from struck import Reading, Writing
 
 from pubsub import embedded
 from pubsub.client import AsyncClient, Message, Transaction
@@ -27,166 +28,6 @@ SAMPLE = 25
 
 # What strikes within a `__del__` the interpreter only prints.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    with embedded(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
-
-
-class Writing:
-    """A client that puts, struck again and again, and a reader that nobody strikes."""
-
-    def __init__(self, cluster: Embedded, name: str) -> None:
-        self.cluster, self.name, self.topic = cluster, name, f"t-{name}"
-        self.client = cluster.client(name)
-        self.reader = cluster.client(f"{name}-reader")
-        self.reader.subscribe(self.topic)
-        with self.client.transaction() as transaction:
-            transaction.execute("create table rows (body text)")
-        self.number = 0
-        self.tried: set[str] = set()
-        self.sure: set[str] = set()
-        self.together: list[tuple[str, ...]] = []
-
-    def bodies(self, count: int) -> list[bytes]:
-        """Fresh ones, which may arrive from now on."""
-        made = [f"{self.number + index}" for index in range(count)]
-        self.number += count
-        self.tried.update(made)
-        return [body.encode() for body in made]
-
-    def put(self) -> None:
-        (body,) = self.bodies(1)
-        self.client.put(self.topic, body, timeout=10.0)
-        self.sure.add(body.decode())
-
-    def put_many(self) -> None:
-        bodies = self.bodies(5)
-        self.client.put_many(self.topic, bodies, timeout=10.0)
-        self.sure.update(body.decode() for body in bodies)
-
-    def transaction(self) -> None:
-        first, second = self.bodies(2)
-        self.together.append((first.decode(), second.decode()))
-        with self.client.transaction() as transaction:
-            transaction.execute("insert into rows values (?), (?)", (first.decode(), second.decode()))
-            self.client.put(self.topic, first, transaction=transaction)
-            self.client.put(self.topic, second, transaction=transaction)
-        self.sure.update((first.decode(), second.decode()))
-
-    def publisher(self) -> None:
-        with self.client.publisher(self.topic, records=3, linger=60.0) as publisher:
-            for body in self.bodies(7):
-                publisher.put(body)
-                self.sure.add(body.decode())  # Its ticket is here; only a process that is killed loses it.
-
-    def again(self) -> bool:
-        """Go on: with the same client, or where that refuses with another of its name; whether it refused."""
-        refused = False
-        try:
-            self.put()
-        except Interrupted:
-            refused = True
-            self.client.close()
-            self.client = self.cluster.client(self.name)
-            self.put()
-        return refused
-
-    def check(self) -> None:
-        self.client.flush(timeout=10.0)
-        got = Counter(message.body.decode() for message in self.reader.messages(self.topic, timeout=0.5))
-        assert not {body for body, times in got.items() if times > 1}, "twice"
-        assert not self.sure - got.keys(), "lost"
-        assert not got.keys() - self.tried
-        with self.client.transaction() as transaction:
-            rows = Counter(body for (body,) in transaction.execute("select body from rows"))
-        for pair in self.together:
-            assert len({*(rows[body] for body in pair), *(got[body] for body in pair)}) == 1, "half a transaction"
-        self.client.close()
-        self.reader.close()
-
-
-class Reading:
-    """A client that takes, struck again and again, of what another puts."""
-
-    EACH = 4
-
-    def __init__(self, cluster: Embedded, name: str) -> None:
-        self.cluster, self.name, self.topic = cluster, name, f"t-{name}"
-        self.client = cluster.client(name)
-        self.client.subscribe(self.topic)
-        self.writer = cluster.client(f"{name}-writer")
-        self.listener = cluster.client(f"{name}-listener")
-        self.listener.subscribe(f"{self.topic}-out")
-        with self.client.transaction() as transaction:
-            transaction.execute("create table effects (body text)")
-        self.put: list[str] = []
-        self.seen: list[str] = []
-        self.strikes = 0
-        self.lost_max = 0
-
-    def _supply(self) -> None:
-        bodies = [f"{len(self.put) + index}" for index in range(self.EACH)]
-        self.writer.put_many(self.topic, [body.encode() for body in bodies])
-        self.put.extend(bodies)
-
-    def _handle(self, message: Message, transaction: Transaction) -> None:
-        transaction.execute("insert into effects values (?)", (message.body.decode(),))
-        self.client.put(f"{self.topic}-out", message.body, transaction=transaction)
-
-    def process(self) -> None:
-        self.client.process(self.topic, self._handle, timeout=10.0)
-
-    def get(self) -> None:
-        message = self.client.get(self.topic, timeout=10.0)
-        if message is not None:
-            self.seen.append(message.body.decode())
-
-    def get_many(self) -> None:
-        self.seen.extend(message.body.decode() for message in self.client.get_many(self.topic, timeout=10.0))
-
-    def messages(self) -> None:
-        with closing(self.client.messages(self.topic, timeout=10.0)) as messages:  # type: ignore[type-var]
-            for count, message in enumerate(messages, 1):
-                self.seen.append(message.body.decode())
-                if count == 3:
-                    break
-
-    def again(self) -> bool:
-        refused = False
-        try:
-            self.client.put(f"{self.topic}-other", b"still here", timeout=10.0)
-        except Interrupted:
-            refused = True
-            self.client.close()
-            self.client = self.cluster.client(self.name)
-        self._supply()
-        return refused
-
-    def check(self, kind: str) -> None:
-        if kind == "process":
-            while self.client.process(self.topic, self._handle, timeout=0.5):
-                pass
-            self.client.flush(timeout=10.0)
-            with self.client.transaction() as transaction:
-                effects = Counter(body for (body,) in transaction.execute("select body from effects"))
-            out = Counter(m.body.decode() for m in self.listener.messages(f"{self.topic}-out", timeout=0.5))
-            assert effects == Counter(self.put), "effects"
-            assert out == effects, "puts of handlers"
-            assert not self.client.dead_letters()
-        else:
-            self.seen.extend(message.body.decode() for message in self.client.messages(self.topic, timeout=0.5))
-            assert len(set(self.seen)) == len(self.seen), "twice"
-            # Each call that was struck may have taken and not returned; nothing else is missing.
-            each = {"get": 1, "get_many": self.EACH * 2, "messages": 1}[kind]
-            missing = set(self.put) - set(self.seen)
-            assert len(missing) <= each * self.strikes, "lost"
-            self.missing = len(missing)
-        self.client.close()
-        self.writer.close()
-        self.listener.close()
 
 
 def strike(call: Callable[[], Any], at: int, *, everywhere: bool = False) -> Striker:

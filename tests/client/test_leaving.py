@@ -7,7 +7,6 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from pubsub.errors import CallerError, StoreInUse
 from pubsub.server.storage.database import lock_directory
 
 _names = count(1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    with embedded(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

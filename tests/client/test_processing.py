@@ -14,19 +14,12 @@ from typing import Any
 
 import pytest
 
-from pubsub import embedded
 from pubsub.client import Client, Message, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError
 
 _names = count(1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    with embedded(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

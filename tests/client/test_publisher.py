@@ -9,19 +9,12 @@ from itertools import count
 
 import pytest
 
-from pubsub import embedded
 from pubsub.base.limits import BATCH_BYTES_MAX
 from pubsub.client import Client
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InDoubt, Interrupted, StoreFull, TooLarge, Unavailable
 
 _names = count(1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    with embedded(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

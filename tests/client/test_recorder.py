@@ -7,7 +7,7 @@ import errno
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -15,19 +15,12 @@ from typing import Any
 
 import pytest
 
-from pubsub import embedded
 from pubsub.client import Message, Transaction
 from pubsub.client.storage.recorder import RecordFile
 from pubsub.embedded import Embedded
 from pubsub.errors import InDoubt, StorageError
 
 _names = count(1)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    with embedded(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
 
 
 @pytest.fixture

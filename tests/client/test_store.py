@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from pubsub.client.core import changes as c
+from pubsub.client.core.numbers import KNOWN_MAX
 from pubsub.client.storage.store import Store
 from pubsub.client.storage.tables import FORMAT
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
@@ -266,4 +267,22 @@ def test_dead_letters_are_kept_in_order(path: Path) -> None:
         store.commit([c.Buried(topic, f"{LOG}.{number}", f"{LOG}.{number}", "p", 1, 2, b"x", "why", 3, 4.0)])
     assert [letter[1] for letter in store.dead_letters("a")] == [f"{LOG}.0", f"{LOG}.2"]
     assert len(store.dead_letters(None)) == 3
+    store.close()
+
+
+def test_all_milliseconds_of_numbers_are_kept_unless_a_release_without_that_was_here(path: Path) -> None:
+    store = Store(path)
+    assert store.known_milliseconds() == [0]
+    for milliseconds in (1_000, 2_000):
+        store.save_milliseconds(milliseconds)
+    assert store.known_milliseconds() == [0, 1_000, 2_000]
+    for milliseconds in range(3_000, 3_000 + KNOWN_MAX):
+        store.save_milliseconds(milliseconds)
+    assert store.known_milliseconds() == list(range(3_000, 3_000 + KNOWN_MAX))
+    store.db.execute("update pubsub_state set value = 9000 where key = 'milliseconds'")
+    assert store.known_milliseconds() == [9_000]
+    store.db.execute("delete from pubsub_state where key = 'known'")
+    assert store.known_milliseconds() == [9_000]
+    store.save_milliseconds(9_500)
+    assert store.known_milliseconds() == [9_000, 9_500]
     store.close()

@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable
 
 import pytest
+import zmq
+
+from pubsub.messenger import Messenger, MessengerLimits
 
 
 @pytest.fixture
@@ -82,3 +85,28 @@ def relay_to():
     yield make
     for relay in relays:
         relay.close()
+
+
+@pytest.fixture
+def context():
+    with zmq.Context() as context:
+        yield context
+        context.destroy(0)
+
+
+@pytest.fixture
+def make(context):
+    made = []
+
+    def messenger(**limits) -> Messenger:
+        made.append(Messenger(context, limits=MessengerLimits(**limits)))
+        return made[-1]
+
+    yield messenger
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(params=["tcp", "ipc", "inproc"])
+def endpoint(request, tmp_path):
+    return {"tcp": "tcp://127.0.0.1:0", "ipc": f"ipc://{tmp_path}/socket", "inproc": "inproc://here"}[request.param]

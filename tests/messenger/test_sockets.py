@@ -29,13 +29,6 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-def context():
-    with zmq.Context() as context:
-        yield context
-        context.destroy(0)
-
-
-@pytest.fixture
 def pair(context, until):
     """A DEALER and the ROUTER it is connected to, which has heard it."""
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")

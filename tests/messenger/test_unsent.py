@@ -1,20 +1,10 @@
 """Large frames that sockets hold for peers that read nothing are bounded."""
 
-import pytest
-import zmq
-
 from pubsub.messenger.sockets import open_dealer, open_router, send
 from pubsub.messenger.unsent import Unsent
 from tests.faults.hostile import raw
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-def context():
-    with zmq.Context() as context:
-        yield context
-        context.destroy(0)
 
 
 def test_who_takes_nothing_of_what_is_large_gets_no_more_than_his_share(context, until):

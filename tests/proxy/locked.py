@@ -9,14 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import zmq
 
 from pubsub.messenger.curve import CurveClient
-from pubsub.protocol import Outcome, Report, Status
+from pubsub.protocol import Outcome, Put, Report, Status
 from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_public
 from pubsub.security.pairs import Pair, new_pair
-from tests.proxy.peers import Peer, Running, ServerPeer, wait_until
+from tests.proxy.peers import Peer, Running, ServerPeer, get, wait_until
 from tests.proxy.stage import log_id
 
 
@@ -120,3 +121,39 @@ def denied(answer: Status) -> str:
     """The sentence of an answer that says no."""
     assert answer.outcome is Outcome.DENIED, answer
     return bytes(answer.body).decode()
+
+
+ADDRESSES = pytest.mark.parametrize("addresses", [{}, {"servers": None}], ids=["two ports", "one port"])
+SERVES = Status("s1", Outcome.SUCCESS, message=(log_id("x"), 1), records=1, body=b"secret")
+
+
+def put(topic: str = "t", sender: str = "ann") -> Put:
+    return Put(sender, topic, 1, "0" * 16, 1, 0, 0, body=b"x")
+
+
+def raw(client: Peer, *frames: bytes) -> None:
+    client.socket.send_multipart(frames)
+
+
+def serves(proxy: Locked, server: ServerPeer, client: Peer, sender: str = "ann") -> bool:
+    """Whether a client is served: its GET reaches the server, and the answer comes back."""
+    client.send(get("t", sender))
+    server.send(SERVES, origin=server.request()[0], destination=40, source=0)
+    return client.status() == SERVES
+
+
+def outsider(proxy: Locked, address: str, how: str) -> Peer:
+    """Somebody who connects in a way that nobody may."""
+    if how in {"stranger", "ann", "s1", "p1"}:
+        return proxy.peer(how, address)
+    socket = proxy.peers.socket(zmq.DEALER)
+    if how == "PLAIN":
+        socket.plain_username, socket.plain_password = b"ann", b"ann"
+    elif how == "wrong proxy key":
+        curve = CurveClient(pair("ann"), (pair("stranger").public,))
+        socket.curve_publickey, socket.curve_secretkey = curve.pair.public, curve.pair.secret
+        socket.curve_serverkey = curve.expected[0]
+    peer = Peer.__new__(Peer)
+    peer.socket, peer.id = socket, 0
+    socket.connect(address)
+    return peer

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ProxySettings
 from pubsub.messenger.framing import pack, unpack
-from pubsub.protocol import Get, Heartbeat, Message, Periodic, Put, Status, Subscribe, Whole, decode, encode
+from pubsub.protocol import Get, Heartbeat, Message, Periodic, Put, Report, Status, Subscribe, Whole, decode, encode
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.remembered import Remembered, StoreRow
@@ -172,3 +173,20 @@ def server(table: RoutingTable, name: str, now: float = 0.0, store: str = "") ->
     one = Server(StoreRow(log_id(store or name), name, 1, 1, f"tcp://{name}"), Liveness(1.0, 3, now))
     table.attach(one, name.encode())
     return one
+
+
+REMEMBERED = Remembered([StoreRow(log_id("s1"), "s1", 1, 1, "tcp://s1")], [("t", log_id("s1"), log_id("x"))])
+
+
+def report(stage: Stage) -> dict[str, object]:
+    (said,) = stage.request(Report("ann", "-"))
+    assert isinstance(said.message, Status)
+    loaded: dict[str, object] = json.loads(bytes(said.message.body))
+    return loaded
+
+
+def contested() -> Stage:
+    stage = Stage()
+    stage.announce("s1", {"t": "one"})
+    stage.announce("s2", {"t": "two", "u": "x"})
+    return stage

@@ -1,25 +1,20 @@
-"""A proxy with keys over real sockets: who gets in, what each may do there, and what follows when that changes."""
+"""A proxy with keys over real sockets: who gets in, and what each may do there."""
 
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
-from random import Random
 
 import pytest
 import zmq
 
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.curve import CurveClient
-from pubsub.messenger.memory import MemoryGuard
-from pubsub.messenger.sockets import allow_connections
 from pubsub.protocol import (
     Heartbeat,
     Message,
     Operate,
     Outcome,
-    Put,
     Report,
     Status,
     Subscribe,
@@ -30,46 +25,21 @@ from pubsub.protocol import (
 from pubsub.security.authorized import parse
 from pubsub.security.files import make_key_file
 from pubsub.security.opening import InMemory, ProcessKeys
-from tests.proxy.locked import USUAL, Locked, denied, line, locked, pair, write
-from tests.proxy.peers import Peer, Running, ServerPeer, get, periodic, running, wait_until
+from tests.proxy.locked import (
+    ADDRESSES,
+    SERVES,
+    USUAL,
+    denied,
+    line,
+    locked,
+    outsider,
+    pair,
+    put,
+    raw,
+    serves,
+)
+from tests.proxy.peers import Peer, Running, get, periodic, running, wait_until
 from tests.proxy.stage import log_id
-from tests.proxy.test_hostile import MEMBERS
-
-ADDRESSES = pytest.mark.parametrize("addresses", [{}, {"servers": None}], ids=["two ports", "one port"])
-SERVES = Status("s1", Outcome.SUCCESS, message=(log_id("x"), 1), records=1, body=b"secret")
-
-
-def put(topic: str = "t", sender: str = "ann") -> Put:
-    return Put(sender, topic, 1, "0" * 16, 1, 0, 0, body=b"x")
-
-
-def raw(client: Peer, *frames: bytes) -> None:
-    client.socket.send_multipart(frames)
-
-
-def serves(proxy: Locked, server: ServerPeer, client: Peer, sender: str = "ann") -> bool:
-    """Whether a client is served: its GET reaches the server, and the answer comes back."""
-    client.send(get("t", sender))
-    server.send(SERVES, origin=server.request()[0], destination=40, source=0)
-    return client.status() == SERVES
-
-
-def outsider(proxy: Locked, address: str, how: str) -> Peer:
-    """Somebody who connects in a way that nobody may."""
-    if how in {"stranger", "ann", "s1", "p1"}:
-        return proxy.peer(how, address)
-    socket = proxy.peers.socket(zmq.DEALER)
-    if how == "PLAIN":
-        socket.plain_username, socket.plain_password = b"ann", b"ann"
-    elif how == "wrong proxy key":
-        curve = CurveClient(pair("ann"), (pair("stranger").public,))
-        socket.curve_publickey, socket.curve_secretkey = curve.pair.public, curve.pair.secret
-        socket.curve_serverkey = curve.expected[0]
-    peer = Peer.__new__(Peer)
-    peer.socket, peer.id = socket, 0
-    socket.connect(address)
-    return peer
-
 
 # Who gets in
 
@@ -327,188 +297,6 @@ def test_a_server_that_comes_again_and_again_fills_no_table(tmp_path: Path) -> N
         assert serves(proxy, server, client)
         proxy.authorize(*(one for one in USUAL if " s1 " not in one))
         assert client.ask(get()).reason == "server_s1_is_not_heard"
-
-
-# The file changes
-
-
-@ADDRESSES
-def test_answers_to_what_was_asked_before_a_key_was_revoked_go_to_nobody(
-    tmp_path: Path, addresses: dict[str, None]
-) -> None:
-    with locked(tmp_path, **addresses) as proxy:
-        server, ann, bob = proxy.serving("t"), proxy.peer("ann"), proxy.peer("bob")
-        ann.send(get())
-        ann_asked = server.request()[0]
-        bob.send(get("t", "bob"))
-        bob_asked = server.request()[0]
-        proxy.authorize(line("server", "s1"), line("client", "bob", "put=*", "get=*"))
-        server.send(SERVES, origin=ann_asked, destination=40, source=0)
-        wait_until(lambda: proxy.count("answers_dropped_rights_changed") == 1)
-        server.send(SERVES, origin=bob_asked, destination=40, source=0)
-        assert bob.status() == SERVES
-        assert denied(ann.ask(get())) == "this key is not authorized any more"
-        again = proxy.peer("ann")
-        again.send(get())
-        wait_until(lambda: proxy.count("handshakes_refused_key") == 1)
-        assert not again.socket.poll(0)
-        assert not ann.socket.poll(0)
-
-
-def test_a_right_that_was_taken_away_ends_what_was_asked_by_it(tmp_path: Path) -> None:
-    with locked(tmp_path) as proxy:
-        server, ann = proxy.serving("t"), proxy.peer("ann")
-        ann.send(get())
-        asked = server.request()[0]
-        proxy.authorize(*USUAL[:3], line("client", "ann", "put=t"))
-        server.send(SERVES, origin=asked, destination=40, source=0)
-        wait_until(lambda: proxy.count("answers_dropped_rights_changed") == 1)
-        assert denied(ann.ask(get())) == "client ann may not get from t"
-        ann.send(put())
-        server.send(SERVES, origin=server.request()[0], destination=40, source=0)
-        assert ann.status() == SERVES
-
-
-def test_who_is_connected_under_an_id_that_its_line_has_no_more_is_told_to_connect_anew(tmp_path: Path) -> None:
-    with locked(tmp_path) as proxy:
-        server, ann = proxy.serving("t"), proxy.peer("ann")
-        assert serves(proxy, server, ann)
-        proxy.authorize(*USUAL[:3], line("client", "a*", "get=t", key="ann"))
-        assert denied(ann.ask(get())) == "this key is authorized as client a* since it connected: connect anew"
-        assert serves(proxy, server, proxy.peer("ann"))
-
-
-@pytest.mark.parametrize("content", [None, b"", b"client ann nonsense\n", b"half"], ids=str)
-def test_a_file_that_cannot_be_used_changes_nothing(tmp_path: Path, content: bytes | None) -> None:
-    with locked(tmp_path) as proxy:
-        server, ann = proxy.serving("t"), proxy.peer("ann")
-        whole = proxy.authorized.read_bytes()
-        before = proxy.report()
-        if content is None:
-            proxy.authorized.unlink()
-        else:
-            proxy.authorized.write_bytes(whole[:-9] if content == b"half" else content)
-        wait_until(lambda: proxy.count("reload_failed") == 1)
-        assert serves(proxy, server, ann)
-        assert serves(proxy, server, proxy.peer("bob"), "bob")
-        wait_until(lambda: any(str(proxy.authorized) in text for text in proxy.report()["problems"]))
-        assert proxy.report()["authorized_digest"] == before["authorized_digest"]
-        proxy.authorized.write_bytes(whole)
-        wait_until(lambda: proxy.count("reloads") >= 1)
-        wait_until(lambda: proxy.report()["problems"] == before["problems"] == [])
-
-
-def test_the_file_is_looked_at_without_being_told(tmp_path: Path) -> None:
-    with locked(tmp_path, heartbeat_seconds=30.0) as proxy:
-        server = proxy.serving("t")
-        write(proxy.authorized, *USUAL, line("client", "late", "get=t"))
-        began = time.monotonic()
-        wait_until(lambda: proxy.count("reloads") == 1)
-        assert time.monotonic() - began < 5.0, "about a second, on a quiet machine"
-        assert serves(proxy, server, proxy.peer("late"), "late")
-
-
-def test_a_reload_every_50_ms_disturbs_nobody_whose_line_is_the_same(tmp_path: Path) -> None:
-    with locked(tmp_path) as proxy:
-        server, ann = proxy.serving("t"), proxy.peer("ann")
-        ann.send(get())
-        waits = server.request()[0]
-        end, turns, served = time.monotonic() + 2.0, 0, 0
-        while time.monotonic() < end:
-            write(proxy.authorized, *USUAL, *([line("client", "late", "get=t")] if turns % 2 else []))
-            proxy.process.hang_up()
-            turns += 1
-            until = time.monotonic() + 0.05
-            while time.monotonic() < until:
-                assert serves(proxy, server, ann)
-                served += 1
-        wait_until(lambda: proxy.count("reloads") > 10)
-        server.send(SERVES, origin=waits, destination=40, source=0)
-        assert ann.status() == SERVES, "also what was asked before all of them"
-        assert served > turns
-        assert proxy.count("denied") == proxy.count("answers_dropped_rights_changed") == 0
-        assert proxy.count("handshakes_entered") == 2, "nobody had to come again"
-
-
-# Many, and much
-
-
-@ADDRESSES
-def test_no_frames_of_those_who_are_let_in_stop_it(tmp_path: Path, addresses: dict[str, None]) -> None:
-    draw = Random(11)
-    with locked(tmp_path, heartbeat_seconds=30.0, **addresses) as proxy:
-        server, ann = proxy.serving("t"), proxy.peer("ann")
-        ann.send(get())
-        origin = server.request()[0]
-        words = [b"", b"c", b"c" + bytes(9), origin, origin[:12], origin + b"x", b"1-40-0-", bytes(300), b"\xff" * 20]
-        words += [
-            b"1-40-0-" + encode(each)[0] for each in (put(), get(), periodic({}), Heartbeat("s2"), SERVES, *MEMBERS)
-        ]
-        for _ in range(1_500):
-            for peer in (proxy.store("s2"), ann) if draw.random() < 0.01 else (ann, server):
-                raw(peer, *draw.choices(words, k=draw.randint(1, 6)))
-        bob = proxy.peer("bob")
-        bob.send(get("t", "bob", log="0" * 16))
-        while b"log=" not in (frames := server.request())[-1]:
-            continue
-        server.send(SERVES, origin=frames[0], destination=40, source=0)
-        assert bob.status() == SERVES
-        assert all(row.server in {"s1", "s2"} for row in proxy.process.core.members.registers.rows.values())
-        for table in vars(proxy.process._entrance.rights).values() if proxy.process._entrance else ():
-            assert not isinstance(table, dict) or len(table) < 50
-
-
-def test_a_thousand_handshakes_at_once_do_not_stop_those_who_are_in(tmp_path: Path) -> None:
-    allow_connections()
-    with locked(tmp_path) as proxy:
-        server, ann = proxy.serving("t"), proxy.peer("ann")
-        context: zmq.Context[bytes] = zmq.Context()
-        newcomers = [context.socket(zmq.DEALER) for _ in range(10)]
-        for k, socket in enumerate(newcomers):
-            own = pair("bob" if k % 2 else "stranger")
-            socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = (
-                pair("p1").public,
-                own.public,
-                own.secret,
-            )
-            for place in range(100):  # A DEALER connects to an address once; from each place it is another one.
-                socket.connect(proxy.process.bind.replace("//", f"//127.0.0.{place + 1}:0;"))
-        served, longest = 0, 0.0
-        deadline = time.monotonic() + 60
-        while proxy.count("handshakes_entered") < 502 or proxy.count("handshakes_refused_key") < 500:
-            began = time.monotonic()
-            assert began < deadline
-            assert serves(proxy, server, ann)
-            longest = max(longest, time.monotonic() - began)
-            served += 1
-        context.destroy(0)
-        assert served > 10
-        assert longest < 5.0
-        assert len(proxy.written("refused")) <= 100
-
-
-def test_when_connections_are_closed_for_their_memory_the_doors_stay_locked(tmp_path: Path) -> None:
-    size = [0]
-    proxy = Locked(tmp_path, heartbeat_seconds=0.2)
-    proxy.process._guard = MemoryGuard(1_000, lambda: size[0])
-    proxy.start()
-    try:
-        server, ann = proxy.serving("t"), proxy.peer("ann")
-        assert serves(proxy, server, ann)
-        server.socket.close(0)
-        before = proxy.process._clients
-        size[0] = 2_000
-        wait_until(lambda: proxy.process._clients is not before and bool(proxy.process._connections))
-        size[0] = 0
-        null = outsider(proxy, proxy.process.bind, "NULL")
-        null.send(get())
-        wait_until(lambda: proxy.count("handshakes_failed") > 0)
-        fresh = proxy.store()
-        wait_until(lambda: fresh.announce({"t": log_id("t")}, incarnation=2, change=2).outcome is Outcome.SUCCESS)
-        assert serves(proxy, fresh, proxy.peer("bob"), "bob")
-        assert not null.socket.poll(0)
-    finally:
-        proxy.stop()
 
 
 # Other ways to have keys

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CITED = re.compile(r"(docs/[a-z_]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
+TEST = re.compile(r"`(\w+/test_\w+\.py)`: ([^|\[]+)")
 SECTION = re.compile(r"\*([^*]+)\*")
 
 
@@ -57,6 +58,17 @@ def test_every_section_that_is_cited_exists() -> None:
                     problems.append(f"{file.relative_to(ROOT)}: {page}, *{section}*")
     assert problems == []
     assert cited > 40
+
+
+def test_every_test_that_catches_a_mistake_is_where_the_page_says() -> None:
+    named = TEST.findall((ROOT / "docs/reliability.md").read_text())
+    assert len(named) > 60
+    lost = [
+        f"{file}: {title}"
+        for file, title in named
+        if f"def test_{title.strip().replace(' ', '_')}(" not in (ROOT / "tests" / file).read_text()
+    ]
+    assert lost == []
 
 
 def test_nothing_is_cited_that_is_not_in_the_repository() -> None:

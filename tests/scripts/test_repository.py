@@ -70,6 +70,17 @@ def test_ci_runs_the_same_checks_as_a_contributor() -> None:
     assert "scripts/test" in lines[0]
 
 
+def test_every_test_that_a_mark_takes_out_of_one_part_is_in_the_part_of_that_mark() -> None:
+    (elsewhere,) = re.findall(r"^faults_elsewhere=\((.*)\)$", (ROOT / "scripts/test").read_text(), re.MULTILINE)
+    marked: dict[str, set[Path]] = {"faults": set(), "spark": set()}
+    for path in tracked("tests/*.py") - {Path(__file__)}:
+        for mark in set(re.findall(r"mark\.(faults|spark)\b", path.read_text())):
+            marked[mark].add(path.relative_to(ROOT))
+    assert {str(path) for path in marked["spark"] if path.parent != Path("tests/spark")} == set()
+    outside = {str(path) for path in marked["faults"] - marked["spark"] if path.parent != Path("tests/faults")}
+    assert outside == set(elsewhere.split())
+
+
 @pytest.mark.parametrize("room", ["proxy", "server", "client", "config"])
 def test_the_rooms_are_seen_at_the_top_level(room: str) -> None:
     assert (ROOT / room).is_symlink()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.moving import Pair
 from tests.server.stage import Stage
 
 
@@ -13,3 +14,10 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage = Stage(tmp_path)
     yield stage
     stage.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path, "s1", "s2")
+    yield made
+    made.close()

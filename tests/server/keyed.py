@@ -14,13 +14,16 @@ from pubsub.messenger.curve import CurveClient, CurveServer, Pair
 from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer, open_router
-from pubsub.protocol import Heartbeat, Message, Outcome, Periodic, Status, decode, encode, join_topics
+from pubsub.protocol import Heartbeat, Message, Outcome, Periodic, Status, Transfer, decode, encode, join_topics
 from pubsub.protocol.messages import Whole
+from pubsub.security import zap
 from pubsub.security.access import Access
 from pubsub.security.authorized import parse
 from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_public
 from pubsub.security.pairs import new_pair
+
+LOG = "a" * 16
 
 
 class Ring:
@@ -170,3 +173,26 @@ class KeyedProxy:
 def connected(context: zmq.Context[Any], endpoint: str, pair: Pair, expected: bytes) -> zmq.Socket[bytes]:
     """A socket as another process would open it, with its key."""
     return open_dealer(context, endpoint, curve=CurveClient(pair, (expected,)))
+
+
+def offer(sender: str) -> list[bytes]:
+    head, _ = encode(Transfer(sender, "t", "offer", "1" * 16, 0, LOG))
+    return [pack(1, 7, 0) + head]
+
+
+def answer(sock: zmq.Socket[bytes], seconds: float = 20.0) -> Any:
+    assert sock.poll(int(seconds * 1000)), "no answer"
+    head, *rest = sock.recv_multipart()
+    return decode(head[unpack(head).length :], rest[0] if rest else None)
+
+
+class Rogue:
+    """A server that lets everybody in, and keeps what it is sent."""
+
+    def __init__(self, context: zmq.Context[Any], pair: Pair) -> None:
+        self.doorkeeper = Doorkeeper(context, lambda frames: zap.reply(zap.read(frames), zap.OK, "", "x"))
+        self.sock, self.endpoint = open_router(context, "tcp://127.0.0.1:0", curve=CurveServer(pair, "x"))
+
+    def heard(self) -> bool:
+        self.doorkeeper.take()
+        return bool(self.sock.poll(0))

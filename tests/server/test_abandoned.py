@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import pytest
 from pubsub.protocol import Get, Operate, Outcome, Report, Status, Subscribe, Transfer
 from pubsub.protocol.bodies import join_topics
 from pubsub.server.state.replies import LISTENER, Origin
+from tests.server.moving import ADDRESS, Pair, message, take
 from tests.server.named import everything
 from tests.server.stage import Stage, bodies, put
-from tests.server.test_moves import ADDRESS, Pair, message, take
 
 DEAD = "d" * 16
 """A log that was given up."""
@@ -182,13 +181,6 @@ def test_a_log_that_was_joined_before_it_was_given_up_stays(pair: Pair) -> None:
 
 
 # Givers and receivers
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, "s1", "s2")
-    yield made
-    made.close()
 
 
 def frozen(pair: Pair) -> str:

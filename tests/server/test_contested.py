@@ -9,8 +9,8 @@ import pytest
 from pubsub.protocol import Operate, Outcome, Status
 from pubsub.protocol.bodies import join_topics
 from pubsub.protocol.stores import Known, format_stores
+from tests.server.moving import Pair
 from tests.server.stage import Stage
-from tests.server.test_moves import Pair
 
 OTHER = "b" * 16
 

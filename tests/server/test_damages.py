@@ -16,8 +16,8 @@ from pubsub.server.offline.found import Verdict
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 from tests.server.damages import LOG, PAGE, TOPICS, Made, serve, tried, workshop
+from tests.server.moving import Pair, put, split
 from tests.server.stage import Stage
-from tests.server.test_moves import Pair, put, split
 
 
 @pytest.fixture(scope="module")

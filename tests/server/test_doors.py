@@ -13,24 +13,23 @@ import pytest
 import zmq
 
 from pubsub.errors import ConfigurationError
-from pubsub.messenger.curve import CurveServer, Pair
 from pubsub.messenger.doorkeeper import Doorkeeper
-from pubsub.messenger.framing import pack, unpack
+from pubsub.messenger.framing import pack
 from pubsub.messenger.sockets import open_router
-from pubsub.protocol import Merge, Outcome, Report, Transfer, decode, encode
+from pubsub.protocol import Merge, Outcome, Report
 from pubsub.protocol.names import keyed_endpoint
-from pubsub.security import zap
+from pubsub.security.access import Access
+from pubsub.security.authorized import parse
 from pubsub.security.fingerprints import fingerprint
 from pubsub.security.keys import format_public
 from pubsub.security.opening import InMemory, ProcessKeys
 from pubsub.security.pairs import new_pair
 from pubsub.server import loop
+from pubsub.server.links import Links
 from pubsub.server.process import ServerProcess
-from tests.server.keyed import KeyedProxy, Ring, connected
+from tests.server.keyed import KeyedProxy, Ring, Rogue, answer, connected, offer
+from tests.server.running import Running, until
 from tests.server.stage import Stage, put
-from tests.server.test_process import Running, until
-
-LOG = "a" * 16
 
 
 @pytest.fixture
@@ -68,20 +67,9 @@ def outside() -> Iterator[zmq.Context[Any]]:
     context.destroy(0)
 
 
-def offer(sender: str) -> list[bytes]:
-    head, _ = encode(Transfer(sender, "t", "offer", "1" * 16, 0, LOG))
-    return [pack(1, 7, 0) + head]
-
-
 def arriving(server: ServerProcess) -> set[str]:
     """From whom topics are arriving."""
     return {giver for _, giver in server.core.moves.receiving.incoming}
-
-
-def answer(sock: zmq.Socket[bytes], seconds: float = 20.0) -> Any:
-    assert sock.poll(int(seconds * 1000)), "no answer"
-    head, *rest = sock.recv_multipart()
-    return decode(head[unpack(head).length :], rest[0] if rest else None)
 
 
 # Who enters
@@ -252,7 +240,7 @@ def test_a_server_that_a_proxy_does_not_let_in_says_what_to_do_and_gets_in_witho
     ring.lines = [line for line in ring.lines if line[0] != "server s1"]
     ring.write()
     proxy.access = ring.access()
-    server = run()
+    server = run(heartbeat_seconds=2.0)  # The link is not made anew for its silence meanwhile.
     key = format_public(ring.pairs["server s1"].public)
     told = f"proxy {proxy.endpoint} does not let in the key {key} of server s1: pubsub keys authorize server s1 {key}"
     proxy.until(lambda: told in problems(server), "it is told")
@@ -260,6 +248,29 @@ def test_a_server_that_a_proxy_does_not_let_in_says_what_to_do_and_gets_in_witho
     proxy.access = everybody
     proxy.ready("s1")
     assert told not in problems(server)
+
+
+def test_a_link_made_anew_takes_back_what_was_told_of_the_one_before(ring: Ring, proxy: KeyedProxy) -> None:
+    everybody, proxy.access = proxy.access, Access(parse(b"# nobody\n"))
+    settings, poller = ring.settings("s1"), zmq.Poller()
+    server = ServerProcess(Stage.settings_of(settings.pop("directory"), proxies=(proxy.endpoint,), **settings))
+    server.start()
+    links = Links(server._context, poller, server._wakeup, server._doors)
+    try:
+
+        def told() -> list[str]:
+            links.turn(dict(poller.poll(5)), time.monotonic())
+            return list(links.refusals)
+
+        dealer = links.dealer(proxy.endpoint)
+        proxy.until(lambda: told() == [proxy.endpoint], "it is told")
+        links.close(dealer)
+        proxy.access = everybody
+        links.dealer(proxy.endpoint)
+        proxy.until(lambda: told() == [], "it is taken back")
+    finally:
+        links.goodbye()
+        server.close()
 
 
 def problems(server: ServerProcess) -> list[str]:
@@ -278,18 +289,6 @@ def test_several_keys_of_a_proxy_are_tried_in_turn(
     keys = ",".join(format_public(pair.public) for pair in (new_pair(), ring.pairs["proxy p1"]))
     run(proxy_keys=(keys,), heartbeat_seconds=0.1)
     proxy.ready("s1")
-
-
-class Rogue:
-    """A server that lets everybody in, and keeps what it is sent."""
-
-    def __init__(self, context: zmq.Context[Any], pair: Pair) -> None:
-        self.doorkeeper = Doorkeeper(context, lambda frames: zap.reply(zap.read(frames), zap.OK, "", "x"))
-        self.sock, self.endpoint = open_router(context, "tcp://127.0.0.1:0", curve=CurveServer(pair, "x"))
-
-    def heard(self) -> bool:
-        self.doorkeeper.take()
-        return bool(self.sock.poll(0))
 
 
 @pytest.mark.parametrize(

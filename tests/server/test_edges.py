@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pubsub.protocol import Subscribe, Unsubscribe
+from tests.server.moving import ADDRESS, Pair, put, take
 from tests.server.stage import Stage
-from tests.server.test_moves import ADDRESS, Pair, put, take
 
 HOUR = 3600.0
 

@@ -10,8 +10,8 @@ from pubsub.messenger.framing import pack
 from pubsub.protocol import Operate, encode
 from pubsub.server.state.replies import Outgoing
 from tests.proxy.stage import Stage as Proxy
+from tests.server.moving import ADDRESS, Pair
 from tests.server.stage import Stage, bodies
-from tests.server.test_moves import ADDRESS, Pair
 
 PROXY = "tcp://127.0.0.1:1"
 

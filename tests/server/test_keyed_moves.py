@@ -10,9 +10,9 @@ import pytest
 from pubsub.protocol import Merge, Operate, Outcome, Status, Transfer
 from pubsub.protocol.names import keyed_endpoint
 from pubsub.server.state.replies import LISTENER, Origin, Outgoing
+from tests.server.moving import ADDRESS, Pair, split, take
 from tests.server.stage import Stage
 from tests.server.stage import put as make_put
-from tests.server.test_moves import ADDRESS, Pair, split, take
 
 LOG = "a" * 16
 

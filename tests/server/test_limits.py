@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
@@ -20,13 +19,6 @@ from pubsub.server.state.replies import LISTENER, Origin
 from tests.server.stage import STORE, Stage
 
 LOG = "f" * 16
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path)
-    yield stage
-    stage.close()
 
 
 def transfer(stage: Stage, topic: str, step: str, chunk: int = 0, body: bytes = b"") -> Transfer | Status:

@@ -19,12 +19,14 @@ from tests.scripts.test_imports import modules
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 BOB = Subscription(5, 5, True, 0, (A, 0), (Span(A, 1),))
+UNUSED = Subscription(5, 0, True, 0, (A, 0), (Span(A, 1),))
 STAGE = Stage(1, 1, 3, "try", 7)
 
 
 def topic() -> Topic:
     log = Log(1, A, end=5, total=40)
-    made = Topic(1, "t", log, {A: log}, {1: 4}, {"bob": deepcopy(BOB)}, (Span(A, 1),), contested={C: "s3"})
+    subscriptions = {"bob": deepcopy(BOB), "@job": deepcopy(UNUSED)}
+    made = Topic(1, "t", log, {A: log}, {1: 4}, subscriptions, (Span(A, 1),), contested={C: "s3"})
     made.stages[STAGE.key] = deepcopy(STAGE)
     return made
 
@@ -48,6 +50,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "subscribe": lambda t: t.subscribe("eve", 7, 7, True, 0),
     "enter": lambda t: t.enter("@all", deepcopy(BOB)),
     "begin_epoch": lambda t: t.begin_epoch("bob", 6),
+    "use": lambda t: t.use("@job"),
     "end": lambda t: t.end("bob"),
     "pass_over": lambda t: t.pass_over("bob", (Span(A, 3),)),
     "acknowledge": lambda t: t.acknowledge("bob", (A, 2)),
@@ -81,6 +84,7 @@ def test_what_is_as_it_was_is_not_noted() -> None:
     same.acknowledge("bob", None)
     same.subscribe("bob", 5, 5, True, 0)
     same.settle(B)
+    same.use("bob")
     assert not any(vars(same.noted).values())
 
 

@@ -22,8 +22,8 @@ from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RouteChanges
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.storage.store import Store
+from tests.server.running import Running, until
 from tests.server.stage import put
-from tests.server.test_process import Running, until
 
 BEAT = 0.5
 

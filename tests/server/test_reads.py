@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,16 +18,9 @@ from pubsub.protocol import (
 from pubsub.server.requests import reads as module
 from pubsub.server.topic import delivery
 from pubsub.server.topic.topic import Log
+from tests.server.moving import Pair, split
 from tests.server.named import acknowledge, everything, make, plan, read
 from tests.server.stage import Stage, bodies, put
-from tests.server.test_moves import Pair, split
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, "s1", "s2")
-    yield made
-    made.close()
 
 
 def test_reading_changes_nothing_and_may_be_repeated(stage: Stage) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from pubsub.protocol import Get, Report, Subscribe
 from pubsub.server.requests import report as report_module
+from tests.server.moving import Pair, put, take
 from tests.server.stage import Stage
-from tests.server.test_moves import Pair, put, take
 
 
 def ask(stage: Stage) -> Any:

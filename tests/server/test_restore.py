@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,15 +12,8 @@ from pubsub.protocol import Get, Outcome, Position, Read, Records, Report, Subsc
 from pubsub.server.offline.restore import CHANGE_STEP, accept_copy
 from pubsub.server.state.replies import Origin
 from pubsub.server.topic.delivery import collect
+from tests.server.moving import Pair, message, put, split, take
 from tests.server.stage import Stage
-from tests.server.test_moves import Pair, message, put, split, take
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, "s1", "s2")
-    yield made
-    made.close()
 
 
 def save(stage: Stage) -> None:

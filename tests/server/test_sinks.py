@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -13,17 +13,10 @@ from pubsub.protocol import Get, Outcome, Publish, Read, Records, Status, encode
 from pubsub.protocol import Stage as StageRows
 from pubsub.protocol.messages import Whole
 from pubsub.server.requests import admission, sinks
+from tests.server.moving import Pair, split, take
 from tests.server.stage import Stage, bodies
-from tests.server.test_moves import Pair, split, take
 
 QUERY = "00000000000000aa"
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, "s1", "s2")
-    yield made
-    made.close()
 
 
 def rows(batch: int, attempt: str, first: int, values: Sequence[bytes], query: str = QUERY) -> StageRows:

@@ -140,3 +140,15 @@ def test_a_subscription_that_finds_the_disk_full_is_not_made(stage: Stage) -> No
     assert make(stage).outcome is Outcome.FULL
     stage.fail_commit = False
     assert "@archive" not in stage.core.state.topics["t"].subscriptions
+
+
+@pytest.mark.parametrize("by", ["reading", "acknowledging"])
+def test_it_counts_as_used_once_who_was_told_of_it_comes(stage: Stage, by: str) -> None:
+    stage.put("t", 1, [b"a"])
+    start = make(stage).position
+    subscription = stage.core.state.topics["t"].subscriptions["@archive"]
+    assert not subscription.epoch
+    (read if by == "reading" else acknowledge)(stage, ("f" * 16, 3))
+    assert not subscription.epoch, "that position is not of this holder's logs"
+    (read if by == "reading" else acknowledge)(stage, start)
+    assert subscription.epoch == subscription.number == 7

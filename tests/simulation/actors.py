@@ -72,6 +72,8 @@ class Application:
         self.drained: set[str] = set()
         self.left: set[str] = set()
         """Of these it was told at the end that it has left: their own threads take nothing more."""
+        self.forgotten: set[str] = set()
+        """Of these its directory, which was emptied, knows no subscription: an operator is to end what servers have."""
         self.copied = 0.0
         self.getting: dict[Call, tuple[str, int]] = {}
         self.iterating: dict[str, list[Chunk]] = {}
@@ -441,10 +443,12 @@ class Application:
         reading.wanted = on
         self.left.discard(topic)
         self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
+        # From now until it is told it may go above a later opening, for all its topics.
+        self.anew = self.world.now
 
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.name} is told about {topic}: {type(error).__name__}")
-            self.anew = self.world.now  # It may have gone above a later opening, for all its topics.
+            self.anew = self.world.now
             never = isinstance(error, NotSubscribed) and not on  # Its directory is another one than when it subscribed.
             if never and not self.life:
                 self.history.violate(f"{self.name} wants to leave {topic} and is told that it was never subscribed")
@@ -454,6 +458,8 @@ class Application:
                 elif self.finishing:
                     self.drained.add(topic)
                     self.left.add(topic)
+                    if never:
+                        self.forgotten.add(topic)
                     return
             elif isinstance(error, StateCopied):
                 self._failed(error)

@@ -41,12 +41,16 @@ def check(node: ClientNode, *, counters: bool = True) -> list[str]:
     disk.restore({path + name.removeprefix(f"/{node.name}"): data for name, data in copy.items()})
     try:
         store = Store(Path(path) / f"{node.client}.db", session.store._boot, vfs=NAME)
-        milliseconds = store.state("milliseconds")
+        milliseconds, used = store.state("milliseconds"), store.known_milliseconds()
         settings = replace(session.settings, directory=Path(path))
         fresh = load_core(session.name, settings, store, session.clock, Random(0))
         found = [*_outbox(session.core, fresh), *_subscriptions(session.core, fresh, counters=counters)]
         if session.core.numbers._milliseconds > milliseconds:
             found.append(f"numbers of millisecond {session.core.numbers._milliseconds}, and {milliseconds} is stored")
+        elif session.core.numbers.known != used:
+            found.append(
+                f"the numbers' milliseconds are {session.core.numbers.known} in memory and {used} in the store"
+            )
         if session.core.publisher != fresh.publisher:
             found.append(f"the publisher is {session.core.publisher} in memory and {fresh.publisher} in the store")
         store.close()

@@ -97,6 +97,7 @@ class Operators:
     def finish(self) -> None:
         """All is to be well in the end: servers take topics again, nobody waits for what is gone."""
         self._end_drains()
+        self._end_forgotten()
         self._clear_up()
 
     def _end_drains(self) -> None:
@@ -105,6 +106,18 @@ class Operators:
             if not server.alive or server.core.proxies.draining:
                 self._through(server, Operate("op", server.name, "drain", stop=1))
         self.world.after(LOOK_SECONDS, self._end_drains)
+
+    def _end_forgotten(self) -> None:
+        """Who lost its directory and stays away has a subscription still, and its backlog would fill the topic."""
+        for server in self.simulation.servers:
+            for application in self.simulation.applications:
+                for topic in sorted(application.forgotten & server.core.state.topics.keys() if server.alive else ()):
+                    subscription = server.core.state.topics[topic].subscriptions.get(application.name)
+                    if subscription is not None and subscription.on:
+                        self._through(
+                            server, Operate("op", server.name, "unsubscribe", topic, subscriber=application.name)
+                        )
+        self.world.after(LOOK_SECONDS, self._end_forgotten)
 
     # Giving up
 

@@ -115,7 +115,9 @@ class Task(Process):
                 continue
             if asked is None or not isinstance(status, Status):
                 continue
-            if status.outcome in RETRY:
+            if (
+                status.outcome in RETRY and status.outcome is not Outcome.GAP
+            ):  # Who asks judges a gap, as the link has it.
                 asked.again_at = min(asked.again_at, self.host.monotonic() + PAUSE_SECONDS)
                 continue
             self._asked = {token: other for token, other in self._asked.items() if other is not asked}
@@ -181,14 +183,19 @@ class Sink(Task):
         request = Stage(
             self.name, self.topic, self.batch, self.publisher, attempt, first, count, crc32(body), body=body
         )
-        self.ask(request, partial(self._staged, attempt, first + count, rows[count:]))
+        self.ask(request, partial(self._staged, request, rows[count:]))
 
-    def _staged(self, attempt: str, first: int, rest: list[bytes], status: Status) -> None:
-        if status.outcome is Outcome.DUPLICATE:
+    def _staged(self, request: Stage, rest: list[bytes], status: Status, *, again: bool = False) -> None:
+        if status.outcome is Outcome.GAP and not again:
+            self.ask(request, partial(self._staged, request, rest, again=True))
+        elif status.outcome is Outcome.GAP:
+            # What was staged before it stood with a server that has lost or merged the topic since: Spark tries anew.
+            self.soon(self.world.random.random(), self.go)
+        elif status.outcome is Outcome.DUPLICATE:
             # Who answers may not be who publishes, so the rest of this attempt counts, and so do all the others.
             self._write_next()
         elif status.outcome is Outcome.SUCCESS:
-            self._stage(attempt, first, rest)
+            self._stage(request.attempt, request.first + request.count, rest)
         else:
             self.history.violate(f"{self.name} cannot stage batch {self.batch}: {status.outcome} {status.reason}")
 

@@ -197,6 +197,46 @@ def test_a_sink_that_is_told_that_its_batch_is_published_names_all_rows_of_it_ne
     assert {(1, 8), (2, 8)} <= stages
 
 
+class _AnsweredGap(Sink):
+    """Writes a batch; whoever had the beginning of its first stage has lost it."""
+
+    def __init__(self, seed: int) -> None:
+        world = World(seed, Fate(), Random(seed))
+        super().__init__(world, world.host("k1", 0.0), ("p1",), History(0.1), "t")
+        self.asked: list[Any] = []
+        self.held: dict[str, int] = {}
+
+    def ask(self, request: Any, then: Then) -> None:
+        self.asked.append(request)
+        if not isinstance(request, Stage):
+            return
+        if request.first and len(self.held) == 1:
+            self.held[request.attempt] = 0
+        if request.first == self.held.setdefault(request.attempt, 0):
+            self.held[request.attempt] += request.count
+        then(Status("s1", Outcome.SUCCESS if self.held[request.attempt] else Outcome.GAP))
+
+    def soon(self, seconds: float, action: Callable[[], None]) -> None:
+        action()
+
+
+def test_a_sink_whose_stage_is_gone_writes_its_batch_anew_under_other_names() -> None:
+    """It would ask for the rest of that stage for ever."""
+    lost = 0
+    for seed in range(30):
+        sink = _AnsweredGap(seed)
+        sink.go()
+        publish = sink.asked[-1]
+        assert isinstance(publish, Publish)
+        assert publish.stages is not None
+        assert publish.stages == {name: rows for name, rows in sink.held.items() if name in publish.stages}
+        assert sum(publish.stages.values()) == len(sink.rows)
+        gone = [name for name, rows in sink.held.items() if not rows]
+        assert not publish.stages.keys() & set(gone)
+        lost += len(gone)
+    assert lost
+
+
 class _Answering(ClientNode):
     """A client whose calls end when the test says so, and with what."""
 
@@ -273,6 +313,19 @@ def test_who_gets_a_message_after_it_has_left_objects() -> None:
     assert reader.history.violations == ["c1 got late of t, which it was told that it has left"]
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_who_subscribes_anew_counts_as_opened_from_when_it_asks(told: bool) -> None:
+    """The number above a later opening is taken before the answer comes, and is above it for every topic."""
+    reader = _Reader()
+    world = reader.application.world
+    world.now = 3.0
+    reader.application._intend("t", reader.reading, on=True)
+    if told:
+        world.now = 4.0
+        reader.node.told.pop()(None, None)
+    assert reader.application.anew == world.now
+
+
 def _damaged(bodies: dict[str, bytes]) -> set[str]:
     """The topics of which the batch does not read as it was written."""
     store = ServerStore(Path("/s1"), vfs=NAME)
@@ -322,6 +375,17 @@ def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives:
     result = simulation.run()
     assert result.violations == []
     assert sorted(server.core.state.topics) == ["t1", "t2"]
+
+
+def test_operators_end_the_subscription_of_who_lost_its_directory_and_stays_away() -> None:
+    """Its backlog fills the topic, and nobody who knows of it is there any more."""
+    simulation = Simulation(3, Fate(servers=1, proxies=1, clients=2, topics=1, seconds=3.0))
+    (server,), last = simulation.servers, simulation.applications[-1]
+    simulation.world.at(2.9, simulation._replace, last, None, {})
+    result = simulation.run()
+    assert result.violations == []
+    assert last.forgotten == {"t1"}
+    assert not server.core.state.topics["t1"].subscriptions[last.name].on
 
 
 @pytest.mark.parametrize(("since", "losses"), [((), 1), (("b" * 16,), 2)], ids=["one log", "another one merged since"])

@@ -186,6 +186,23 @@ def test_stages_that_are_gone_are_said_in_one_sentence(
     assert broker.records("out") == []
 
 
+def test_a_task_whose_stage_is_gone_fails_and_the_next_try_of_it_stages_all(
+    broker: Broker, link: ProxyConnection, options: SinkOptions
+) -> None:
+    attempt = Attempt(link, options, QUERY, 0, 0)
+    attempt.write(rows(b"1", b"2"))
+    attempt.finish()
+    later = staged(link, options, 0, b"1")
+    later.rows["out"] = 2
+    with pytest.raises(Restage):  # It drops what was staged of the batch before what it names.
+        publish(options, [later], 0)
+    attempt.write(rows(b"3"))
+    with pytest.raises(Restage, match=r"out: batch 0 is not staged in full \(answered gap\); start the query again"):
+        attempt.finish()
+    publish(options, [staged(link, options, 0, b"1", b"2", b"3")], 0)
+    assert broker.records("out") == [b"1", b"2", b"3"]
+
+
 def test_a_sinks_publisher_is_the_querys_and_the_same_after_a_restart() -> None:
     assert publisher_of("11111111-2222-3333-4444-555555555555") == QUERY
     assert publisher_of("11111111-2222-3333-4444-555555555556") != QUERY

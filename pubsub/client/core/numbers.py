@@ -9,7 +9,7 @@ numbers needs a disk: two million and more are given out per fsync.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pubsub.base.limits import NUMBER_MAX
@@ -24,6 +24,12 @@ START_MAX: Final = 1 << 21
 EPOCH_SECONDS: Final = 1_577_836_800
 """2020-01-01 00:00 UTC in seconds since 1970."""
 
+BEHIND_MAX: Final = 1 << 12
+"""How many milliseconds numbers go on by at most, by chance, where the clock is behind them."""
+
+KNOWN_MAX: Final = 64
+"""Of so many milliseconds it is remembered that numbers were given out; each opening of a client takes new ones."""
+
 
 class Numbers:
     """Gives out numbers that rise and are never given out again.
@@ -33,6 +39,7 @@ class Numbers:
         wall: gives seconds since 1970.
         random: where the count's start comes from.
         save: makes new milliseconds durable, fsynced, before it returns.
+        earlier: the milliseconds of earlier numbers, all of them from the first one on, up to `stored`.
 
     Attributes:
         epoch: the session epoch, the first number since the client was opened (`opening` on the wire): of two clients
@@ -42,8 +49,17 @@ class Numbers:
         StorageError: from `save`.
     """
 
-    def __init__(self, stored: int, wall: Callable[[], float], random: Random, save: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        stored: int,
+        wall: Callable[[], float],
+        random: Random,
+        save: Callable[[int], None],
+        earlier: Sequence[int] = (),
+    ) -> None:
         self._milliseconds, self._wall, self._random, self._save = stored, wall, random, save
+        self.known = [*earlier] or [stored]
+        """All milliseconds that were used, from the first one here on."""
         self._next = self._end = 0
         self.epoch = 0
         self.reopen()
@@ -74,12 +90,20 @@ class Numbers:
         """The largest number that was ever given out."""
         return self._next - 1
 
+    def never_gave(self, number: int) -> bool:
+        """Whether it is certain that this number was given out neither now nor by an earlier life of the client."""
+        milliseconds = number >> COUNT_BITS
+        return milliseconds > self.known[0] and milliseconds not in self.known
+
     def _advance(self, above: int) -> None:
-        clock = int((self._wall() - EPOCH_SECONDS) * 1000)
-        milliseconds = max(clock, self._milliseconds + 1, (above >> COUNT_BITS) + 1)
+        milliseconds = int((self._wall() - EPOCH_SECONDS) * 1000)
+        if milliseconds <= self._milliseconds:  # A copy of this state whose clock is behind too is to take others.
+            milliseconds = self._milliseconds + 1 + self._random.randrange(BEHIND_MAX)
+        milliseconds = max(milliseconds, (above >> COUNT_BITS) + 1)
         if milliseconds << COUNT_BITS > NUMBER_MAX - COUNTS:
             raise PubsubError(f"no number is left above {max(above, self._milliseconds << COUNT_BITS)}")
         self._save(milliseconds)
         self._milliseconds = milliseconds
+        self.known = [*self.known, milliseconds][-KNOWN_MAX:]
         self._next = (milliseconds << COUNT_BITS) + self._random.randrange(START_MAX)
         self._end = (milliseconds + 1) << COUNT_BITS

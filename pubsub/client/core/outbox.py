@@ -184,7 +184,7 @@ class Outbox:
             return "" if row.last == last else f"{chain.topic} ends at put {last}, inside a batch made here"
         # Between two rows, or behind them all: never put here, unless a power cut took the row since.
         before = chain.rows[-1] if row is None else chain.rows[chain.rows.index(row) - 1]
-        return "" if self._cut_since(chain, before) else never
+        return "" if self._cut_since(chain, before) and not self.numbers.never_gave(last) else never
 
     def _cut_since(self, chain: Chain, row: Row) -> bool:
         """Whether a power cut came after a row was made, and may have taken those behind it.

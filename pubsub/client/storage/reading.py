@@ -23,8 +23,14 @@ class Reading:
     db: apsw.Connection
 
     def state(self, key: str) -> Any:
-        """A value of the client's own: store, milliseconds, cuts, boot, clean."""
+        """A value of the client's own: store, milliseconds, known, cuts, boot, clean."""
         return self.db.execute("select value from pubsub_state where key = ?", (key,)).get
+
+    def known_milliseconds(self) -> list[int]:
+        """The milliseconds of all numbers that were given out, from the first one here on; see `Numbers`."""
+        latest = self.state("milliseconds")
+        known = [int(one) for one in str(self.state("known")).split(",") if one.isdecimal()]
+        return known if known[-1:] == [latest] else [latest]  # Where a release was at work that kept no list.
 
     def rows(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
         """The outbox in order: counter, topic, previous, count, whole, checksum, bytes of the body."""

@@ -20,6 +20,7 @@ import apsw
 
 from pubsub.base import forks
 from pubsub.client.core import changes as c
+from pubsub.client.core.numbers import KNOWN_MAX
 from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.disk_errors import open_here, storage_errors
 from pubsub.client.storage.reading import Reading
@@ -316,7 +317,9 @@ class Store(Reading):
             StorageError: it could not be.
         """
         with self.transaction(fsync=True):
+            known = [*self.known_milliseconds(), milliseconds][-KNOWN_MAX:]
             self._put_state("milliseconds", milliseconds)
+            self.db.execute("insert or replace into pubsub_state values ('known', ?)", (",".join(map(str, known)),))
 
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that opened it. The connection is left alone for good, and out of reach."""

@@ -117,6 +117,8 @@ class Reads:
             state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=start, log=topic.open.id)
             return 0
+        if subscription is not None:
+            topic.use(KEY + read.name)
         try:
             if not read.records_max:
                 body = plan(topic, cut, after, state.reader, read.bytes_max)

@@ -3,7 +3,8 @@
 The rules are those of docs/architecture.md, *Subscribe and get*. A named subscription stands under a key that no
 client's ID can be. It is made while the topic is whole, at the beginning or the end of what is held, and a
 repeat finds it as it stands: so "from the newest on" means the same each time it is asked. It has no fence: only an
-acknowledgement moves it. Retention and the backlog's limit see it as any other subscriber.
+acknowledgement moves it. Retention and the backlog's limit see it as any other subscriber. Two servers that do not hear
+each other may make it for two tries of one request, of which one was answered: that is the one that is read.
 
     SUBSCRIBE name   no subscription, or off under a lower number → made, once the topic is known to be whole
                      on → success, nothing changes         off under this number or a higher one → superseded
@@ -102,9 +103,7 @@ class Subscriptions:
             spans, position = topic.history, start_of(topic.history)
         elif isinstance(request, Subscribe):
             since, spans = self._since(now), (Span(log.id, log.end),)
-        subscription = Subscription(
-            request.number, request.opening, isinstance(request, Subscribe), since, position, spans
-        )
+        subscription = Subscription(request.number, 0, isinstance(request, Subscribe), since, position, spans)
         topic.enter(KEY + request.name, subscription)
         self._answer(origin, topic, subscription, Outcome.SUCCESS)
 
@@ -133,4 +132,5 @@ class Subscriptions:
             state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
             return
+        topic.use(KEY + get.name)
         state.replies.answer(origin, Outcome.EMPTY, position=subscription.acknowledged, log=topic.open.id)

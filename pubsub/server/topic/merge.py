@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from pubsub.server.topic.ranges import KEY
 from pubsub.server.topic.spans import ALWAYS, Span, cut
 from pubsub.server.topic.topic import Subscription, Topic
 
@@ -102,7 +103,7 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
 
     for name in sorted(topic.subscriptions.keys() | other.subscriptions.keys()):
         mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
-        if mine is not None and (its is None or mine.number >= its.number + bool(behind)):
+        if mine is not None and (its is None or _is_newer(name, mine, its, bool(behind))):
             subscription = mine
             rest = cut(mine.backlog, topic.open.id, end) + watermarks.view(foreign, ours, mine.since)
         else:
@@ -124,6 +125,14 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     _take_over(topic, other, known)
     drop_unused_watermarks(topic)
     return [number for number in watermarks.made if number in topic.watermarks], watermarks.next
+
+
+def _is_newer(name: str, mine: Subscription, its: Subscription, behind: bool) -> bool:
+    """Whether our own of two subscriptions of one name goes on, which it does where they are as new."""
+    if mine.number != its.number or behind:
+        return mine.number > its.number
+    # Two tries of one request made both. A reader has been told of one only, and stands in that one's logs.
+    return not name.startswith(KEY) or mine.epoch >= its.epoch
 
 
 def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:

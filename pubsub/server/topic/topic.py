@@ -66,7 +66,7 @@ class Subscription:
 
     Attributes:
         number: of the subscription; the highest ever asked for.
-        epoch: the highest of the client's epochs that was seen.
+        epoch: the highest of the client's epochs that was seen; of a named subscription 0 until it was used.
         on: whether it is subscribed.
         since: the server's clock when it subscribed, less the bound on skew (microseconds since 1970).
         acknowledged: the last position that is durable at the client.
@@ -277,6 +277,13 @@ class Topic:
         """A subscriber's client was opened anew."""
         self.subscriptions[name].epoch = epoch
         self.noted.subscription(self.name, name)
+
+    def use(self, name: str) -> None:
+        """Somebody who was told of a named subscription by this holder reads it."""
+        subscription = self.subscriptions[name]
+        if not subscription.epoch:
+            subscription.epoch = subscription.number
+            self.noted.subscription(self.name, name)
 
     def end(self, name: str) -> None:
         """End a subscription, so that neither its own requests nor a merge bring it back.

@@ -1,0 +1,53 @@
+"""What tests do with a client that is open at a real proxy and a real server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from pubsub.client import Client, Message, Transaction
+
+names = count(1)
+"""A number behind a name makes it one that no other test has."""
+
+
+def kill(client: Client) -> None:
+    """What a SIGKILL leaves: nothing is sent and nothing is written any more."""
+    session = client._session
+    session._messenger.close()
+    with session.lock:
+        session.closed = True
+        session.store.db.close()
+
+
+def eventually(done: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.005)
+
+
+def bodies(client: Client, topic: str, expected: int, timeout: float = 5.0) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) < expected:
+        batch = client.get_many(topic, timeout=timeout)
+        assert batch, f"only {len(found)} of {expected} came"
+        found += batch.bodies()
+    return found
+
+
+def rows(client: Client, statement: str) -> list[tuple[Any, ...]]:
+    with client.transaction() as transaction:
+        return list(transaction.execute(statement))
+
+
+def create(client: Client, *tables: str) -> None:
+    with client.transaction() as transaction:
+        for table in tables:
+            transaction.execute(f"create table {table} (id, body)")
+
+
+def record(message: Message, transaction: Transaction) -> None:
+    transaction.execute("insert into taken values (?, ?)", (message.id, message.body))

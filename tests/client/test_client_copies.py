@@ -1,0 +1,269 @@
+"""A client whose state is copied, opened twice or set back, at a real proxy and a real server."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pubsub.client import Client
+from pubsub.client.core.core import Due
+from pubsub.client.core.prefetch import Loss
+from pubsub.embedded import Embedded
+from pubsub.errors import (
+    DataLoss,
+    InDoubt,
+    StateCopied,
+    StoreInUse,
+    Superseded,
+)
+from pubsub.protocol import Outcome, Status
+from tests.client.opened import bodies, eventually, kill, names
+
+# Copies, seconds and the fence
+
+
+def test_a_second_opening_of_a_client_is_refused_with_a_clear_message(cluster: Embedded, client: Client) -> None:
+    with pytest.raises(StoreInUse, match="in use by this very process"):
+        cluster.client(client.name)
+
+
+def test_another_host_that_opened_later_supersedes(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name) as here:
+        here.subscribe(topic)
+        with cluster.client(name, directory=tmp_path) as there:
+            there.subscribe(topic)
+            there.put(topic, b"x")
+            with pytest.raises(Superseded):
+                [here.get(topic, timeout=1.0) for _ in range(3)]
+            assert bodies(there, topic, 1) == [b"x"]
+        here.subscribe(topic)
+        here.put(topic, b"y")
+        assert bodies(here, topic, 1) == [b"y"]
+
+
+def test_subscribing_again_takes_over_from_another_host_that_nobody_has_heard_of_here(
+    cluster: Embedded, topic: str, tmp_path: Path
+) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name) as here:
+        here.subscribe(topic)
+        with cluster.client(name, directory=tmp_path) as there:
+            there.subscribe(topic)
+            here.subscribe(topic)
+            here.put(topic, b"x")
+            assert bodies(here, topic, 1) == [b"x"]
+            with pytest.raises(Superseded):
+                there.get(topic, timeout=5.0)
+
+
+def test_a_copied_directory_is_found_out_and_renew_mends_it(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name, directory=tmp_path / "a") as client:
+        client.subscribe(topic)
+        client.put(topic, b"zero")
+        assert bodies(client, topic, 1) == [b"zero"]
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with cluster.client(name, directory=tmp_path / "a") as client:
+        client.put_many(topic, [b"one", b"two"])
+        assert bodies(client, topic, 2) == [b"one", b"two"]
+        sub = client._session.core.subscriptions[topic]
+        eventually(lambda: sub.acknowledged == sub.position)
+    with cluster.client(name, directory=tmp_path / "b") as copy:
+        with pytest.raises(StateCopied, match="renew"):
+            copy.get(topic, timeout=5.0)
+        before = copy.publisher_id
+        copy.renew()
+        assert copy.publisher_id != before
+        copy.subscribe(topic)
+        copy.put(topic, b"three")
+        assert bodies(copy, topic, 1) == [b"three"]
+
+
+def test_a_loss_is_told_after_a_kill_until_the_application_has_gone_on(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(names)}"
+    client = cluster.client(name)
+    client.subscribe(topic)
+    session = client._session
+    with session.lock:  # What the answer does that says so.
+        session.core.due.append(Due(*session.core.subscriptions[topic].place_lost(Status("s1", Outcome.GONE), 0.0)))
+        session.turn()
+    kill(client)
+    for _ in range(2):  # It was not told, or died of what it was told.
+        client = cluster.client(name)
+        with pytest.raises(DataLoss, match="given up"):
+            client.get(topic, timeout=5.0)
+        kill(client)
+    with cluster.client(name) as again:
+        with pytest.raises(DataLoss):
+            again.get_many(topic, timeout=5.0)
+        again.put(topic, b"x")
+        assert bodies(again, topic, 1) == [b"x"]
+        kill(again)
+    with cluster.client(name) as again:
+        assert again.get(topic, timeout=0.0) is None
+        assert [letter.body for letter in again.dead_letters(topic)] == [None]
+
+
+@pytest.mark.parametrize("timeout", [5.0, 0.0])
+def test_what_is_put_after_a_loss_was_told_arrives(cluster: Embedded, topic: str, timeout: float) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        session = client._session
+        with session.lock:  # What the answer does that says so.
+            session.core.due.append(Due(*session.core.subscriptions[topic].place_lost(Status("s1", Outcome.GONE), 0.0)))
+            session.turn()
+
+        def told() -> bool:
+            try:
+                return client.get(topic, timeout=timeout) is not None
+            except DataLoss:
+                return True
+
+        eventually(told)
+        kill(client)
+    with cluster.client(f"client{next(names)}") as publisher:
+        publisher.put(topic, b"after")
+    with cluster.client(name) as again:
+        with pytest.raises(DataLoss):  # Once more, for the process did not live to go on.
+            again.get(topic, timeout=5.0)
+        assert bodies(again, topic, 1) == [b"after"]
+
+
+def test_what_was_told_as_lost_is_passed_for_good_though_the_process_ends(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(names)}"
+    client = cluster.client(name)
+    client.subscribe(topic)
+    sub = client._session.core.subscriptions[topic]
+    assert sub.position is not None
+    log, last = sub.position
+    with cluster.client("putter" + topic) as putter:
+        putter.put_many(topic, [b"lost", b"lost too"])
+        with client._session.lock:  # What the answer does that says so.
+            sub.prefetch.lose(Loss((log, last + 1), (log, last + 2)))
+        with pytest.raises(DataLoss):
+            client.get(topic, timeout=5.0)
+        kill(client)
+        putter.put(topic, b"behind it")
+    with cluster.client(name) as again:
+        with pytest.raises(DataLoss):  # The process may have ended on the way to its user.
+            again.get(topic, timeout=5.0)
+        assert bodies(again, topic, 1) == [b"behind it"]
+
+
+def test_a_renewal_takes_the_subscriptions_back_from_a_copy(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name, directory=tmp_path / "a") as client:
+        client.subscribe(topic)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with (
+        cluster.client(name, directory=tmp_path / "a") as here,
+        cluster.client(name, directory=tmp_path / "b") as there,
+    ):
+        there.subscribe(topic)
+        here.renew()
+        assert here.get(topic, timeout=0.2) is None
+        here.put(topic, b"x")
+        assert bodies(here, topic, 1) == [b"x"]
+        with pytest.raises(Superseded):
+            there.get(topic, timeout=5.0)
+
+
+def test_what_a_renewal_kept_goes_out_after_a_kill_as_the_new_publishers_first(
+    cluster: Embedded, client: Client, topic: str, nowhere: str
+) -> None:
+    client.subscribe(topic)
+    name, folder = f"client{next(names)}", cluster.directory / "clients"
+    with cluster.client(name) as putting:
+        putting.put(topic, b"0")
+    alone = Client(name, proxies=[nowhere], directory=folder)
+    for number in (1, 2):
+        alone.put(topic, b"%d" % number, wait=False)
+    alone.renew(keep=True)
+    kill(alone)
+    with cluster.client(name) as again:
+        again.flush(timeout=5.0)
+    assert bodies(client, topic, 3) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_was_finished_before_a_renewal_is_not_put_again_under_the_new_name(
+    cluster: Embedded, client: Client, topic: str, keep: bool
+) -> None:
+    client.subscribe(topic)
+    name = f"client{next(names)}"
+    putting = cluster.client(name)
+    for number in range(3):  # Finished rows leave the store many at a time.
+        putting.put(topic, b"%d" % number)
+    assert putting._session.core.outbox.finished_rows
+    putting.renew(keep=keep)
+    kill(putting)
+    with cluster.client(name) as again:
+        again.flush()
+        again.put(topic, b"3")
+    assert bodies(client, topic, 4) == [b"%d" % number for number in range(4)]
+
+
+def test_a_copy_whose_numbers_fell_behind_is_found_out_by_its_put(
+    cluster: Embedded, topic: str, tmp_path: Path
+) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name, directory=tmp_path / "a") as client:
+        client.put(topic, b"zero")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with cluster.client(name, directory=tmp_path / "b") as copy:
+        with cluster.client(name, directory=tmp_path / "a") as client:
+            client.put(topic, b"later than the copy's numbers")
+        with pytest.raises(StateCopied, match="never made here"):
+            copy.put(topic, b"not taken")
+        with pytest.raises(StateCopied):
+            copy.flush()
+        copy.renew(keep=True)
+        copy.flush()
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["in order", "after a power cut"])
+def test_a_copy_that_is_started_again_is_found_out_by_what_it_had_left_to_put(
+    cluster: Embedded, topic: str, tmp_path: Path, cut: bool
+) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name, directory=tmp_path / "a") as client:
+        client.put(topic, b"zero")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with Client(name, proxies=["tcp://127.0.0.1:1"], directory=tmp_path / "b") as copy:
+        with cluster.client(name, directory=tmp_path / "a") as client:
+            client.put(topic, b"later than the copy's numbers")
+        with pytest.raises(InDoubt):
+            copy.put(topic, b"in doubt", timeout=0.1)
+    if cut:  # As it is found when the host was cut off: not closed, and of another boot.
+        with closing(sqlite3.connect(tmp_path / "b" / f"{name}.db")) as state, state:
+            state.execute(
+                "update pubsub_state set value = case key when 'clean' then 0 else 'another' end"
+                " where key in ('clean', 'boot')"
+            )
+    with cluster.client("reader" + topic) as reader, cluster.client(name, directory=tmp_path / "b") as copy:
+        reader.subscribe(topic)
+        with pytest.raises(StateCopied, match="never made here"):  # Its numbers are above the original's by now.
+            copy.flush()
+        copy.renew(keep=True)
+        copy.flush()
+        assert bodies(reader, topic, 1) == [b"in doubt"]
+
+
+def test_a_client_whose_state_was_emptied_is_another_publisher(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+    name = f"client{next(names)}"
+    with cluster.client("reader" + topic) as reader:
+        reader.subscribe(topic)
+        with cluster.client(name, directory=tmp_path / "a") as client:
+            client.put(topic, b"one")
+            first = client.publisher_id
+        shutil.rmtree(tmp_path / "a")
+        with cluster.client(name, directory=tmp_path / "a") as client:
+            client.put(topic, b"two")
+            assert client.publisher_id != first
+        assert bodies(reader, topic, 2) == [b"one", b"two"]

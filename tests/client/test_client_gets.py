@@ -1,0 +1,317 @@
+"""Subscribing and getting at a real proxy and a real server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.client import Client
+from pubsub.config.settings import ClientSettings
+from pubsub.embedded import Embedded
+from pubsub.errors import (
+    CallerError,
+    NotSubscribed,
+    Superseded,
+    Unavailable,
+)
+from tests.client.opened import bodies, create, eventually, kill, names, record, rows
+
+# Subscriptions
+
+
+def test_get_without_a_subscription_says_so_at_once(client: Client, topic: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(NotSubscribed, match=f"subscribe {topic}"):
+        client.get(topic, timeout=20.0)
+    assert time.monotonic() - started < 5.0
+
+
+def test_subscribing_to_what_is_subscribed_keeps_the_position(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    number = client._session.core.subscriptions[topic].number
+    client.put_many(topic, [b"0", b"1", b"2"])
+    client.subscribe(topic)
+    assert bodies(client, topic, 1)[:1] == [b"0"]
+    client.subscribe(topic)
+    assert client._session.core.subscriptions[topic].number == number
+    assert client.get(topic, timeout=0.1) is None
+
+
+def test_subscribing_where_a_get_waits_is_answered_at_once_and_the_get_goes_on(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.get, topic, 30.0)
+        eventually(lambda: client._session.core.subscriptions[topic].deadline is not None)
+        client.subscribe(topic, timeout=5.0)
+        client.put(topic, b"x")
+        message = waiting.result(30.0)
+    assert message is not None
+    assert message.body == b"x"
+
+
+def test_subscribing_again_says_where_nobody_answers(cluster: Embedded, topic: str, nowhere: str) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put(topic, b"x")
+    alone = Client(name, proxies=[nowhere], directory=cluster.directory / "clients")
+    with pytest.raises(Unavailable, match="subscribe"):
+        alone.subscribe(topic, timeout=0.2)
+    assert alone.subscriptions()[topic]["settled"]
+    kill(alone)
+    with cluster.client(name) as client:
+        assert bodies(client, topic, 1) == [b"x"]
+
+
+def test_unsubscribing_from_what_was_never_subscribed_says_so_and_makes_nothing(client: Client, topic: str) -> None:
+    with pytest.raises(NotSubscribed, match="never subscribed"):
+        client.unsubscribe(topic)
+    assert topic not in client.subscriptions()
+    client.subscribe(topic)
+    client.unsubscribe(topic)
+    client.unsubscribe(topic)
+
+
+def test_unsubscribing_again_unsubscribes_where_another_host_subscribed_since(
+    cluster: Embedded, topic: str, tmp_path: Path
+) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.unsubscribe(topic)
+        with cluster.client(name, directory=tmp_path) as other:
+            other.subscribe(topic)
+            client.unsubscribe(topic)
+            with pytest.raises(Superseded):
+                other.get(topic, timeout=5.0)
+
+
+def test_unsubscribed_means_silent_and_subscribing_anew_starts_at_the_end(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    client.put(topic, b"missed")
+    client.unsubscribe(topic)
+    with pytest.raises(NotSubscribed):
+        client.get(topic)
+    client.put(topic, b"missed too")
+    client.subscribe(topic)
+    client.put(topic, b"new")
+    assert bodies(client, topic, 1) == [b"new"]
+    assert client.subscriptions()[topic]["on"]
+
+
+def test_an_intent_that_was_not_confirmed_is_asked_for_again_by_the_next_start(
+    cluster: Embedded, topic: str, nowhere: str
+) -> None:
+    name, folder = f"client{next(names)}", cluster.directory / "clients"
+    alone = Client(name, proxies=[nowhere], directory=folder)
+    with pytest.raises(Unavailable, match="subscribe"):
+        alone.subscribe(topic, timeout=0.1)
+    kill(alone)
+    with cluster.client(name) as again:
+        eventually(lambda: bool(again.subscriptions()[topic]["settled"]))
+        again.put(topic, b"x")
+        assert bodies(again, topic, 1) == [b"x"]
+
+
+def test_an_intent_to_unsubscribe_survives_a_kill_before_it_was_confirmed(
+    cluster: Embedded, topic: str, nowhere: str
+) -> None:
+    name, folder = f"client{next(names)}", cluster.directory / "clients"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+    alone = Client(name, proxies=[nowhere], directory=folder)
+    with pytest.raises(Unavailable):
+        alone.unsubscribe(topic, timeout=0.1)
+    kill(alone)
+    with cluster.client(name) as again:
+        with pytest.raises(NotSubscribed):
+            again.get(topic)
+        eventually(lambda: bool(again.subscriptions()[topic]["settled"]))
+
+
+def test_a_get_asks_first_where_the_subscription_is_not_confirmed(cluster: Embedded, topic: str, nowhere: str) -> None:
+    settings = ClientSettings(proxies=(nowhere, *cluster.proxies), directory=cluster.directory / "clients", tries=1)
+    with Client(f"client{next(names)}", settings=settings, context=cluster.context) as client:
+        with pytest.raises(Unavailable):
+            client.subscribe(topic, timeout=0.02)
+        assert client.get(topic, timeout=1.0) is None
+        assert client.subscriptions()[topic]["settled"]
+
+
+# Getting
+
+
+def test_get_returns_none_where_nothing_comes_and_unavailable_where_nobody_answers(
+    cluster: Embedded, client: Client, topic: str, nowhere: str
+) -> None:
+    client.subscribe(topic)
+    assert client.get(topic, timeout=0.05) is None
+    assert client.get(topic, timeout=0) is None
+    name = client.name
+    client.close()
+    with Client(name, proxies=[nowhere], directory=cluster.directory / "clients") as alone:
+        with pytest.raises(Unavailable, match="get"):
+            alone.get(topic, timeout=0.1)
+        assert alone.get(topic, timeout=0) is None
+
+
+def test_a_message_that_was_got_never_comes_again_after_a_kill(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(names)}"
+    client = cluster.client(name)
+    client.subscribe(topic)
+    client.put_many(topic, [b"%d" % number for number in range(10)])
+    first = client.get(topic, timeout=5.0)
+    assert first is not None
+    assert first.body == b"0"
+    assert client.get_many(topic, 3, timeout=5.0).bodies() == [b"1", b"2", b"3"]
+    kill(client)
+    with cluster.client(name) as again:
+        assert bodies(again, topic, 6) == [b"%d" % number for number in range(4, 10)]
+
+
+def test_a_waiting_get_returns_as_soon_as_something_comes(cluster: Embedded, client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    with cluster.client("writer" + topic) as writer:
+        thread = threading.Timer(0.05, lambda: writer.put(topic, b"at last"))
+        thread.start()
+        started = time.monotonic()
+        message = client.get(topic, timeout=20.0)
+        assert time.monotonic() - started < 5.0
+        thread.join()
+    assert message is not None
+    assert message.body == b"at last"
+
+
+def test_threads_that_wait_on_one_topic_get_a_message_each(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    found: list[bytes] = []
+
+    def work() -> None:
+        message = client.get(topic, timeout=20.0)
+        assert message is not None
+        found.append(message.body)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for number in range(6):
+        client.put(topic, b"%d" % number)
+    for thread in threads:
+        thread.join(20.0)
+    assert sorted(found) == [b"%d" % number for number in range(6)]
+
+
+def test_iterating_hands_out_every_message_and_gives_the_rest_back(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put_many(topic, [b"%d" % number for number in range(100)])
+        iterator = client.messages(topic, timeout=5.0)
+        assert [next(iterator).body for _ in range(3)] == [b"0", b"1", b"2"]
+        got = client.get(topic, timeout=5.0)  # Another call within the loop takes what comes next.
+        assert got is not None
+        assert got.body == b"3"
+        assert next(iterator).body == b"4"
+        iterator.close()  # type: ignore[attr-defined]
+        got = client.get(topic, timeout=5.0)
+        assert got is not None
+        assert got.body == b"5"
+        iterator = client.messages(topic, timeout=5.0)
+        assert next(iterator).body == b"6"
+    with cluster.client(name) as again:
+        found = [message.body for message in again.messages(topic, timeout=0.2)]
+        assert found == [b"%d" % number for number in range(7, 100)]
+
+
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """What a call returns on another thread."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join(30.0)
+    return found[0]
+
+
+def test_what_an_iteration_has_not_handed_out_is_for_whoever_calls(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put_many(topic, [b"%d" % number for number in range(100)])
+        create(client, "taken")
+        iterator = client.messages(topic, timeout=5.0)
+        assert [next(iterator).body for _ in range(3)] == [b"0", b"1", b"2"]
+        assert elsewhere(lambda: client.get(topic, timeout=5.0)).body == b"3"
+        assert next(iterator).body == b"4"
+        assert elsewhere(lambda: client.get_many(topic, 2, timeout=5.0)).bodies() == [b"5", b"6"]
+        assert next(iterator).body == b"7"
+        assert elsewhere(lambda: client.process(topic, record, 5.0, 2)) == 2
+        assert next(iterator).body == b"10"
+        other = client.messages(topic, timeout=5.0)
+        assert elsewhere(lambda: next(other)).body == b"11"
+        assert next(iterator).body == b"12"
+        elsewhere(client.close)
+    with cluster.client(name) as again:
+        assert [body for _, body in rows(again, "select * from taken")] == [b"8", b"9"]
+        found = [message.body for message in again.messages(topic, timeout=0.2)]
+        assert found == [b"%d" % number for number in range(13, 100)]
+
+
+def test_threads_that_iterate_get_and_process_side_by_side_take_every_message_once(client: Client, topic: str) -> None:
+    total = 3_000
+    client.subscribe(topic)
+    create(client, "taken")
+    client.put_many(topic, [b"%d" % number for number in range(total)])
+    found: list[bytes] = []
+
+    def iterate() -> None:
+        found.extend(message.body for message in client.messages(topic, timeout=1.0))
+
+    def get() -> None:
+        while (message := client.get(topic, timeout=1.0)) is not None:
+            found.append(message.body)
+
+    def get_many() -> None:
+        while batch := client.get_many(topic, 7, timeout=1.0):
+            found.extend(batch.bodies())
+
+    def process() -> None:
+        while client.process(topic, record, 1.0, 5):
+            continue
+
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(take) for take in (iterate, get, get_many, process, iterate, get)]:
+            done.result(60.0)
+    found += [body for _, body in rows(client, "select * from taken")]
+    assert sorted(found, key=int) == [b"%d" % number for number in range(total)]
+
+
+def test_an_iteration_that_ends_inside_a_transaction_leaves_it_alone(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    create(client, "taken")
+    client.put_many(topic, [b"0", b"1", b"2"])
+    iterator = client.messages(topic, timeout=5.0)
+    with client.transaction() as transaction:
+        transaction.execute("insert into taken values (?, ?)", ("before", b""))
+        with pytest.raises(CallerError):
+            next(iterator)
+    iterator = client.messages(topic, timeout=5.0)
+    assert next(iterator).body == b"0"
+    with client.transaction() as transaction:
+        transaction.execute("insert into taken values (?, ?)", ("inside", b""))
+        iterator.close()  # type: ignore[attr-defined]
+    assert [name for name, _ in rows(client, "select * from taken")] == ["before", "inside"]
+    assert bodies(client, topic, 2) == [b"1", b"2"]
+
+
+def test_what_was_taken_is_acknowledged_though_nobody_calls_any_more(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    client.put(topic, b"x")
+    assert client.get(topic, timeout=5.0) is not None
+    sub = client._session.core.subscriptions[topic]
+    eventually(lambda: sub.acknowledged == sub.position)

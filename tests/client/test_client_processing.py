@@ -1,0 +1,123 @@
+"""Handlers of a client at a real proxy and a real server: their effects happen once, also where they fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pubsub.client import Client, Message, Transaction
+from pubsub.config.settings import ClientSettings
+from pubsub.embedded import Embedded
+from tests.client.opened import create, kill, names, record, rows
+
+# Processing
+
+
+def test_process_takes_at_most_a_batch_and_says_how_many(client: Client, topic: str) -> None:
+    create(client, "taken")
+    client.subscribe(topic)
+    client.put_many(topic, [b"%d" % number for number in range(5)])
+    assert client.process(topic, record, timeout=5.0, max=3) == 3
+    assert client.process(topic, record, timeout=5.0) == 2
+    assert client.process(topic, record, timeout=0.05) == 0
+    assert [body for _, body in rows(client, "select * from taken")] == [b"%d" % number for number in range(5)]
+
+
+def test_a_handler_that_raises_undoes_effect_puts_and_position(client: Client, topic: str) -> None:
+    create(client, "taken")
+    client.subscribe(topic)
+    client.subscribe(topic + "out")
+    client.put(topic, b"x")
+
+    def fail(message: Message, transaction: Transaction) -> None:
+        record(message, transaction)
+        client.put(topic + "out", b"never", transaction=transaction)
+        raise ZeroDivisionError("on purpose")
+
+    with pytest.raises(ZeroDivisionError):
+        client.process(topic, fail, timeout=5.0)
+    assert rows(client, "select * from taken") == []
+    assert client.unfinished(topic + "out") == 0
+    assert client.process(topic, record, timeout=5.0) == 1
+    assert len(rows(client, "select * from taken")) == 1
+
+
+def test_after_so_many_attempts_a_message_goes_to_the_dead_letters_and_it_goes_on(
+    cluster: Embedded, topic: str
+) -> None:
+    settings = ClientSettings(handler_attempts=3)
+    with cluster.client(f"client{next(names)}", settings=settings) as client:
+        create(client, "taken")
+        client.subscribe(topic)
+        client.put_many(topic, [b"good", b"poison", b"after"])
+
+        def handler(message: Message, transaction: Transaction) -> None:
+            if message.body == b"poison":
+                raise ValueError("cannot digest")
+            record(message, transaction)
+
+        for _ in range(2):
+            with pytest.raises(ValueError, match="digest"):
+                client.process(topic, handler, timeout=5.0)
+        assert client.process(topic, handler, timeout=5.0) == 2
+        assert [body for _, body in rows(client, "select * from taken")] == [b"good", b"after"]
+        (letter,) = client.dead_letters(topic)
+        assert (letter.body, letter.attempts, letter.error) == (b"poison", 3, "ValueError: cannot digest")
+
+
+def test_an_attempt_that_kills_the_process_counts(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(names)}"
+    settings = ClientSettings(handler_attempts=3)
+    seen = []
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put_many(topic, [b"poison", b"after"])
+    for _ in range(3):
+        client = cluster.client(name, settings=settings)
+
+        def die(message: Message, transaction: Transaction, client: Client = client) -> None:
+            seen.append(message.body)
+            client._session.store.db.execute("rollback")
+            kill(client)
+            raise KeyboardInterrupt
+
+        with pytest.raises(BaseException):  # noqa: B017, PT011
+            client.process(topic, die, timeout=5.0)
+    assert seen == [b"poison"] * 3
+    with cluster.client(name, settings=settings) as client:
+        taken: list[bytes] = []
+        assert client.process(topic, lambda message, transaction: taken.append(message.body), timeout=5.0) == 2
+        assert taken == [b"after"]
+        assert [letter.body for letter in client.dead_letters()] == [b"poison"]
+
+
+def test_a_handlers_puts_are_fsynced_before_they_are_sent(client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    client.put_many(topic, [b"a", b"b", b"c"])
+    events: list[str] = []
+    store, messenger = client._session.store, client._session._messenger
+    begin, send = store.begin, messenger.send
+
+    def beginning(*, fsync: bool) -> None:
+        events.append("fsynced" if fsync else "commit")
+        begin(fsync=fsync)
+
+    def sending(peer: Any, contents: Any, *args: Any, **kwargs: Any) -> int:
+        head = contents if isinstance(contents, bytes) else contents[0]
+        if head.startswith(b"PUT"):
+            events.append("put")
+        return send(peer, contents, *args, **kwargs)
+
+    store.begin, messenger.send = beginning, sending  # type: ignore[method-assign]
+
+    def forward(message: Message, transaction: Transaction) -> None:
+        client.put(topic + "out", message.body, transaction=transaction)
+
+    assert client.process(topic, forward, timeout=5.0) == 3
+    client.flush()
+    first = events.index("put")
+    assert "fsynced" in events[:first]
+    assert events[:first].index("fsynced") > max(
+        index for index, event in enumerate(events[:first]) if event == "commit"
+    )

@@ -1,0 +1,388 @@
+"""The client's core, of getting and acknowledging: every answer in every state, with time as an argument."""
+
+from __future__ import annotations
+
+import pytest
+from rig import LOG, OTHER, Rig, batch, records, settled, status
+
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.client.core.changes import Buried, Intended, Told
+from pubsub.client.core.core import SYNC_SECONDS
+from pubsub.client.core.subscription import ACKNOWLEDGE_SECONDS
+from pubsub.errors import DataLoss, StateCopied, Superseded
+from pubsub.protocol import RETRY, Get, Outcome, Put, Subscribe, Unsubscribe
+
+RETRIES = sorted(RETRY - {Outcome.GAP})
+
+# Getting
+
+
+def test_a_get_names_the_number_the_position_and_what_was_received() -> None:
+    rig = Rig()
+    sub = rig.subscribed(5)
+    (out,) = rig.wants(sub)
+    assert isinstance(out.message, Get)
+    assert (out.message.last, out.message.after, out.message.number) == ((LOG, 5), None, sub.number)
+    (ahead,) = rig.answer(out, records(6, [1, 2]))
+    assert isinstance(ahead.message, Get)
+    assert (ahead.message.last, ahead.message.after) == ((LOG, 5), (LOG, 7))
+
+
+def test_nothing_is_asked_for_where_nobody_waits() -> None:
+    rig = Rig()
+    rig.subscribed()
+    assert rig.turn() == []
+    assert rig.core.deadline() is None
+
+
+def test_a_call_that_waits_longer_is_served_after_a_shorter_one_beside_it_has_ended() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (out,) = rig.wants(sub, 30.0)
+    rig.wants(sub, 1.0)
+    rig.later(1.0)
+    sub.waiting -= 1  # The shorter one has returned.
+    (out,) = rig.answer(out, status(Outcome.EMPTY, log=LOG))
+    rig.answer(out, batch(1, 1, 1))
+    assert sub.available
+
+
+def test_a_put_or_an_intent_that_waits_longer_is_tried_on_after_a_shorter_call_beside_it_has_given_up() -> None:
+    rig = Rig()
+    rig.put(1, seconds=30.0)
+    rig.put(1, seconds=1.0)
+    rig.turn()
+    assert [type(out.message) for out in (*rig.later(1.0), *rig.later(5.0))].count(Put) > 1
+    rig = Rig()
+    sub, _ = rig.intend(seconds=30.0)
+    rig.core.settle(sub, rig.now + 1.0)
+    rig.later(1.0)
+    assert [type(out.message) for out in rig.later(5.0)] == [Subscribe]
+
+
+def test_the_prefetch_goes_on_while_records_come_and_there_is_room_and_stops_when_nothing_comes() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (out,) = rig.wants(sub)
+    (out,) = rig.answer(out, batch(1, 1, 60))
+    assert rig.answer(out, batch(61, 61, 60)) == []
+    rig.take(sub, 60)
+    (out,) = rig.turn()
+    sub.waiting = 0
+    assert rig.answer(out, status(Outcome.EMPTY, log=LOG)) == []
+
+
+def test_while_a_full_answer_is_handed_out_the_next_one_is_on_its_way_and_no_third() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (out,) = rig.wants(sub)
+    (out,) = rig.answer(out, batch(1, 1, 100))
+    assert rig.answer(out, batch(101, 101, 100)) == []
+    rig.take(sub, 100)
+    assert len(rig.turn()) == 1
+
+
+def test_an_answer_to_a_get_before_the_latest_is_not_used() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (first,) = rig.wants(sub)
+    (second,) = rig.later(1.11)
+    rig.answer(first, records(1, [1]))
+    assert not sub.available
+    rig.answer(second, records(1, [1]))
+    assert sub.prefetch.records == 1
+
+
+def test_an_answer_from_before_an_unsubscription_is_not_used() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    _, out = rig.intend(False)
+    rig.answer(get, records(1, [1]))
+    assert not sub.available
+    rig.answer(out, settled(out.message, None))
+    assert not sub.available
+
+
+def test_an_answer_to_a_get_does_not_confirm_an_unsubscription_that_was_not_sent_yet() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    rig.committed.clear()
+    sub.intended(False)
+    rig.core.settle(sub, rig.now + 30.0)
+    (out,) = rig.answer(get, records(1, [1]))  # It had come before: a turn takes what is here, then it sends.
+    assert isinstance(out.message, Unsubscribe)
+    assert (sub.settled, rig.committed) == (False, [])
+    rig.answer(out, settled(out.message, None))
+    assert sub.settled
+
+
+def test_unsubscribing_forgets_what_was_prefetched() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    rig.answer(get, records(1, [1, 2]))
+    assert sub.available
+    rig.intend(False)
+    assert not sub.available
+
+
+def test_a_damaged_answer_counts_as_none() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    damaged = records(1, [1])
+    damaged.checksum ^= 1
+    assert rig.answer(get, damaged) == []
+    assert not sub.available
+    assert len(rig.later(0.11)) == 1
+
+
+@pytest.mark.parametrize("outcome", RETRIES)
+def test_a_get_that_is_to_be_retried_goes_out_again(outcome: Outcome) -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    assert rig.answer(get, status(outcome, log=OTHER)) == []
+    (again,) = rig.later(0.11)
+    assert isinstance(again.message, Get)
+    assert again.message.avoid == (OTHER if outcome is Outcome.UNKNOWN else "")
+
+
+def test_a_get_is_held_for_longer_and_longer_while_nothing_comes() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    waits = []
+    (out,) = rig.wants(sub, 100.0)
+    for _ in range(7):
+        assert isinstance(out.message, Get)
+        waits.append(out.message.wait_ms)
+        rig.now += out.message.wait_ms / 1000
+        (out,) = rig.answer(out, status(Outcome.EMPTY, log=LOG))
+    assert waits == [1000, 2000, 4000, 8000, 10000, 10000, 10000]
+
+
+def test_a_get_that_is_not_answered_is_repeated_after_its_wait_and_100_ms() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (out,) = rig.wants(sub)
+    assert isinstance(out.message, Get)
+    assert out.message.wait_ms == 1000
+    assert rig.later(1.05) == []
+    (again,) = rig.later(0.06)
+    assert isinstance(again.message, Get)
+    assert again.message.last == out.message.last
+
+
+def test_a_service_that_was_not_heard_for_long_is_not_asked_to_hold_the_get() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    rig.later(60.0)
+    (out,) = rig.wants(sub)
+    assert isinstance(out.message, Get)
+    assert out.message.wait_ms == 0
+
+
+def test_superseded_is_said_and_what_was_prefetched_is_not_handed_out() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    (ahead,) = rig.answer(get, records(1, [1]))
+    rig.answer(ahead, status(Outcome.SUPERSEDED, number=1, opening=NUMBER_MAX // 2))
+    assert isinstance(sub.failure, Superseded)
+    assert not sub.available
+    assert rig.later(5.0) == []
+
+
+def test_behind_means_that_the_state_is_an_older_copy() -> None:
+    rig = Rig()
+    sub = rig.subscribed(5)
+    (get,) = rig.wants(sub)
+    rig.answer(get, status(Outcome.BEHIND, position=(LOG, 9)))
+    assert isinstance(sub.failure, StateCopied)
+    assert f"{LOG}.9" in str(sub.failure.evidence)
+
+
+def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> None:
+    rig = Rig()
+    sub = rig.subscribed(5)
+    (get,) = rig.wants(sub)
+    (again,) = rig.answer(get, status(Outcome.GONE))
+    intended, buried = rig.committed[-2:]
+    assert intended == Intended("t", True)
+    assert isinstance(buried, Buried)
+    assert buried.first == f"{LOG}.5"
+    assert isinstance(again.message, Subscribe)
+    assert not sub.has_news  # Who is told goes on and puts: that has to arrive, so the subscription is there first.
+    rig.answer(again, settled(again.message, (OTHER, 0)))
+    assert sub.position == (OTHER, 0)
+    assert isinstance(sub.tell(), DataLoss)
+
+
+def test_a_loss_is_told_at_once_where_the_subscription_cannot_be_made_anew() -> None:
+    rig = Rig()
+    sub = rig.subscribed(5)
+    (get,) = rig.wants(sub)
+    (again,) = rig.answer(get, status(Outcome.GONE))
+    rig.answer(again, status(Outcome.REFUSED, reason="not_here"))
+    assert sub.failure is not None
+    assert sub.has_news
+
+
+def test_a_place_that_is_gone_is_buried_and_goes_on_where_the_subscription_is_known() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    number = sub.number
+    (get,) = rig.wants(sub)
+    (again,) = rig.answer(get, status(Outcome.GONE, position=(OTHER, 3), log=OTHER))
+    assert isinstance(again.message, Get)
+    assert (again.message.last, again.message.number, again.message.log) == ((OTHER, 3), number, OTHER)
+    assert isinstance(sub.tell(), DataLoss)
+
+
+def test_losses_that_nobody_was_told_of_are_told_one_after_the_other() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    for offset in (3, 7):
+        (get,) = rig.answer(get, status(Outcome.GONE, position=(OTHER, offset), log=OTHER))
+    assert sub.has_news
+    assert [sub.tell().first for _ in range(2)] == [f"{LOG}.0", f"{OTHER}.3"]
+    assert not sub.has_news
+    assert sub.forget_told() == [Told("t", 2)]
+    sub.forgot_told()
+    assert (sub.forget_told(), sub.has_news) == ([], False)
+
+
+def test_an_operator_that_ended_the_subscription_is_named_as_the_reason() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    rig.answer(get, status(Outcome.SUPERSEDED, number=NUMBER_MAX // 2, reason="the_subscription_was_ended_elsewhere"))
+    assert "the subscription was ended elsewhere" in str(sub.failure)
+
+
+def test_a_loss_stands_in_the_stream_between_what_was_before_and_what_comes_after() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    (get,) = rig.answer(get, records(1, [1]))
+    (get,) = rig.answer(get, status(Outcome.LOST, first=(LOG, 2), message=(LOG, 4), log=LOG))
+    assert isinstance(get.message, Get)
+    assert get.message.after == (LOG, 4)
+    rig.answer(get, records(5, [5]))
+    assert [piece.last for piece in getattr(rig.take(sub, 10), "pieces")] == [(LOG, 1)]  # noqa: B009
+    loss = rig.take(sub, 10)
+    changes, error = sub.bury(loss, 1.0)  # type: ignore[arg-type]
+    assert (error.first, error.last) == (f"{LOG}.2", f"{LOG}.4")
+    assert len(changes) == 2
+    sub.buried(loss, error)  # type: ignore[arg-type]
+    assert sub.tell() is error
+    assert sub.position == (LOG, 4)
+    assert [piece.last for piece in getattr(rig.take(sub, 10), "pieces")] == [(LOG, 5)]  # noqa: B009
+
+
+# Acknowledging
+
+
+def test_an_acknowledgement_covers_only_what_an_fsync_has_covered() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    (get,) = rig.answer(get, records(1, [1, 2]))
+    rig.take(sub, 2)
+    (get,) = rig.answer(get, records(3, [3]))
+    assert isinstance(get.message, Get)
+    assert (get.message.last, get.message.after) == ((LOG, 0), (LOG, 3))
+    rig.now += SYNC_SECONDS
+    rig.core.tick(rig.now)
+    assert rig.core.wants_sync
+    rig.turn()
+    (get,) = rig.answer(get, records(4, [4]))
+    assert isinstance(get.message, Get)
+    assert (get.message.last, get.message.after) == ((LOG, 2), (LOG, 4))
+
+
+def test_a_fsynced_commit_may_be_acknowledged_at_once() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    (get,) = rig.answer(get, records(1, [1]))
+    rig.take(sub, 1, fsynced=True)
+    (get,) = rig.answer(get, records(2, [2]))
+    assert isinstance(get.message, Get)
+    assert get.message.last == (LOG, 1)
+
+
+def test_a_held_get_is_sent_anew_where_there_is_more_to_acknowledge() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    (held,) = rig.answer(get, records(1, [1]))
+    rig.take(sub, 1)
+    assert rig.later(SYNC_SECONDS) == []
+    (anew,) = rig.later(ACKNOWLEDGE_SECONDS)
+    assert isinstance(anew.message, Get)
+    assert (anew.message.last, anew.message.after) == ((LOG, 1), None)
+    assert held.token in rig.core.flights.forgotten
+    assert rig.later(ACKNOWLEDGE_SECONDS) == []
+
+
+def test_what_was_taken_is_acknowledged_where_nobody_asks_for_more() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    (get,) = rig.answer(get, records(1, [1]))
+    sub.waiting = 0
+    rig.answer(get, status(Outcome.EMPTY, log=LOG))
+    rig.take(sub, 1)
+    rig.later(SYNC_SECONDS)
+    (only,) = rig.later(ACKNOWLEDGE_SECONDS)
+    assert isinstance(only.message, Get)
+    assert (only.message.last, only.message.records_max) == ((LOG, 1), 0)
+    rig.answer(only, status(Outcome.EMPTY, log=LOG))
+    assert rig.core.deadline() is None
+
+
+def test_a_service_that_is_silent_is_not_asked_in_a_busy_loop() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    rig.answer(get, records(1, [1]))
+    rig.take(sub, 1, fsynced=True)
+    before = len(rig.sent)
+    for _ in range(2000):
+        due = rig.core.deadline()
+        if due is None or due > 130.0:
+            break
+        rig.now = max(rig.now, due)
+        rig.turn()
+    assert len(rig.sent) - before < 60
+
+
+def test_an_open_chunk_is_not_acknowledged_until_it_is_handed_out() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    rig.answer(get, records(1, [1, 2]))
+    taking = sub.take(2)
+    sub.begin_chunk(taking)  # type: ignore[arg-type]
+    sub.took(taking)  # type: ignore[arg-type]
+    rig.core.moved(sub, rig.now, fsynced=True)
+    assert (sub.position, sub.safe) == ((LOG, 2), (LOG, 0))
+    sub.chunk = None
+    rig.core.moved(sub, rig.now, fsynced=True)
+    assert sub.safe == (LOG, 2)
+
+
+def test_at_the_end_what_is_safe_is_acknowledged_at_once() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    rig.answer(get, records(1, [1]))
+    rig.take(sub, 1, fsynced=True)
+    assert rig.core.acknowledge(rig.now) == [sub]
+    (out,) = rig.core.outgoing(rig.now)
+    assert isinstance(out.message, Get)
+    assert (out.message.last, out.message.records_max) == ((LOG, 1), 0)

@@ -1,0 +1,189 @@
+"""Several holders of a topic, and which topics are known to be whole, as the proxy's peers see it."""
+
+from __future__ import annotations
+
+from pubsub.protocol import (
+    Outcome,
+    Periodic,
+    split_topics,
+)
+from pubsub.proxy.announcements import CONTESTED_SECONDS
+from pubsub.proxy.notices import Routine
+from tests.proxy.stage import PROXIES, REMEMBERED, Stage, contested, log_id, report
+
+# Two holders
+
+
+def test_two_holders_are_told_of_each_other_and_the_log_says_it_once() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "one"}, change=1)
+    first = stage.announce("s2", {"t": "two", "u": "x"})
+    second = stage.announce("s1", {"t": "one"}, change=2)
+    assert first is not None
+    assert second is not None
+    assert split_topics(first.body) == split_topics(second.body) == {"t": f"s1.{log_id('one')},s2.{log_id('two')}"}
+    assert stage.log().count("topic t has more than one holder") == 1
+
+
+def test_two_holders_are_routine_until_they_stay_two() -> None:
+    stage = contested()
+
+    def said() -> list[str]:
+        return [line for line in stage.core.notices.take() if line.startswith("topic t has more than one holder")]
+
+    (line,) = said()
+    assert isinstance(line, Routine)
+    for _ in range(int(CONTESTED_SECONDS) - 1):
+        stage.sleep(1.0, "s1", "s2")
+        assert said() == []
+    stage.sleep(1.5, "s1", "s2")
+    (line,) = said()
+    assert not isinstance(line, Routine)
+    assert line.startswith("topic t has more than one holder, for 60 s now: s1 (log ")
+    stage.sleep(1.5, "s1", "s2")
+    assert said() == []
+    stage.announce("s2", {"t": ""}, change=2, partial=1)
+    stage.sleep(1.5, "s1", "s2")
+    stage.announce("s2", {"t": "two"}, change=3)
+    (line,) = said()
+    assert isinstance(line, Routine)
+
+
+def test_requests_on_a_contested_topic_follow_log_and_avoid() -> None:
+    stage = contested()
+    assert stage.put("t") == "-> s1"
+    assert stage.put("t", log=log_id("two")) == "-> s2"
+    assert stage.get("t", avoid=log_id("one")) == "-> s2"
+    assert stage.subscribe("t", log=log_id("gone"), avoid=log_id("two")) == "-> s1"
+
+
+def test_a_contested_topic_goes_to_the_holder_that_is_alive() -> None:
+    stage = contested()
+    stage.sleep(4.0, "s2")
+    assert stage.put("t", log=log_id("one")) == "-> s2"
+    stage.sleep(4.0)
+    assert stage.put("t") == "unavailable server_s1_is_not_heard"
+
+
+def test_a_contest_ends_when_one_holder_gives_the_topic_up() -> None:
+    stage = contested()
+    answer = stage.announce("s2", {"t": ""}, change=2, partial=1)
+    assert answer is not None
+    assert answer.body == b""
+    assert stage.put("t", log=log_id("two")) == "-> s1"
+
+
+# Whole
+
+
+def test_whole_names_all_other_holders_dead_ones_too() -> None:
+    stage = contested()
+    answer = stage.whole("s1", "t", "u", "nobody's")
+    assert answer.outcome is Outcome.SUCCESS
+    two = f"s2.{log_id('two')}"
+    assert split_topics(answer.body) == {"t": two, "u": f"s2.{log_id('x')}", "nobody's": ""}
+    stage.sleep(4.0, "s1")
+    assert split_topics(stage.whole("s1", "t").body) == {"t": two}
+
+
+def test_whole_is_not_answered_before_the_start_up_wait_is_over() -> None:
+    stage = Stage(starting=True)
+    stage.announce("s1", {"t": "x"})
+    assert (stage.whole("s1", "t").outcome, stage.whole("s1", "t").reason) == (Outcome.UNAVAILABLE, "proxy_starting")
+    stage.sleep(3.0, "s1")
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+
+
+def test_whole_is_not_answered_while_live_servers_name_different_proxies() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "x"})
+    stage.announce("s2", proxies="tcp://p1")
+    assert stage.whole("s1", "t").reason == "servers_name_different_proxies"
+    assert "servers name different sets of proxies" in stage.log()
+    assert report(stage)["proxies_agree"] is False
+    stage.sleep(4.0, "s1")
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS, "the one that disagreed is dead"
+
+
+def test_the_order_in_which_proxies_are_named_does_not_matter() -> None:
+    stage = Stage()
+    stage.announce("s1", proxies="a,b")
+    stage.announce("s2", proxies="b,a")
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+
+
+def test_of_two_servers_that_were_given_a_topic_by_two_proxies_the_lower_one_gets_it() -> None:
+    stage = Stage()
+    stage.announce("s1", {"x": "x"})
+    stage.announce("s2")
+    assert stage.put("t") == "-> s2"
+    assert stage.whole("s1", "t").reason == "topic_was_just_assigned"
+    assert stage.put("t") == "-> s1"
+    stage.announce("s2", change=2)  # It did not make it.
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+    assert stage.whole("s2", "t").reason == "topic_was_just_assigned"
+    assert stage.put("t") == "-> s1"
+
+
+def test_whole_is_not_answered_while_another_server_may_be_making_the_topic() -> None:
+    stage = Stage()
+    stage.announce("s1")
+    stage.announce("s2", {"x": "x"})
+    assert stage.put("t") == "-> s1"
+    stage.announce("s2", {"x": "x", "t": "two"}, change=2)
+    assert stage.whole("s2", "t").reason == "topic_was_just_assigned"
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+    stage.announce("s1", {"t": "one"}, change=2)
+    assert split_topics(stage.whole("s2", "t").body) == {"t": f"s1.{log_id('one')}"}
+
+
+def test_a_server_that_says_the_same_again_is_no_holder_any_more_of_what_was_only_said_to_be_given_to_it() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "t"})
+    stage.announce("s2", {"x": "x"})
+    word = f"s2.{log_id('t')},{log_id('s2')},3"
+    stage.from_server(b"s1", b"", Periodic("s1", log_id("s1"), 1, 2, "tcp://s1", PROXIES, 0, topics={"t": word}))
+    stage.said()
+    stage.announce("s2", {"x": "x"}, change=2)
+    assert split_topics(stage.whole("s1", "t").body) == {"t": f"s2.{log_id('t')}"}, "that was said before the join"
+    stage.announce("s2", {"x": "x"}, change=4)  # It has given it on since.
+    assert split_topics(stage.whole("s1", "t").body) == {"t": ""}
+
+
+def test_whole_is_not_answered_while_the_table_has_no_room_for_all_topics() -> None:
+    stage = Stage(topics_max=2)
+    stage.announce("s1", {"a": "x"})
+    answer = stage.announce("s2", {"b": "x", "c": "x"}, change=1)
+    assert answer is not None
+    assert answer.outcome is Outcome.FULL
+    assert stage.whole("s1", "a").reason == "topics_max_is_reached"
+    answer = stage.announce("s2", {"b": "x"}, change=2)
+    assert answer is not None
+    assert answer.outcome is Outcome.SUCCESS
+    assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
+
+
+def test_whole_is_not_answered_while_a_server_that_has_left_may_hold_what_the_table_has_no_room_for() -> None:
+    stage = Stage(topics_max=2)
+    stage.announce("s1", {"a": "x"})
+    stage.announce("s2", {"b": "x", "c": "x"})
+    stage.heartbeat("s2", leaving=1)
+    assert stage.whole("s1", "c").reason == "topics_max_is_reached"
+
+
+def test_a_list_longer_than_the_table_is_not_even_read() -> None:
+    stage = Stage(topics_max=5)
+    answer = stage.announce("s1", {f"t{k}": "x" for k in range(10)})
+    assert answer is not None
+    assert answer.outcome is Outcome.FULL
+    assert len(stage.core.table) == 0
+
+
+def test_a_stranger_is_not_told_what_is_whole() -> None:
+    assert Stage().whole("s1", "t").outcome is Outcome.ANNOUNCE
+
+
+def test_a_store_left_behind_under_the_same_id_is_another_holder() -> None:
+    stage = Stage(remembered=REMEMBERED)
+    stage.announce("s1", {"t": "y"}, store="other")
+    assert split_topics(stage.whole("s1", "t").body) == {"t": f"s1.{log_id('x')}"}

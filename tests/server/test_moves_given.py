@@ -1,0 +1,140 @@
+"""What a server keeps, says and deletes of a topic that it has given away."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubsub.protocol import (
+    Get,
+    Outcome,
+)
+from pubsub.server.topic.notes import GIVEN
+from pubsub.server.upkeep import retention
+from tests.server.moving import Pair, message, put, split, take
+
+
+def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair) -> None:
+    split(pair)
+    log = pair["s2"].core.state.topics["t"].open.id
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert pair["s2"].store.db.execute("select count(*) from batch").fetchall() == [(0,)]
+    assert pair["s2"].store.reader.log_state(log) == "given"
+    assert pair["s1"].store.reader.log_state(log) == "held"
+
+
+def test_proxies_are_told_to_whom_a_topic_went_until_each_has_confirmed_to_know(pair: Pair) -> None:
+    giver, receiver = pair["s2"], pair["s1"]
+    split(pair)
+    log = giver.core.state.topics["t"].open.id
+    giver.loop()
+    giver.confirms = False
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    told = [one.topics for one in giver.periodics() if one.topics and "." in one.topics.get("t", "")]
+    assert told
+    to, store, after = told[0]["t"].split(",")
+    assert (to, store) == (f"s1.{log}", receiver.core.state.store_id)
+    assert 0 < int(after) <= receiver.core.state.change
+    giver.restart()
+    giver.loop()
+    assert giver.periodics()[0].topics == told[0]
+    giver.confirms = True
+    giver.sleep(6.0)
+    giver.periodics()
+    giver.restart()
+    giver.loop()
+    assert giver.periodics()[0].topics == {}
+
+
+def test_a_topic_that_is_begun_anew_where_it_was_given_from_is_not_whole_until_the_receiver_s_is_joined(
+    pair: Pair,
+) -> None:
+    giver = pair["s2"]
+    split(pair)
+    log = giver.core.state.topics["t"].open.id
+    giver.confirms = False
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert put(giver, "dora", 10, 0, b"new") is Outcome.SUCCESS
+    assert giver.core.state.topics["t"].contested == {log: "s1"}
+    giver.restart()
+    assert giver.core.state.topics["t"].contested == {log: "s1"}
+    giver.confirms = True
+    pair.merge("s1", "s2")
+    pair.turns(60)
+    assert pair.holders() == ["s2"]
+    assert giver.core.state.topics["t"].contested == {}
+
+
+def test_to_whom_a_topic_was_given_is_forgotten_on_the_disk_too_where_that_was_full_at_first(pair: Pair) -> None:
+    split(pair)
+    giver = pair["s2"]
+    giver.confirms = False
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert [note for note in giver.store.notes() if note.startswith(GIVEN)]
+    giver.confirms, giver.fail_commit = True, True
+    giver.now += giver.core.state.settings.announce_seconds + 1
+    pair.turns(10)
+    giver.fail_commit = False
+    pair.turns(60)
+    giver.restart()
+    assert not [note for note in giver.store.notes() if note.startswith(GIVEN)]
+
+
+def test_what_was_given_away_is_deleted_where_the_disk_was_full_at_first(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PIECE_BATCHES_MIN", 2)
+    monkeypatch.setattr(retention, "PIECE_BYTES_MIN", 0)
+    split(pair)
+    giver = pair["s2"]
+    for counter in range(1, 10):
+        giver.put("t", counter, sender="dave", previous=counter - 1)
+    pair.merge("s2", "s1")
+    for _ in range(60):
+        if giver.store.db.execute("select count(*) from batch").get == 1:
+            break
+        pair.turn()
+    giver.fail_commit = True  # What deletes the last piece is taken back.
+    pair.turns(5)
+    assert giver.store.discarded() != []
+    giver.fail_commit = False
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert giver.store.discarded() == []
+
+
+def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: Pair) -> None:
+    split(pair)
+    pair["s1"].fail_commit = True
+    pair.merge("s2", "s1")
+    pair.turns(10)
+    assert pair["s1"].core.state.full
+    pair["s1"].fail_commit = False
+    pair["s1"].now += 1
+    pair["s1"].group_commit.check_full(pair["s1"].now)
+    pair.merge("s2", "s1")  # A proxy asks again each second.
+    pair.turns(60)
+    assert pair.holders() == ["s1"]
+    assert take(pair["s1"], "bob") == [b"alice1", b"alice2", b"carl1", b"carl2"]
+
+
+def test_who_asks_a_giver_for_what_it_just_gave_is_not_told_that_it_is_gone(pair: Pair) -> None:
+    split(pair)
+    giver = pair["s2"]
+    log = giver.core.state.topics["t"].open.id
+    pair.merge("s2", "s1")
+    giver.confirms = False  # The proxies have not heard yet, and know of no other holder.
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    get = Get("eve", "t", (log, 1), 5, 5, records_max=10)
+    assert giver.ask(get).outcome is Outcome.UNKNOWN
+    late = message("carl", 12, 11, b"x")
+    late.log = log
+    assert giver.ask(late).outcome is Outcome.GAP
+    giver.restart()
+    assert giver.ask(get).outcome is Outcome.UNKNOWN

@@ -1,0 +1,271 @@
+"""What a merge stores of what either side had taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pubsub.protocol import (
+    Get,
+    Outcome,
+    Records,
+    Status,
+    Subscribe,
+)
+from pubsub.protocol.bodies import join_topics
+from pubsub.protocol.messages import Read, Whole
+from pubsub.server.state.replies import Outgoing
+from tests.server import named
+from tests.server.moving import Pair, put, split, take
+from tests.server.stage import Stage
+
+
+def watermarks(stage: Stage) -> set[int]:
+    """Numbers of the copies of `last` that the store holds."""
+    return {number for (number,) in stage.store.db.execute("select distinct id from skip")}
+
+
+def in_use(stage: Stage) -> set[int]:
+    """Numbers of those that some span refers to."""
+    topics = stage.core.state.topics.values()
+    spans = [
+        span
+        for topic in topics
+        for one in (topic.history, *(e.backlog for e in topic.subscriptions.values()))
+        for span in one
+    ]
+    return {span.watermark for span in spans} - {0}
+
+
+def overlap(pair: Pair) -> None:
+    """Both hold the topic, and both have taken alice's first record; s1 alone her second, s2 alone carl's."""
+    for name, subscriber in (("s1", "bob"), ("s2", "eve")):
+        pair[name].ask(Subscribe(subscriber, "t", 5, 5))
+        pair[name].now += 1.0
+        assert put(pair[name], "alice", 10, 0, b"a1") == "success"
+    assert put(pair["s1"], "alice", 11, 10, b"a2") == "success"
+    assert put(pair["s2"], "carl", 20, 0, b"c1") == "success"
+
+
+def test_copies_of_last_that_no_span_refers_to_are_not_kept(pair: Pair) -> None:
+    split(pair)
+    for round_ in range(5):
+        for giver, receiver in (("s2", "s1"), ("s1", "s2")):
+            pair.merge(giver, receiver)
+            pair.turns()
+            assert pair.holders() == [receiver]
+            assert put(pair[receiver], "alice", 100 + round_ * 2 + (giver == "s1"), 0, b"x") == "success"
+            assert watermarks(pair[receiver]) == in_use(pair[receiver])
+            assert watermarks(pair[giver]) == set()
+    assert len(take(pair["s2"], "bob")) == len(take(pair["s2"], "eve")) == 4 + 10
+
+
+def test_copies_that_a_merge_makes_unused_are_not_kept(tmp_path: Path) -> None:
+    trio = Pair(tmp_path, "s1", "s2", "s3")
+    overlap(trio)
+    trio.merge("s2", "s1")
+    trio.turns()
+    only_eve = {span.watermark for span in trio["s1"].core.state.topics["t"].subscriptions["eve"].backlog} - {0}
+    assert only_eve < watermarks(trio["s1"])
+    trio["s3"].ask(Subscribe("eve", "t", 9, 9))
+    trio.merge("s3", "s1")
+    trio.turns()
+    assert watermarks(trio["s1"]) == in_use(trio["s1"])
+    assert not only_eve & watermarks(trio["s1"])
+    trio.close()
+
+
+def test_copies_whose_deletion_was_taken_back_are_deleted_later(pair: Pair) -> None:
+    overlap(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert in_use(pair["s1"])
+    for subscriber in ("bob", "eve"):
+        take(pair["s1"], subscriber)
+    pair.turns(5)  # The acknowledgements are stored.
+    assert watermarks(pair["s1"]) > in_use(pair["s1"]), "one of them waits to be deleted with what is trimmed next"
+    pair["s1"].fail_commit = True  # The loop that reads the topic anew when it is taken back.
+    assert put(pair["s1"], "alice", 12, 11, b"a3") == "full"
+    pair["s1"].fail_commit = pair["s1"].core.state.full = False
+    assert put(pair["s1"], "alice", 12, 11, b"a3") == "success"
+    pair.turns(10)
+    assert watermarks(pair["s1"]) == in_use(pair["s1"])
+
+
+def test_a_store_that_kept_them_is_rid_of_them_at_its_next_start(pair: Pair) -> None:
+    overlap(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    used = in_use(pair["s1"])
+    assert used
+    for number in (90, 91, 93):
+        pair["s1"].store.db.executemany("insert into skip values (?,?,?)", [(number, 1, 5), (number, 2, 6)])
+    pair["s1"].restart()
+    pair.turns(10)
+    assert watermarks(pair["s1"]) == in_use(pair["s1"]) == used
+    assert take(pair["s1"], "bob") == [b"a1", b"a2", b"c1"]
+
+
+def test_a_receiver_started_again_knows_what_each_side_had_taken(pair: Pair) -> None:
+    overlap(pair)
+    named = Subscribe("spark", "t", 7, 7, name="job", start="earliest")
+    assert pair["s1"].ask(named).outcome is Outcome.SUCCESS
+    pair.merge("s2", "s1")
+    pair.turns()
+    pair["s1"].restart()
+    pair.turns(3)
+    assert take(pair["s1"], "bob") == [b"a1", b"a2", b"c1"]
+    assert take(pair["s1"], "eve") == [b"a1", b"c1", b"a2"]
+    assert read(pair["s1"], "job") == [b"a1", b"a2", b"c1"]  # It has no second net: no client drops what came before.
+
+
+def read(stage: Stage, name: str) -> list[bytes]:
+    """Everything that a named subscription holds."""
+    out: list[bytes] = []
+    after = None
+    ask = Read("spark", "t", None, name=name, records_max=100)
+    while (status := stage.ask(replace(ask, after=after))).outcome is Outcome.SUCCESS:
+        out += Records(bytes(status.body)).bodies()
+        after = status.message
+    assert status.outcome is Outcome.EMPTY
+    return out
+
+
+def answers(stage: Stage, asked: list[Outgoing], others: str) -> None:
+    """Every proxy's answer to this question."""
+    for out in asked:
+        assert isinstance(out.message, Whole)
+        body = join_topics(dict.fromkeys(out.message.topics or {}, others))
+        stage.say(Status("p", Outcome.SUCCESS, body=body), proxy=int(out.link), origin=b"", callback=out.source)
+
+
+def question(stage: Stage) -> list[Outgoing]:
+    """What one loop asks all proxies."""
+    asked = [out for out in stage.loop() if isinstance(out.message, Whole)]
+    assert len(asked) == 2
+    return asked
+
+
+def test_a_log_that_is_used_up_while_another_question_about_it_is_open(pair: Pair) -> None:
+    split(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    s1 = pair["s1"]
+    for who in ("bob", "eve"):
+        s1.unsubscribe(who, "t", 6)
+    s1.whole = None
+    s1.now += 70.0
+    first = question(s1)
+    s1.core.retention.look_at("t")
+    second = question(s1)
+    answers(s1, first, "")
+    while len(s1.core.state.topics["t"].logs) > 1:
+        s1.loop()
+    answers(s1, second, "s9.00000000000000ee")
+    s1.loop()
+    assert put(s1, "alice", 50, 0, b"later") == "success"
+
+
+def test_what_both_of_a_first_merge_had_taken_is_not_doubled_by_a_second(tmp_path: Path) -> None:
+    trio = Pair(tmp_path, "s1", "s2", "s3")
+    trio["s1"].ask(Subscribe("bob", "t", 5, 5))
+    for name in ("s1", "s2", "s3"):
+        trio[name].now += 1.0
+        trio[name].ask(Subscribe(f"at-{name}", "t", 5, 5))
+        trio[name].now += 1.0
+    for name in ("s2", "s3"):
+        assert put(trio[name], "carl", 20, 0, b"c1") == "success"
+    assert put(trio["s3"], "carl", 21, 20, b"c2") == "success"
+    assert put(trio["s1"], "alice", 10, 0, b"a1") == "success"
+    trio.merge("s3", "s2")
+    trio.turns()
+    trio.merge("s2", "s1")
+    trio.turns()
+    assert trio.holders() == ["s1"]
+    trio["s1"].restart()  # What came along is stored, too.
+    trio.turns(3)
+    assert take(trio["s1"], "bob") == [b"a1", b"c1", b"c2"]
+    assert take(trio["s1"], "at-s2") == [b"c1", b"c2", b"a1"]
+    assert take(trio["s1"], "at-s3") == [b"c1", b"c2", b"a1"]
+    trio.close()
+
+
+@pytest.mark.parametrize("receiver", ["s1", "s2"])
+def test_an_opening_that_either_side_fenced_off_stays_fenced_off(pair: Pair, receiver: str) -> None:
+    pair["s1"].ask(Subscribe("bob", "t", 5, 5))
+    pair["s1"].ask(Get("bob", "t", None, 5, 9, records_max=0))  # bob was opened again: what he was before is over.
+    pair["s2"].ask(Subscribe("bob", "t", 6, 6))
+    pair.merge("s1" if receiver == "s2" else "s2", receiver)
+    pair.turns()
+    stage = pair[receiver]
+    assert stage.ask(Get("bob", "t", None, 6, 6, records_max=9)).outcome is Outcome.SUPERSEDED
+    stage.restart()
+    assert stage.ask(Get("bob", "t", None, 6, 6, records_max=9)).outcome is Outcome.SUPERSEDED
+    assert stage.ask(Get("bob", "t", None, 6, 9, records_max=9)).outcome is Outcome.EMPTY
+
+
+def test_what_both_sides_held_does_not_fill_a_topic_once_its_subscribers_have_come_by_it(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2", backlog_bytes_max=500)
+    kept = b"k" * 400
+    try:
+        pair["s1"].ask(Subscribe("bob", "t", 5, 5))
+        for stage in pair.stages.values():  # alice was not answered by s2, and put it again at s1.
+            assert put(stage, "alice", 10, 0, kept) == "success"
+        pair.merge("s2", "s1")
+        pair.turns()
+        server = pair["s1"]
+        assert put(server, "alice", 11, 10, kept) == "full"  # bob has received nothing yet
+        got = server.ask(Get("bob", "t", None, 5, 5, records_max=100))
+        assert list(Records(bytes(got.body)).bodies()) == [kept]
+        assert take(server, "bob", last=got.message) == []
+        assert put(server, "alice", 11, 10, kept) == "success"
+        server.sleep(1.0)
+        server.restart()
+        server.core.proxies.answered_once = True
+        assert take(server, "bob", last=got.message) == [kept]
+    finally:
+        pair.close()
+
+
+def test_what_both_sides_held_leaves_the_disk_though_nothing_comes_behind_it(pair: Pair) -> None:
+    pair["s1"].ask(Subscribe("bob", "t", 5, 5))
+    for stage in pair.stages.values():
+        assert put(stage, "alice", 10, 0, b"a") == "success"
+    pair.merge("s2", "s1")
+    pair.turns()
+    server = pair["s1"]
+    got = server.ask(Get("bob", "t", None, 5, 5, records_max=100))
+    assert take(server, "bob", last=got.message) == []
+    assert server.core.state.topics["t"].waiting(server.core.state.topics["t"].subscriptions["bob"].backlog) == 0
+    server.sleep(server.settings.retention_hold_seconds + 10)
+    assert [log.low for log in server.core.state.topics["t"].logs.values()] == [2]
+    assert server.core.state.topics["t"].watermarks == {}
+
+
+@pytest.mark.parametrize("to", ["s1", "s2"])
+@pytest.mark.parametrize("acknowledged", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_of_two_tries_of_one_request_the_subscription_goes_on_that_was_read(
+    pair: Pair, to: str, acknowledged: bool, restarted: bool
+) -> None:
+    """s1 made it, and its answer was lost; s2, which had not heard of that, made it for the next try and was read."""
+    for name in ("s1", "s2"):
+        assert named.make(pair[name]).outcome is Outcome.SUCCESS
+    put(pair["s2"], "eve", 1, 0, b"e1", b"e2")
+    (leg,) = named.plan(pair["s2"], None)["legs"]
+    done = leg[0], 2
+    assert named.everything(pair["s2"], None, done) == [b"e1", b"e2"]
+    if acknowledged:
+        named.acknowledge(pair["s2"], done)
+    put(pair["s1"], "bob", 1, 0, b"b1")
+    if restarted:
+        for name in ("s1", "s2"):
+            pair[name].restart()
+    pair.merge("s2" if to == "s1" else "s1", to)
+    pair.turns()
+    assert pair.holders() == [to]
+    assert named.everything(pair[to], done) == [b"b1"]
+    kept = acknowledged and not restarted  # An acknowledgement becomes durable with the next change.
+    assert named.everything(pair[to], None) == ([b"b1"] if kept else [b"e1", b"e2", b"b1"])
