@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.protocol import Outcome, Periodic, Put, Report, Status, split_topics
+from pubsub.protocol import Outcome, Periodic, Put, Report, Status
 from pubsub.protocol.register import Accept, Admit, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.in_flight import LARGE_BYTES
@@ -429,26 +429,3 @@ def test_of_servers_without_a_standby_a_report_says_nothing_of_registers() -> No
     stage.announce("s1", {"t": "x"})
     found = report(stage)
     assert (found["registers"], found["servers"][0]["member"], found["warnings"]) == ([], "", [])
-
-
-# A witness
-
-
-def test_a_witness_votes_and_routes_nothing() -> None:
-    pair = Pair(ROW, witness=True)
-    pair.serve(A, 100)
-    assert pair.vote(prepare()).outcome is VoteOutcome.HEARD
-    for topic in ("t", "new"):
-        assert pair.put(topic) == "unavailable this_proxy_is_a_witness"
-    assert pair.core.table.assignments.assigned("new", pair.now) is None
-    assert report(pair)["witness"] is True
-
-
-def test_a_witness_says_whether_a_topic_is_whole() -> None:
-    """Every proxy has to, and a server cannot tell a witness from another one."""
-    stage = Stage(witness=True)
-    stage.announce("s1", {"t": "x"})
-    stage.announce("s2", {"t": "y"})
-    answer = stage.whole("s1", "t")
-    assert answer.outcome is Outcome.SUCCESS
-    assert split_topics(answer.body) == {"t": f"s2.{log_id('y')}"}

@@ -11,7 +11,7 @@ from pubsub.server.standby import leading as leadings
 from pubsub.server.standby.entries import Entry, changes_of
 from pubsub.server.standby.leading import HELD_BYTES_MAX, HELD_LOOPS_MAX, Leading
 from pubsub.server.topic.changes import NoteKept
-from tests.standby.pair import File
+from tests.standby.pair_disk import File
 
 NAMES = ("s1", "0" * 16)
 PUT = [NoteKept("x", 1)]

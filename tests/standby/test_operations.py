@@ -7,7 +7,7 @@ from collections import Counter
 from pubsub.protocol.messages import Operate, Outcome
 from pubsub.server.standby.operated import Operated
 from pubsub.server.state.replies import Origin, Replies
-from tests.standby.test_member import A, B, C, Duo, Node, views
+from tests.standby.duo import A, B, C, Duo, Node, views
 
 
 def ask(node: Node, action: str, member: str = "") -> tuple[Outcome, str]:

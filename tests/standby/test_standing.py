@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pubsub.server.standby.standing import Standing
-from tests.standby.test_member import STEP, Duo
+from tests.standby.duo import STEP, Duo
 
 
 class Watched:
