@@ -105,8 +105,8 @@ class NoCopyWhole(Following):
     def applied_to(self, entry: EntryId) -> None:
         super().applied_to(entry)
 
-    def _follow(self, *, gap: bool) -> Follow:
-        follow = super()._follow(gap=gap)
+    def follow(self, *, gap: bool = False) -> Follow:
+        follow = super().follow(gap=gap)
         follow.body = join_ids([ROOT, *(one for one in self._all())][-900:])
         return follow
 
