@@ -77,7 +77,14 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "hand": flags,
         "body": st.binary(max_size=50),
     },
-    Follow: {**member, "known": numbers, "token": numbers, "gap": flags, "body": st.binary(max_size=50)},
+    Follow: {
+        **member,
+        "known": numbers,
+        "token": numbers,
+        "gap": flags,
+        "body": st.binary(max_size=50),
+        "proxies": st.just("") | hexes,
+    },
     Ack: {**member, "term": numbers, "loop": numbers, "durable": entries, "full": flags},
     Copy: {
         **member,

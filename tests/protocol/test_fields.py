@@ -31,7 +31,8 @@ SAMPLES: dict[Any, Any] = {
     dict[str, str] | None: {"t": HEX},
     dict[str, int] | None: {HEX: 4},
 }
-NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "take", "step": "begin"}
+NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "take"}
+STEPS = {"Copy": "begin", "Repair": "batch"}
 KINDS = get_args(Message)
 
 
@@ -40,6 +41,8 @@ def sample(kind: type, name: str, default: Any) -> Any:
     hint = get_type_hints(kind)[name]
     if hint is int:
         return 2 if default == 1 else 1
+    if name == "step" and kind.__name__ in STEPS:
+        return STEPS[kind.__name__]
     assert name in NAMED or hint in SAMPLES, f"add a sample for {kind.__name__}.{name}, which is {hint}"
     return NAMED[name] if name in NAMED else SAMPLES[hint]
 
