@@ -366,3 +366,16 @@ def test_a_standby_that_hears_its_primary_asks_no_proxy() -> None:
     assert duo.b.member.to_proxies() == []
     duo.b.member.tick(duo.now, duo.wall_ms)
     assert duo.b.member.to_proxies() == []
+
+
+@pytest.mark.parametrize("seconds", range(2, 26, 2))
+def test_a_member_that_came_back_takes_over_as_soon_as_any_other_whenever_that_is(seconds: int) -> None:
+    """Its own ballot, by which it makes sure that it is primary no more, must not have it wait afterwards."""
+    duo = Duo().started()
+    duo.a.crash()
+    duo.until_serves(duo.b)
+    duo.a.start()
+    duo.run(seconds)
+    assert views(duo) == {(B, (A, B))}
+    duo.b.crash()
+    assert seconds_until(duo, duo.a) <= 1.5

@@ -10,13 +10,9 @@ from pubsub.protocol.register import Accept, Look, Prepare, View, Vote, VoteOutc
 from pubsub.proxy.remembered import RegisterRow
 from pubsub.server.standby.register import (
     ATTEMPT_BEATS,
-    NAMELESS_WAIT_BEATS,
-    SPREAD_BEATS,
-    WAIT_BEATS,
     Chosen,
     Deposed,
     Ended,
-    Identity,
     Proposer,
     may_name,
     possibly_chosen,
@@ -292,34 +288,6 @@ def test_an_attempt_that_nobody_answers_comes_to_nothing_in_time() -> None:
     assert proposer.poll(cast.now + ATTEMPT_BEATS - 0.01) is None
     assert proposer.poll(proposer.deadline()) == Ended("take", None)
     assert (proposer.attempt, proposer.deadline()) == (None, float("inf"))
-
-
-@pytest.mark.parametrize(("view", "least"), [(BOTH, WAIT_BEATS), (ALONE, NAMELESS_WAIT_BEATS)])
-def test_the_wait_after_an_attempt_is_random_and_longer_for_whom_the_register_does_not_name(
-    view: View, least: float
-) -> None:
-    waits = []
-    for seed in range(20):
-        cast = Cast(view)
-        if view is BOTH:
-            cast.proxies["p0"].rows[STORE] = RegisterRow(STORE, 9000, 100, view)
-            cast.proxies["p1"].heard(STORE, A, 100, cast.now)
-        proposer = Proposer(Identity("s1", STORE, B, "tcp://b:1"), cast.names, 1.0, 3.0, Random(seed))
-        for name in ("p0", "p2"):
-            cast.proxies[name].heard(STORE, A, 100, cast.now)
-        assert isinstance(cast.attempt(proposer, "take"), Ended)
-        wait = next(ms for ms in range(20_000) if proposer.may_begin("take", cast.now + ms / 1000)) / 1000
-        assert least <= wait <= least + SPREAD_BEATS + 0.001
-        waits.append(wait)
-    assert len(set(waits)) > 15
-
-
-def test_a_member_that_only_looked_whether_it_is_named_may_take_over_at_once() -> None:
-    cast = Cast()
-    proposer = cast.member(B)
-    assert cast.attempt(proposer, "resume") == Ended("resume", BOTH)
-    assert not proposer.may_begin("resume", cast.now)
-    assert isinstance(cast.attempt(proposer, "take"), Chosen)
 
 
 # What stays open

@@ -12,8 +12,9 @@ Proxies keep the register as a majority; this is one member's side of a ballot (
 
 A take or a resume begins with a look, which binds nobody: whom the register does not name, or whose primary is heard,
 asks for no ballot and hinders nobody. Then the ballot is prepared, the view worked out from what the proxies accepted,
-and accepted; what a majority has accepted is chosen. An attempt that comes to nothing is followed by a random wait, a
-long one for whom the register does not name, since two who try again at once would hinder each other for ever.
+and accepted; what a majority has accepted is chosen. A ballot that comes to nothing is followed by a random wait, a
+long one for whom the register does not name, since two who try again at once would hinder each other for ever. A take
+does not wait for what a resume was told: by then the register may name who asks, and a look comes first in any case.
 
 Once a view was sent to be accepted it may be chosen, whatever becomes of the attempt. `required` names everybody who
 may be in sync: the primary waits for all of them, until one of its proposals is known to be chosen. Any other member
@@ -40,10 +41,10 @@ WAIT_BEATS: Final = 0.5
 """Heartbeats until the next attempt, at least."""
 
 NAMELESS_WAIT_BEATS: Final = 6.0
-"""The same for a member that the register does not name."""
+"""The same for a member that the register does not name; but for a take, which asks for no ballot then."""
 
 SPREAD_BEATS: Final = 4.0
-"""Heartbeats of the random part of either wait, at most."""
+"""Heartbeats of the random part of either wait, at most; who only looked to take over has none."""
 
 _LOOKS_FIRST: Final = frozenset({"take", "resume"})
 _FORGOTTEN_MAX: Final = PROXIES_MAX
@@ -387,12 +388,14 @@ class Proposer:
 
     def _end(self, attempt: Attempt, now: float) -> Ended:
         self.attempt = None
-        least = NAMELESS_WAIT_BEATS if attempt.nameless else WAIT_BEATS
-        until = now + (least + self._random.random() * SPREAD_BEATS) * self._heartbeat
-        self._resume_from = until
-        self._looked = self._looked or (attempt.kind == "resume" and attempt.nameless)
-        if attempt.ballot or attempt.kind != "resume":
-            self._quiet_until = until  # A member that only looked whether it is named may take over at once.
+        takes, resumes = attempt.kind == "take", attempt.kind == "resume"
+        beats = NAMELESS_WAIT_BEATS if attempt.nameless and not takes else WAIT_BEATS
+        spread = self._random.random() * SPREAD_BEATS
+        until = now + (beats + (spread if attempt.ballot or not takes else 0)) * self._heartbeat
+        self._resume_from = max(self._resume_from, until)
+        self._looked = self._looked or (resumes and attempt.nameless)
+        if not resumes or (attempt.ballot and not attempt.nameless):
+            self._quiet_until = until  # Who learned only that it is not named may take over as soon as it is.
         return Ended(attempt.kind, possibly_chosen(attempt.said(), len(self.proxies), self.majority))
 
     def _send_all(self, message: Prepare | Accept | Look) -> None:
