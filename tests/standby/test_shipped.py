@@ -10,15 +10,15 @@ from tests.standby.model.scenes import SCENES
 from tests.standby.shipped import ShippedWorld
 
 CAUGHT = {
-    "eligible": 440,
+    "eligible": 450,
     "majority": 2,
     "promise": 161,
     "durable": 10,
-    "possible": 287,
+    "possible": 297,
     "unsure": 1647,
     "settle": 2,
     "new_term": 2,
-    "readmit": 51,
+    "readmit": 240,
 }
 """A rule to the first seed that objects where it is left out."""
 
