@@ -90,10 +90,11 @@ class Relay:
     def heal(self) -> None:
         """Everything works again; connections that lost something are closed."""
         self.delay = 0.0
-        self.silent, self.blocked, self.apart = set(), set(), {}
-        for pair in list(self._pairs):
-            if pair.lost:
-                pair.close()
+        with self._lock:  # Or a connection that loses something at this very moment would be silent for ever.
+            self.silent, self.blocked, self.apart = set(), set(), {}
+            for pair in list(self._pairs):
+                if pair.lost:
+                    pair.close()
 
     def _accept(self) -> None:
         while True:
@@ -120,17 +121,22 @@ class Relay:
                     pair.label = found[1].decode()
                 if self.delay:
                     time.sleep(self.delay)  # It is what the relay is for; no test waits for it.
-                apart = way in self.apart.get(pair.label, ())
-                if way in self.silent or way in pair.silent or apart or pair.label in self.blocked or pair.lost:
-                    # A stream with a hole in it is of no use: nothing more of this direction comes through.
-                    pair.lost = True
-                    pair.silent.add(way)
+                if self._loses(pair, way):
                     continue
                 sink.sendall(chunk)
                 self.passed[way] += len(chunk)
         if not pair.lost:
             pair.close()
         self._ended(pair, way)
+
+    def _loses(self, pair: Pair, way: str) -> bool:
+        """Whether nothing comes through this way: a stream with a hole in it is of no use any more."""
+        with self._lock:
+            apart = way in self.apart.get(pair.label, ())
+            if way in self.silent or way in pair.silent or apart or pair.label in self.blocked or pair.lost:
+                pair.lost = True
+                pair.silent.add(way)
+            return pair.lost
 
     def _ended(self, pair: Pair, way: str) -> None:
         """Nothing comes this way any more; who runs for long would else run out of sockets."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Final
@@ -48,6 +48,27 @@ PATIENCE_SECONDS: Final = 60.0
 SMALL_STORE: Final = 8 << 20
 
 
+def carry_out(faults: Iterable[Steps]) -> None:
+    """Go on with each of them when its time has come, until all have ended."""
+    active = [(0.0, steps) for steps in faults]
+    while active:
+        active.sort(key=lambda item: item[0])
+        at, steps = active.pop(0)
+        while time.monotonic() < at:
+            time.sleep(0.005)
+        for seconds in steps:
+            active.append((time.monotonic() + seconds, steps))
+            break
+
+
+def waiting(condition: Callable[[], bool], patience: float = PATIENCE_SECONDS) -> Generator[float, None, bool]:
+    """A part of a fault that waits for something while the others go on; whether it came to be in time."""
+    deadline = time.monotonic() + patience
+    while not (so := condition()) and time.monotonic() < deadline:
+        yield 0.05
+    return so
+
+
 class Rounds:
     """Draws faults, and carries them out.
 
@@ -73,18 +94,8 @@ class Rounds:
         """One round; what it was. A client that does not get on afterwards is objected to."""
         rng, members = self._rng, self._members
         kinds = rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=2 if rng.random() < TWICE else 1)
-        active: list[tuple[float, Steps]] = []
-        for kind in kinds:
-            self.done[kind] += 1
-            active.append((0.0, getattr(self, f"_{kind.replace(' ', '_')}")()))
-        while active:
-            active.sort(key=lambda item: item[0])
-            at, steps = active.pop(0)
-            while time.monotonic() < at:
-                time.sleep(0.005)
-            for seconds in steps:
-                active.append((time.monotonic() + seconds, steps))
-                break
+        self.done.update(kinds)
+        carry_out([getattr(self, f"_{kind.replace(' ', '_')}")() for kind in kinds])
         members.heal()
         members.look_after()
         self._wait_for_all()
@@ -166,7 +177,9 @@ class Rounds:
             yield seconds
             self._members.start(victim)
             victim.ready()
-            until(self._all_vote, "every proxy votes again", PATIENCE_SECONDS)
+            # While the members are cut off from each other, by the other fault of the round, it gets no vote.
+            if not (yield from waiting(self._all_vote)):
+                self._members.object_to("stuck", f"not every proxy votes again: {self._members.standby()}")
 
     def _all_vote(self) -> bool:
         votes = self._members.standby().get("votes", {})

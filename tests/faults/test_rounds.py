@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from tests.faults.cluster import ROOT
 from tests.faults.members import owner_of_port
 from tests.faults.relay import DOWN, UP, Relay
+from tests.faults.rounds import carry_out, waiting
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -34,6 +36,32 @@ def test_rounds_of_faults_lose_double_and_misplace_nothing_and_leave_both_member
     assert told["figures"]["delivered"] > 100
     assert told["figures"]["read"] > 100
     assert not (tmp_path / "rounds" / "run").exists()
+
+
+def test_a_fault_that_waits_for_the_end_of_another_does_not_keep_that_from_ending() -> None:
+    ends: list[str] = []
+
+    def cut() -> Iterator[float]:
+        yield 0.02
+        ends.append("cut")
+
+    def forget() -> Iterator[float]:
+        yield 0.01
+        assert (yield from waiting(lambda: bool(ends), 30.0))
+        ends.append("forget")
+
+    carry_out([forget(), cut()])
+    assert ends == ["cut", "forget"]
+
+
+def test_what_never_comes_is_waited_for_so_long_and_no_longer() -> None:
+    came: list[bool] = []
+
+    def forget() -> Iterator[float]:
+        came.append((yield from waiting(lambda: False, 0.1)))
+
+    carry_out([forget()])
+    assert came == [False]
 
 
 def test_a_relay_cuts_off_one_process_and_no_other() -> None:
