@@ -12,6 +12,7 @@ import pytest
 from pubsub.protocol.standby import Entries
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RouteChanges
+from pubsub.server.standby import following, leading
 from pubsub.server.standby.member import NO_STORE
 from tests.standby.cast import ALONE, STORE, A, B
 from tests.standby.duo import BASE, TIMES, C, Duo, Node, views
@@ -379,3 +380,20 @@ def test_a_member_that_came_back_takes_over_as_soon_as_any_other_whenever_that_i
     assert views(duo) == {(B, (A, B))}
     duo.b.crash()
     assert seconds_until(duo, duo.a) <= 1.5
+
+
+def test_a_standby_catches_up_though_what_it_lacks_is_more_than_it_keeps_unapplied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    duo = Duo().started()
+    duo.b.crash()
+    duo.run(5.0)
+    for value in range(200):
+        duo.a.put(value)
+    size = duo.a.disk.chain[-1].size
+    monkeypatch.setattr(following, "STAGED_BYTES_MAX", 20 * size)
+    monkeypatch.setattr(leading, "WINDOW_BYTES_MAX", 8 * size)
+    duo.b.start()
+    duo.run(20.0)
+    assert duo.b.disk.end == duo.a.disk.end
+    assert views(duo) == {(A, (A, B))}

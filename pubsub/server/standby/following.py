@@ -164,12 +164,21 @@ class Following:
         for entry in entries:
             if not self._append(entry, now):
                 break
+        self._commit(message.committed, entries)
         if message.end not in self._places:
             self._gap = self._gap or now - self._appended_at >= self._beat
             return
         self._questions.append(Question(message.term, message.loop, message.end))
-        if message.committed in self._places:
-            self._committed = max(self._committed, self._places[message.committed] + 1)
+
+    def _commit(self, committed: EntryId, listed: Sequence[Entry]) -> None:
+        """Take note of what is on all disks: this entry, and what the same message lists before it.
+
+        Who lacks much does not have that very entry for long, and has to apply the rest to make room.
+        """
+        ids = (committed, *(entry.id for entry in reversed(listed)))
+        found = next((one for one in ids if one <= committed and one in self._places), None)
+        if found is not None:
+            self._committed = max(self._committed, self._places[found] + 1)
 
     def _append(self, entry: Entry, now: float) -> bool:
         """Attach an entry to the one that it names; whether the next one may be tried."""
