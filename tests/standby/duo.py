@@ -186,11 +186,39 @@ class Duo:
                     node.turn()
             for _ in range(3):
                 self.exchange()
+            self.copy()
             assert not (self.a.serves and self.b.serves) or self.a.member.term != self.b.member.term
             for node in (self.a, self.b):
                 leading = node.member.leading if node.up else None
                 if leading is not None and not leading.deposed:
                     assert {*node.member.proposer.required} <= {node.name, *leading.required}
+
+    def copy(self) -> None:
+        """What a primary copies is there at once, and whole."""
+        for one, other in ((self.a, self.b), (self.b, self.a)):
+            leading = one.member.leading if one.serves and other.up and not self.cut & {A, B} else None
+            wanted = None if leading is None else leading.to_copy()
+            if wanted is None or wanted[0] != other.name or other.member.following is None:
+                continue
+            following, end = other.member.following, one.disk.applied
+            if following.begin_copy(one.member.term, wanted[1], end) and following.copied(wanted[1]):
+                other.disk.chain, other.disk.applied = [entry for entry in one.disk.chain if entry.id <= end], end
+
+    def forget(self, place: int, life: int) -> None:
+        """A proxy loses its data."""
+        self.proxies[place] = Registers(f"p{place}", f"{life:016x}", [], RouteChanges(), 3.0)
+
+    def restart(self, place: int) -> None:
+        """A proxy starts again with what is on its disk."""
+        proxy = self.proxies[place]
+        rows = list(proxy.rows.values())
+        self.proxies[place] = Registers(f"p{place}", proxy._identity, rows, RouteChanges(), 3.0)
+
+    def settled(self) -> bool:
+        """Whether one serves, both are in sync, and all proxies vote."""
+        serving = [node.member.leading for node in (self.a, self.b) if node.serves]
+        votes = all(STORE in proxy.rows for proxy in self.proxies)
+        return votes and len(serving) == 1 and serving[0] is not None and serving[0].in_sync == {A, B}
 
     def until_serves(self, node: Node, seconds: float = 30.0) -> None:
         for _ in range(round(seconds / STEP)):
