@@ -97,6 +97,7 @@ class Disk:
         kill_in: the process is killed at so many accesses from now; None: not.
         fail_in: an access fails so many from now; None: none.
         full: whether writes that make a file longer fail.
+        refusals: how many of them fail, though there is space again at once.
         troubled: whether any access of the process that runs now has failed.
         ignores_syncs: a deliberate breakage: syncs do nothing.
     """
@@ -106,6 +107,7 @@ class Disk:
         self.kill_in: int | None = None
         self.fail_in: int | None = None
         self.full = self.troubled = False
+        self.refusals = 0
         self.ignores_syncs = False
         self.epoch = 0
         self.syncs = 0
@@ -173,7 +175,8 @@ class Handle:
             raise Killed
         if disk.kill_in is not None or disk.fail_in is not None:
             disk.step()
-        if disk.full and offset + len(data) > len(self.file.data):
+        if (disk.full or disk.refusals) and offset + len(data) > len(self.file.data):
+            disk.refusals = max(0, disk.refusals - 1)
             disk.troubled = True
             raise apsw.FullError("full")
         self.file.write(data, offset)

@@ -485,6 +485,10 @@ class Simulation:
         disk.full = True
         self.world.after(2.0 * self.random.random(), partial(setattr, disk, "full", False))
 
+    def _refuse(self) -> None:
+        """A commit or a few find no space; the next one does."""
+        self._anyone().host.disk.refusals = self.random.choice((1, 1, 2, 5))
+
     def _fail(self) -> None:
         self._anyone().host.disk.fail_in = self.random.randrange(20)
 
@@ -555,7 +559,7 @@ class Simulation:
         fate.delay = 0.001
         world.network.heal()
         for node in self.nodes:
-            node.host.disk.full = False
+            node.host.disk.full, node.host.disk.refusals = False, 0
             node.host.disk.kill_in = node.host.disk.fail_in = None
             if isinstance(node, ServerNode):
                 node.kill_at_step = ""
