@@ -179,7 +179,7 @@ def test_a_log_that_was_given_up_lets_the_oldest_row_begin_anew_and_the_rest_kee
     outbox.wake("t", 30.0, 0)
     assert rows[0].previous == done.last
     assert chain.unchain() is rows[0]
-    assert rows[0].previous == done.last, "not before its commit has succeeded"
+    assert (rows[0].previous, chain.log) == (done.last, LOG), "not before its commit has succeeded"
     chain.unchained(rows[0])
     assert (rows[0].previous, rows[1].previous, chain.log) == (0, rows[0].last, "")
     assert chain.sendable(0.0) == rows

@@ -149,6 +149,25 @@ def test_a_put_to_a_log_that_was_given_up_begins_the_chain_anew_durably() -> Non
     assert (again.message.previous, again.message.log) == (0, "")
 
 
+def test_a_put_names_the_log_that_was_given_up_until_the_commit_that_begins_the_chain_anew_succeeds() -> None:
+    """Without it no server could say again that it is gone: the put would be a gap for ever."""
+    rig = Rig()
+    (done,) = rig.put(1)
+    (out,) = rig.turn()
+    rig.answer(out, status(Outcome.SUCCESS, last=done.last, log=LOG))
+    (row,) = rig.put(1)
+    (out,) = rig.turn()
+    rig.core.receive(out.token, status(Outcome.GONE, log=OTHER), rig.now)
+    rig.core.due.clear()  # The disk is full.
+    (out,) = rig.turn()
+    assert isinstance(out.message, Put)
+    assert (out.message.previous, out.message.log) == (done.last, LOG)
+    (again,) = rig.answer(out, status(Outcome.GONE, log=OTHER))
+    assert rig.committed == [RowUnchained(row.counter)]
+    assert isinstance(again.message, Put)
+    assert (again.message.previous, again.message.log) == (0, "")
+
+
 def test_a_late_word_that_the_log_is_gone_leaves_the_chain_that_was_begun_anew() -> None:
     rig = Rig()
     first, second = rig.put(1, 1)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pubsub.protocol import (
-    Get,
-    Outcome,
-)
+from pubsub.protocol import Get, Outcome
+from pubsub.server.topic import changes as c
 from pubsub.server.topic.notes import GIVEN
 from pubsub.server.upkeep import retention
 from tests.server.moving import Pair, message, put, split, take
+from tests.server.stage import Stage
 
 
 def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair) -> None:
@@ -106,6 +105,24 @@ def test_what_was_given_away_is_deleted_where_the_disk_was_full_at_first(
     pair.turns(60)
     assert pair.holders() == ["s1"]
     assert giver.store.discarded() == []
+
+
+@pytest.mark.parametrize("logs", [1, 3])
+def test_what_a_start_finds_to_delete_is_deleted_where_its_first_commit_finds_the_disk_full(
+    stage: Stage, logs: int
+) -> None:
+    for number in range(logs):
+        stage.put(f"t{number}", 1)
+        topic = stage.core.state.topics[f"t{number}"]
+        with stage.store.guarded():
+            stage.store.apply([c.TopicGiven(topic.number, "s2 tcp://127.0.0.1:1")])
+    stage.restart()
+    stage.fail_commit = True
+    stage.loop()
+    assert len(stage.store.discarded()) == logs
+    stage.fail_commit = False
+    stage.sleep(20)
+    assert stage.store.discarded() == []
 
 
 def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: Pair) -> None:

@@ -72,6 +72,9 @@ def _outbox(core: Any, fresh: Any) -> Iterator[str]:
             yield f"puts to {topic} are {ours!r:.200} in memory and {theirs!r:.200} in the store"
         if chain.previous != loaded.previous:
             yield f"the chain of {topic} ends at {chain.previous} in memory and at {loaded.previous} in the store"
+        behind = chain.rows[0].previous if chain.rows else chain.finished
+        if behind and not chain.log:
+            yield f"what is put to {topic} comes after {behind}, and no log is named by which it shows that it is gone"
         if not finished and chain.cleared != loaded.cleared:
             yield f"{topic} is cleared of power cut {chain.cleared} in memory and {loaded.cleared} in the store"
     if core.outbox.cuts != fresh.outbox.cuts:

@@ -23,7 +23,8 @@ def flip(node: ServerNode, random: Random) -> tuple[str, list[str]] | None:
     Returns:
         The topic and the bodies of the batch; None where nothing is stored that could be damaged.
     """
-    if node.host.disk.full or f"/{node.name}/{FILE}" not in node.host.disk.files:
+    disk = node.host.disk
+    if disk.full or disk.refusals or f"/{node.name}/{FILE}" not in disk.files:
         return None
     with contextlib.closing(Store(Path(f"/{node.name}"), vfs=NAME)) as store:
         store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # Else what counts is in the log.

@@ -98,6 +98,7 @@ class Disk:
         fail_in: an access fails so many from now; None: none.
         full: whether writes that make a file longer fail.
         full_in: it is full so many writes from now; None: not.
+        refusals: how many of them fail, though there is space again at once.
         troubled: whether any access of the process that runs now has failed.
         ignores_syncs: a deliberate breakage: syncs do nothing.
     """
@@ -108,6 +109,7 @@ class Disk:
         self.fail_in: int | None = None
         self.full_in: int | None = None
         self.full = self.troubled = False
+        self.refusals = 0
         self.ignores_syncs = False
         self.epoch = 0
         self.syncs = 0
@@ -219,7 +221,8 @@ class Handle:
             disk.step()
         if disk.full_in is not None:
             disk.fill()
-        if disk.full and offset + len(data) > len(self.file.data):
+        if (disk.full or disk.refusals) and offset + len(data) > len(self.file.data):
+            disk.refusals = max(0, disk.refusals - 1)
             disk.troubled = True
             raise apsw.FullError("full")
         self.file.write(data, offset)

@@ -122,6 +122,8 @@ def draw(random: Random) -> Fate:
     state = random.getstate()  # Drawn beside the others, so that runs without this fault stay what they were.
     if random.random() < 0.2:
         fate.faults["lose routes"] = random.choice((0.1, 0.3, 1.0))
+    if random.random() < 0.15:
+        fate.faults["refuse"] = random.choice((1.0, 5.0, 20.0))
     random.setstate(state)
     return fate
 

@@ -180,6 +180,8 @@ def check(node: ServerNode, of: ServerNode | None = None) -> list[str]:
         found += _differences(core, fresh, MEMORY_ONLY, "", seen)
         found = [line for line in found if not any(line.startswith(one) for one in waiting)]
         found += _at_least(core, fresh)
+        if fresh.state.uncommitted._undo:
+            found.append("a start has done what a full disk would take back, though its store holds it")
         found += _stored_for_moves(core, store)
         found += _watermarks(core, store)
         store.close()

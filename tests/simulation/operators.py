@@ -271,7 +271,7 @@ class Operators:
     ) -> None:
         disk = server.host.disk
         self.world.note(f"{server.name} is put back to a copy")
-        disk.full = False
+        disk.full, disk.refusals = False, 0
         disk.restore(files)
         try:
             store = Store(Path(f"/{server.name}"), vfs=NAME)

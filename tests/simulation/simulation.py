@@ -558,6 +558,10 @@ class Simulation:
     def _space(disk: Disk) -> None:
         disk.full, disk.full_in = False, None
 
+    def _refuse(self) -> None:
+        """A commit or a few find no space; the next one does."""
+        self._anyone().host.disk.refusals = self.random.choice((1, 1, 2, 5))
+
     def _fail(self) -> None:
         self._anyone().host.disk.fail_in = self.random.randrange(20)
 
@@ -629,6 +633,7 @@ class Simulation:
         world.network.heal()
         for node in self.nodes:
             self._space(node.host.disk)
+            node.host.disk.refusals = 0
             node.host.disk.kill_in = node.host.disk.fail_in = None
             if isinstance(node, ServerNode):
                 node.kill_at_step = ""

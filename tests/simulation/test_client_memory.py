@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pubsub.protocol import Outcome, Status
+from tests.client.rig import LOG, Rig
+from tests.simulation.client_memory import _outbox
 from tests.simulation.mutants import broken
 from tests.simulation.simulation import Simulation, shortened
 
@@ -32,3 +35,14 @@ def test_a_row_that_was_not_taken_out_is_found_out() -> None:
     with broken("finished rows stay in the store"):
         found = [line for seed in range(SEED, SEED + 10) for line in run(seed)]
     assert any("puts to" in line for line in found)
+
+
+def test_a_put_that_comes_after_another_and_names_no_log_is_found_out() -> None:
+    rig = Rig()
+    (done,) = rig.put(1)
+    (out,) = rig.turn()
+    rig.answer(out, Status("s", Outcome.SUCCESS, last=done.last, log=LOG))
+    rig.put(1)
+    assert not [line for line in _outbox(rig.core, rig.core) if "no log is named" in line]
+    rig.core.outbox.chain("t").log = ""
+    assert [line for line in _outbox(rig.core, rig.core) if "no log is named" in line]

@@ -231,17 +231,19 @@ class Chain:
     def unchain(self) -> Row | None:
         """The log was given up: the oldest row, which is to begin the chain anew; `unchained` follows the commit.
 
+        Until then the log is named as before: by it a server finds out, and says again, that it was given up.
+
         None where it does already, or there is none.
         """
-        self.log = ""
         self.send_anew()
         self._pausing = False
         return self.rows[0] if self.rows and self.rows[0].previous else None
 
-    @staticmethod
-    def unchained(row: Row) -> None:
+    def unchained(self, row: Row) -> None:
         """The commit that makes this row begin the chain succeeded."""
         row.previous = 0
+        if self.rows and self.rows[0] is row:
+            self.log = ""
 
     def renew(self) -> None:
         """Another publisher from now on: the oldest row begins the chain, and no power cut took anything of it."""

@@ -51,10 +51,14 @@ class Retention:
     Args:
         state: the server's.
         sole_owner: says whether this server is a topic's sole owner.
+        discarded: numbers of logs that the store holds, and that are nobody's.
+        watermarks: numbers of copies of `last` in the store that no span refers to.
         now: monotonic seconds.
     """
 
-    def __init__(self, state: State, sole_owner: SoleOwner, now: float) -> None:
+    def __init__(
+        self, state: State, sole_owner: SoleOwner, discarded: Iterable[int], watermarks: Iterable[int], now: float
+    ) -> None:
         self._state, self._sole_owner = state, sole_owner
         self._hold, self._history = state.settings.retention_hold_seconds, state.settings.history_bytes_max
         self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
@@ -66,8 +70,8 @@ class Retention:
         """Topic, log, and the offset below which its batches are to lose their bytes."""
         self._bare: dict[str, int] = {}
         """By log: the offset below which they have."""
-        self._discarded: deque[int] = deque()
-        self._watermarks: deque[int] = deque()
+        self._discarded = deque(discarded)
+        self._watermarks = deque(watermarks)
         self._generation: dict[str, int] = {}
         self._new_batches = self._new_bytes = 0
         self._paused_until = float("-inf")
