@@ -250,8 +250,7 @@ class Pair:
             if not self.getting.hear(message, following, now):
                 return
         except StoreFull:
-            _log.error("the disk under %s is full: the copy is begun anew later", self.disk.directory)
-            self.getting.give_up(following)
+            self.getting.full(following)
             return
         self.disk.adopt(self.getting.taken())
         _log.info("the store is a copy of the primary's now")

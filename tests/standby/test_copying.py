@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pubsub.protocol.standby import Copy, EntryId
-from pubsub.server.standby.copying import AGAIN_BEATS, Giving
+from pubsub.server.standby import pages
+from pubsub.server.standby.copying import AGAIN_BEATS, Getting, Giving
 from pubsub.server.standby.disk import MemberDisk
+from pubsub.server.standby.following import Following
 from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.pages import GROWING
 from pubsub.server.standby.register import Identity
+from pubsub.server.standby.snapshot import HASH_BYTES
 from pubsub.server.standby.stored import keep_entry
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
@@ -54,3 +62,45 @@ def test_pages_follow_each_other_at_once_and_a_question_waits_for_its_answer(dis
     assert giving.outgoing(leading, 100.2 + AGAIN_BEATS) == []
     assert [one.step for one in giving.outgoing(leading, 100.3 + AGAIN_BEATS)] == ["begin"]
     giving.close()
+
+
+def getting(disk: MemberDisk) -> tuple[Getting, Following, Copy]:
+    """The standby's side, and what a primary begins a copy with."""
+    following = Following("s1", STORE, B, disk.end, (), Random(1), 100.0, 1.0)
+    begin = Copy("s1", STORE, A, "begin", following.follow().token, 7, EntryId(7, 1), 0, 400, 16384)
+    return Getting(replace(ME, member=B), disk, 1.0), following, begin
+
+
+def copied_bytes(disk: MemberDisk) -> int:
+    return (disk.directory / GROWING).stat().st_size
+
+
+def test_a_standby_copies_what_it_has_range_by_range_so_that_no_turn_is_long(
+    disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "RANGE_PAGES", 16)
+    side, following, begin = getting(disk)
+    assert not side.hear(begin, following, 100.0)
+    assert copied_bytes(disk) == 0
+    (asked,) = side.outgoing(following, 100.0)
+    assert (asked.first, asked.pages, len(asked.body)) == (1, 16, 16 * HASH_BYTES)
+    assert copied_bytes(disk) == 16 * 16384
+    side.close()
+
+
+def test_a_disk_without_space_for_a_range_gives_the_copy_up_until_the_primary_begins_anew(
+    disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side, following, begin = getting(disk)
+    side.hear(begin, following, 100.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", no_space)
+        assert side.outgoing(following, 100.0) == []
+    assert not side.busy
+    side.hear(begin, following, 101.0)
+    assert [one.step for one in side.outgoing(following, 101.0)] == ["hashes"]
+    side.close()
+
+
+def no_space(*arguments: Any) -> int:
+    raise OSError(errno.ENOSPC, "no space left on device")

@@ -117,8 +117,6 @@ class Standby:
         if not self.core.begin_copy(begin.term, begin.token, begin.snapshot):
             return
         copy = PageCopy(self.directory, begin, self.store.db)
-        for _ in copy.prepare():
-            pass
         while not copy.whole:
             for answer in snapshot.answers(copy.request("s1", "0" * 16, B), "s1", "0" * 16, A):
                 copy.take(answer)

@@ -90,8 +90,6 @@ def travelled(message: Copy) -> Copy:
 
 def steps(copy: PageCopy, snapshot: Snapshot, meanwhile: Callable[[], object]) -> Iterator[None]:
     """Every step of a copy, up to where it is whole."""
-    for _ in copy.prepare():
-        yield
     while not copy.whole:
         asked = travelled(copy.request(*NAMES))
         yield

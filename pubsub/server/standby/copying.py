@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
+from pubsub.errors import StoreFull
 from pubsub.protocol.standby import Copy
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.following import Following
@@ -163,11 +164,10 @@ class Getting:
             self._copy.close()
         store = self._disk.store
         self._copy = PageCopy(self._disk.directory, message, None if store is None else store.db)
-        self._disk.begin_copy(self._copy)
         self._term, self._again_at, self._heard = message.term, now, now
 
     def outgoing(self, following: Following, now: float) -> list[Copy]:
-        """The range that is to be asked for, or asked for again.
+        """The range that is to be asked for, or asked for again; that much of what is here is copied first.
 
         Raises:
             StorageError: the disk failed.
@@ -181,8 +181,16 @@ class Getting:
         if now < self._again_at or copy.whole:
             return []
         self._again_at = now + AGAIN_BEATS * self._beat
+        try:
+            return [copy.request(self._me.server, self._me.store, self._me.member)]
+        except StoreFull:
+            self.full(following)
+            return []
 
-        return [copy.request(self._me.server, self._me.store, self._me.member)]
+    def full(self, following: Following) -> None:
+        """There is no space for it: the primary begins it anew, again and again."""
+        _log.error("the disk under %s is full: the copy is begun anew later", self._disk.directory)
+        self.give_up(following)
 
     def give_up(self, following: Following) -> None:
         """The copy does not come; what is there of it serves the next one."""

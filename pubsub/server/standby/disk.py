@@ -210,11 +210,6 @@ class MemberDisk:
 
     # A copy
 
-    def begin_copy(self, copy: PageCopy) -> None:
-        """Copy first what this member has."""
-        for _ in copy.prepare():
-            pass
-
     def adopt(self, copy: PageCopy) -> None:
         """Put a whole copy in the place of the store, and open it.
 

@@ -2,9 +2,10 @@
 
     server.db  --copied here-->  copy.db  --pages that differ-->  copy.db  --whole-->  copied.db  -->  server.db
 
-What the member has is copied once, on its own disk, and then made equal range by range: it tells its hashes, and is
-sent what is otherwise. So an interrupted copy goes on with what is there, whatever that is, and a store that ran a few
-loops too far costs a few pages. A range counts when it reads back as what the primary says is to be there.
+Range by range, what the member has is copied on its own disk and then made equal: it tells its hashes, and is sent what
+is otherwise. So no step takes longer than a range, however large the store is; an interrupted copy goes on with what is
+there, whatever that is; and a store that ran a few loops too far costs a few pages. A range counts when it reads back
+as what the primary says is to be there.
 
 The old store serves until the copy is whole and synced. That it has its name `copied.db` is the one step: whoever
 finds such a file finishes what was begun, before it opens anything. The old write-ahead log must be gone before the new
@@ -69,26 +70,6 @@ class PageCopy:
         with failures(self._path):
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def prepare(self) -> Iterator[None]:
-        """Copy what the member has, piece by piece; to be run to its end first, or not at all.
-
-        Raises:
-            StoreFull, StorageError: the disk is full, or failed.
-        """
-        own = self._own
-        if own is None:
-            return
-        with failures(self._path):
-            wanted = min((self._directory / FILE).stat().st_size, self._pages * self._page_bytes)
-            while (done := os.fstat(self._file).st_size) < wanted:
-                # Not by a file of our own: to close one would release SQLite's locks on that file.
-                try:
-                    _, piece = own.read("main", 0, done, min(PIECE_BYTES, wanted - done))
-                except apsw.Error as error:
-                    raise translate(error, self._directory / FILE) from None
-                self._write(piece, done)
-                yield
-
     @property
     def whole(self) -> bool:
         """Whether every range is what it is to be."""
@@ -98,11 +79,26 @@ class PageCopy:
         """The hashes of the next range; to be sent again where no answer comes.
 
         Raises:
-            StorageError: the disk failed.
+            StoreFull, StorageError: the disk is full, or failed.
         """
         count = min(RANGE_PAGES, self._pages + 1 - self.first)
+        with failures(self._path):
+            self._copy_own((self.first - 1 + count) * self._page_bytes)
         body = b"".join(self._hashes(count))
         return Copy(server, store, member, "hashes", self.token, 0, self.snapshot, self.first, count, 0, body)
+
+    def _copy_own(self, end: int) -> None:
+        """Copy what the member has, up to an offset, unless that much is there already."""
+        if self._own is None:
+            return
+        end = min(end, (self._directory / FILE).stat().st_size)
+        while (done := os.fstat(self._file).st_size) < end:
+            # Not by a file of our own: to close one would release SQLite's locks on that file.
+            try:
+                _, piece = self._own.read("main", 0, done, min(PIECE_BYTES, end - done))
+            except apsw.Error as error:
+                raise translate(error, self._directory / FILE) from None
+            self._write(piece, done)
 
     def take(self, answer: Copy) -> bool:
         """Take what the primary says of the range that was asked for; anything else is ignored.
