@@ -28,7 +28,7 @@ VIEW = View(100, A, "tcp://a:1", (A, B), (A, B))
 @pytest.fixture
 def proxy(tmp_path: Path) -> Iterator[Running]:
     context: zmq.Context[Any] = zmq.Context()
-    with running(tmp_path, context) as made:
+    with running(tmp_path, context, heartbeat_seconds=30.0) as made:  # Its servers are the test's, and do not beat.
         yield made
     context.destroy(0)
 

@@ -197,9 +197,13 @@ class Pairs:
         return first.view
 
     def may_lose(self, proxy: ProxyNode) -> bool:
-        """Whether a proxy may lose its data: enough others can tell what it had promised."""
+        """Whether a proxy may lose its data: enough others can tell what it had promised, and are a majority.
+
+        Of two proxies the other one can tell, but only to a primary that lives until then: else an operator has to
+        promote a member, which nobody does here.
+        """
         voters = self._voters()
-        needed = len(voters) - (len(voters) // 2 + 1) + 1
+        needed = max(len(voters) - (len(voters) // 2 + 1) + 1, len(voters) // 2 + 1)
         for pair in self.simulation.pairs:
             others = [one for one in voters if one is not proxy and one.alive]
             if sum(pair.store_id() in one.core.members.registers.rows for one in others) < needed:
