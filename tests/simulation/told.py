@@ -1,7 +1,8 @@
 """What members of a pair have said, and that no other member contradicts it.
 
     back       what a client was told (a position, the last counter of a publisher) a later primary still has
-    deposed    what leaves was computed before another member of a higher term served
+    deposed    what leaves was computed before another member of a higher term served; but for what rests on nothing
+               that is stored, and waits for nobody (`Outgoing.waits`)
     one        in one term one member answers
 
 Nothing here knows how members agree; only that each begins to serve with a core, and what it says.
@@ -13,7 +14,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pubsub.protocol.messages import Heartbeat
 from pubsub.server.core import ServerCore
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Told:
 
     def computed(self, core: ServerCore, out: list[Any]) -> None:
         """What a loop has to say, before it may leave."""
-        said = [one for one in out if not isinstance(one.message, Heartbeat)]
+        said = [one for one in out if one.waits]
         if not said:
             return
         held = {
@@ -115,7 +115,7 @@ class Told:
         """What leaves now."""
         server, term = self._servers[node.server], core.state.incarnation
         for one in out:
-            if isinstance(one.message, Heartbeat):
+            if not one.waits:
                 continue
             _, when, held, names = self._computed.pop(id(one))
             if server.answered.setdefault(term, node.name) != node.name:
