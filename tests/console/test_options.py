@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -60,3 +61,10 @@ def test_a_bad_option_is_refused_by_the_settings_rule() -> None:
     result = CliRunner().invoke(application(ProxySettings, []), ["--id", "p 1", "--bind", "h:1"])
     assert isinstance(result.exception, ConfigurationError)
     assert "proxy id = 'p 1' (from --id) is not allowed" in str(result.exception)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_only_numbers_are_shown_as_numbers(role: str) -> None:
+    shown = CliRunner().invoke(application(ROLES[role], []), ["--help"], env={"COLUMNS": "200"}).output
+    numbers = {flag_name(role, field.name) for field in fields(ROLES[role]) if "int" in str(field.type)}
+    assert set(re.findall(r"(--[a-z-]+) N ", shown)) <= numbers

@@ -9,6 +9,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.messenger import Messenger
 from pubsub.messenger import redial as redialing
 from pubsub.messenger.redial import REDIAL_SECONDS, REDIAL_SECONDS_MAX, open_redialed
+from pubsub.messenger.sockets import open_router
 from tests.messenger.stranger import STRANGERS, Stranger
 
 
@@ -61,6 +62,30 @@ def test_a_connection_that_is_cut_is_left_to_zeromq(relay_to, until):
 
 def test_the_waits_are_named():
     assert 0 < REDIAL_SECONDS < REDIAL_SECONDS_MAX <= 60
+
+
+def test_it_is_told_that_a_connection_has_ended_and_not_that_a_try_failed():
+    context = zmq.Context()
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    sock, redial = open_redialed(context, endpoint)
+    try:
+        sock.send(b"hello")
+        assert router.poll(10_000)
+        redial.take(100.0)
+        assert not redial.ended
+        router.close(0)
+        while not redial.ended:
+            assert redial.sock.poll(10_000)
+            redial.take(100.0)
+        redial.ended = False
+        for _ in range(3):  # It tries again, in vain.
+            assert redial.sock.poll(10_000)
+            redial.take(100.0)
+        assert not redial.ended
+    finally:
+        redial.close()
+        sock.close(0)
+        context.term()
 
 
 def test_watching_ends_where_the_context_was_ended_before():

@@ -1,0 +1,87 @@
+"""A server's links: that the end of one to the other member is seen at once, and told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from pubsub.messenger.sockets import open_router
+from pubsub.messenger.wakeup import Wakeup
+from pubsub.server.links import Links
+from tests.server.running import until
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[Any]]:
+    made: zmq.Context[Any] = zmq.Context()
+    yield made
+    made.destroy(0)
+
+
+@pytest.fixture
+def poller() -> zmq.Poller:
+    return zmq.Poller()
+
+
+@pytest.fixture
+def links(context: zmq.Context[Any], poller: zmq.Poller) -> Iterator[Links]:
+    wakeup = Wakeup()
+    made = Links(context, poller, wakeup, None)
+    yield made
+    made.goodbye()
+    wakeup.close()
+
+
+def heard(links: Links, router: zmq.Socket[bytes], sock: zmq.Socket[bytes]) -> None:
+    """A message comes through."""
+    assert links.send(sock, [b"hello"])
+    assert router.poll(30_000)
+    router.recv_multipart()
+
+
+def test_the_end_of_a_members_link_wakes_the_loop_and_is_told_once(
+    context: zmq.Context[Any], poller: zmq.Poller, links: Links
+) -> None:
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    sock = links.to_member(endpoint)
+    heard(links, router, sock)
+    assert not poller.poll(0)
+    assert not links.ended(sock)
+    router.close(0)
+    assert poller.poll(30_000)
+    until(lambda: links.ended(sock))
+    assert not poller.poll(0)
+    assert not links.ended(sock)
+
+
+def test_a_link_that_is_made_again_by_itself_can_end_again(context: zmq.Context[Any], links: Links) -> None:
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    sock = links.to_member(endpoint)
+    for _ in range(2):
+        heard(links, router, sock)
+        router.close(0)
+        until(lambda: links.ended(sock))
+        router, _ = open_router(context, endpoint)
+    heard(links, router, sock)
+    assert not links.ended(sock)
+    router.close(0)
+
+
+def test_where_nobody_listens_no_link_has_ended(context: zmq.Context[Any], poller: zmq.Poller, links: Links) -> None:
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    router.close(0)
+    sock = links.to_member(endpoint)
+    assert not poller.poll(300)
+    assert not links.ended(sock)
+
+
+def test_a_closed_link_is_polled_no_more(context: zmq.Context[Any], poller: zmq.Poller, links: Links) -> None:
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    sock = links.to_member(endpoint)
+    heard(links, router, sock)
+    links.close(sock)
+    assert poller.sockets == []
+    router.close(0)
