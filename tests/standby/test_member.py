@@ -10,9 +10,10 @@ from random import Random
 import pytest
 
 from pubsub.protocol.standby import Entries
+from pubsub.proxy.remembered import RegisterRow
 from pubsub.server.standby import following, leading
 from pubsub.server.standby.member import NO_STORE
-from tests.standby.cast import ALONE, STORE, A, B
+from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, A, B
 from tests.standby.duo import BASE, TIMES, C, Duo, Node, views
 
 
@@ -413,3 +414,13 @@ def test_a_standby_catches_up_though_what_it_lacks_is_more_than_it_keeps_unappli
     duo.run(20.0)
     assert duo.b.disk.end == duo.a.disk.end
     assert views(duo) == {(A, (A, B))}
+
+
+def test_a_view_that_one_proxy_took_from_a_dying_member_hides_no_primary() -> None:
+    """Its clock was ahead, so that its ballot is above that of the one who replaced it, which the proxy missed."""
+    duo = Duo(TAKEN)
+    ahead = BOTH._replace(term=900_000)
+    duo.proxies[2].rows[STORE] = RegisterRow(STORE, 900_000, 900_000, ahead)
+    duo.a.start()
+    duo.run(0.5)
+    assert duo.a.member.primary == (B, "tcp://b:1")

@@ -28,7 +28,7 @@ from pubsub.server.standby.entries import Entry, received
 from pubsub.server.standby.following import Following
 from pubsub.server.standby.leading import History, Leading
 from pubsub.server.standby.readmission import Founding, Readmission
-from pubsub.server.standby.register import Chosen, Deposed, Identity, Outcome, Proposer
+from pubsub.server.standby.register import Chosen, Deposed, Identity, Outcome, Proposer, possibly_chosen
 from pubsub.server.standby.watch import Times, Watch
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Member:
     Attributes:
         following, leading: one of them is there, by role, once `follow` or `lead` was called.
         term: which `lead` begins, or under which this member is primary.
-        view: the latest view that this member heard of; it may be out of date.
+        view: the one that may be in force, as far as proxies have told this member; it may be out of date.
         stranger: a third member that asked to join while there was no room; "" for none.
     """
 
@@ -93,6 +93,8 @@ class Member:
         self.registered, self.eligible = registered, eligible
         self.term = 0
         self.view: View | None = None
+        self._accepted: dict[int, tuple[int, View]] = {}
+        """By place of a proxy, the ballot and the view that it accepted last, as far as it has told."""
         self.stranger = self._removing = ""
         self._in_sync: tuple[str, ...] = ()
         self._look_at = self._beat_at = now
@@ -248,8 +250,9 @@ class Member:
         if vote.store != self.identity.store:
             return
         proxy = self.proposer.proxies[place]
-        if vote.view is not None and (self.view is None or vote.view.term > self.view.term):
-            self.view = vote.view
+        if vote.view is not None:
+            self._accepted[place] = vote.ballot, vote.view
+            self.view = possibly_chosen(self._accepted.values(), len(self._places), self.proposer.majority)
         self._watch.vote(place, vote, now)
         outcome = self.proposer.receive(proxy, vote, now)
         attempt = self.proposer.attempt
