@@ -104,3 +104,19 @@ def test_a_disk_without_space_for_a_range_gives_the_copy_up_until_the_primary_be
 
 def no_space(*arguments: Any) -> int:
     raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_a_range_is_asked_for_again_when_nothing_came_for_a_while_and_not_while_its_pages_come(
+    disk: MemberDisk,
+) -> None:
+    side, following, begin = getting(disk)
+    side.hear(begin, following, 100.0)
+    assert len(side.outgoing(following, 100.0)) == 1
+    page = (3).to_bytes(4, "big") + bytes(16384)
+    some = replace(begin, step="pages", first=1, pages=1024, body=page)
+    for now in (103.0, 106.0, 109.0):
+        side.hear(some, following, now)
+        assert side.outgoing(following, now + 0.9) == []
+    assert side.outgoing(following, 109.0 + AGAIN_BEATS - 0.1) == []
+    assert [one.first for one in side.outgoing(following, 109.0 + AGAIN_BEATS)] == [1]
+    side.close()

@@ -157,6 +157,8 @@ class Getting:
         elif copy.take(message):
             self._again_at = now
             return copy.whole and following.copied(copy.token)
+        elif message.first == copy.first:  # Its pages are on their way: to ask again would have them sent twice.
+            self._again_at = now + AGAIN_BEATS * self._beat
         return False
 
     def _begin(self, message: Copy, now: float) -> None:
