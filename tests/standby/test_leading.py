@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -279,6 +280,24 @@ def test_who_joins_and_is_silent_before_it_was_proposed_is_required_no_more() ->
     one.loop("a")
     one.sleep(3.0)
     assert (one.core.required, one.proposal, one.core.released()) == (set(), None, ["a"])
+
+
+def test_who_joins_and_fails_again_and_again_is_required_more_and_more_seldom() -> None:
+    one = Primary("A")
+    one.loop(changes=PUT)
+    began = []
+    for _ in range(600):
+        one.now += 0.1
+        one.follow(ROOT, one.core.end)
+        if not one.core.required:
+            one.sent()
+            one.ack(loop=one.core.loop)
+            one.core.tick(one.now)
+            if one.core.required:
+                began.append(one.now)
+        one.core.tick(one.now)  # From when it is required on it acknowledges nothing.
+    waits = [round((later - before) / 2.5) for before, later in pairwise(began)]
+    assert waits[:4] == [1, 2, 4, 8]
 
 
 def test_a_standby_whose_disk_went_back_in_time_is_dropped_and_begins_where_it_says() -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from pubsub.protocol.standby import ENTRIES_MAX, ROOT, Ack, Entries, EntryId, Follow, join_entries, split_ids
+from pubsub.server.standby.damping import Damping
 from pubsub.server.standby.entries import Entry, make_entry
 from pubsub.server.topic.changes import Change
 
@@ -140,20 +141,19 @@ class Leading:
         silence_seconds: float,
         switch_seconds: float,
     ) -> None:
-        self._names = (server, store, member)
+        self._names, self._history = (server, store, member), history
         self.member, self.term, self.end = member, term, end
-        self._history = history
         self._silence, self._switch = silence_seconds, switch_seconds
         self.in_sync = frozenset(in_sync)
         self.required = set(self.in_sync - {member})
         self.loop = self._done = self._number = 0
         self._saved = self._before = end
         self._held: deque[_Held] = deque()
-        self._held_bytes = 0
         self._unacknowledged: deque[tuple[EntryId, int]] = deque()
-        self._unacknowledged_bytes = 0
+        self._held_bytes = self._unacknowledged_bytes = 0
         self._standby = next((_Standby(name, now) for name in sorted(self.required)), None)
         self._joining: _Joining | None = None
+        self._damping = Damping(silence_seconds)
         self._unsure = self._beat = False
         self._stalled_at: float | None = None
         self.deposed = False
@@ -201,8 +201,8 @@ class Leading:
             standby.durable = min(standby.durable, self.end)
             if standby.sent is not None and standby.sent > self.end:
                 standby.go_back(self.end)
-        self.loop += 1  # What the loop answers now was computed after what it asked the standby.
-        self._done = self.loop
+        # What the loop answers now was computed after what it asked the standby.
+        self.loop = self._done = self.loop + 1
         return self.end
 
     def hold(self, out: Sequence[Any], size: int) -> None:
@@ -330,12 +330,11 @@ class Leading:
     def _standby_named(self, member: str, now: float) -> _Standby | None:
         """The standby, where it is this one: a second one is told apart, and waits until the first is given up."""
         standby = self._standby
-        if standby is not None and standby.id != member:
-            if standby.id in self.required or now - standby.heard < self._silence:
+        if standby is None or standby.id != member:
+            if standby is not None and (standby.id in self.required or now - standby.heard < self._silence):
                 return None
-            standby = None
-        if standby is None:
-            standby = self._standby = _Standby(member, now)
+            self._standby = standby = _Standby(member, now)
+            self._damping = Damping(self._silence)
         return standby
 
     @property
@@ -367,12 +366,15 @@ class Leading:
         if standby is None or self.deposed:
             return
         well = self._is_well(standby, now)
+        self._damping.look(now, in_sync=standby.id in self.in_sync)
         if standby.id not in self.required:
-            if well and self._is_near(standby) and not self.stalled and self._done == self.loop:
+            ready = well and self._is_near(standby) and not self._damping.waits(now)
+            if ready and not self.stalled and self._done == self.loop:
                 self._require(standby)
         elif joining is not None and not joining.proposed and not well:
             self._joining = None
             self._require_only(self.in_sync)
+            self._damping.failed(now)
 
     def _is_well(self, standby: _Standby, now: float) -> bool:
         fit = not (standby.needs_copy or standby.full) and standby.below < BELOW_MAX
@@ -387,8 +389,7 @@ class Leading:
         What it confirmed before does not count: its disk may have lost that since.
         """
         self.required.add(standby.id)
-        self.loop += 1
-        self._done = self.loop
+        self.loop = self._done = self.loop + 1
         self._joining = _Joining(self.loop)
 
     def _require_only(self, members: Collection[str]) -> None:
@@ -440,8 +441,7 @@ class Leading:
         standby = self._standby
         if standby is None or standby.id not in self.in_sync or self._joining is not None:
             return False
-        if self._stalled_at is None:
-            self._stalled_at = now
+        self._stalled_at = now if self._stalled_at is None else self._stalled_at
         return True
 
     @property

@@ -93,8 +93,7 @@ class Member:
         self.registered, self.eligible = registered, eligible
         self.term = 0
         self.view: View | None = None
-        self._accepted: dict[int, tuple[int, View]] = {}
-        """By place of a proxy, the ballot and the view that it accepted last, as far as it has told."""
+        self._accepted: dict[int, tuple[int, View]] = {}  # What each proxy accepted last, as far as it has told.
         self.stranger = self._removing = ""
         self._in_sync: tuple[str, ...] = ()
         self._look_at = self._beat_at = now
