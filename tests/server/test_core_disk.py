@@ -183,6 +183,8 @@ def test_damage_is_answered_also_where_nothing_can_be_set_aside(stage: Stage) ->
     assert answer.outcome is Outcome.FULL  # a retry: nothing untrue was said
     stage.fail_commit = False
     assert stage.get("bob", "t", None, 5).outcome is Outcome.LOST
+    # It is set aside now, so that no trimming frees what its row leads to.
+    assert stage.store.db.execute("select count(*) from quarantine").get == 1
 
 
 @pytest.mark.parametrize("facts", [{}, {"last": NUMBER_MAX}, {"body": encode_batch([b"x"])}])
