@@ -187,6 +187,21 @@ def test_damage_is_answered_also_where_nothing_can_be_set_aside(stage: Stage) ->
     assert stage.store.db.execute("select count(*) from quarantine").get == 1
 
 
+def test_a_topic_that_cannot_be_read_anew_after_a_full_disk_is_held_back_and_others_are_served(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    stage.put("t", 1, [b"1"])
+    stage.put("u", 1)
+    stage.store.db.execute("update entry set legs = '?'")
+    stage.fail_commit = True
+    assert stage.put("t", 2, [b"2"], previous=1).outcome is Outcome.FULL
+    stage.fail_commit = False
+    stage.sleep(1.0)
+    stage.group_commit.check_full(stage.now)
+    assert stage.subscribe("carol", "t", 7).outcome is Outcome.UNAVAILABLE, "it would be a topic without anything"
+    assert stage.get("bob", "t", (log, 1), 5).outcome is Outcome.UNAVAILABLE
+    assert stage.put("u", 2, previous=1).outcome is Outcome.SUCCESS
+
+
 @pytest.mark.parametrize("facts", [{}, {"last": NUMBER_MAX}, {"body": encode_batch([b"x"])}])
 def test_any_status_from_a_proxy_leaves_the_server_alive(stage: Stage, facts: dict[str, Any]) -> None:
     for outcome in Outcome:
