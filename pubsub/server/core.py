@@ -336,6 +336,7 @@ class ServerCore:
         self.proxies.withdraw_announcements()
         self.moves.reverted(now)
         self.retention.pause(now)
+        self.staging.pause(now)
         self.state.replies.retry(outcome, reason)
 
 
