@@ -112,6 +112,19 @@ def test_publishers_of_a_reverted_loop_get_their_numbers_anew(stage: Stage) -> N
         assert stage.put("t", 1, sender=sender).outcome is Outcome.DUPLICATE
 
 
+def test_a_get_that_waits_keeps_earlier_openings_out_though_its_loop_was_reverted(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 5)
+    waiting = stage.say(Get("bob", "t", None, 5, 9, records_max=10, wait_ms=10_000))
+    stage.fail_commit = True
+    stage.loop()
+    assert stage.answer(waiting) is None
+    stage.fail_commit = False
+    stage.group_commit.check_full(stage.now + 1.0)
+    stage.put("t", 1, [b"1"])
+    assert bodies(stage.answered(waiting)) == [b"1"]
+    assert stage.get("bob", "t", None, 5, opening=5).outcome is Outcome.SUPERSEDED, "both would take it"
+
+
 def test_a_get_that_waits_outlives_a_reverted_loop(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     waiting = stage.say(Get("bob", "t", None, 5, 5, wait_ms=60_000))
