@@ -40,12 +40,14 @@ class Applying:
     Attributes:
         failed: the change during which a damaged page was met.
         fresh: keys of batches that are not committed yet, and may be remembered by the reader.
+        damaged: keys of batches that the reader was told are damaged, which is not committed yet.
     """
 
     def __init__(self, db: apsw.Connection, reader: Reader) -> None:
         self.db, self.reader = db, reader
         self.failed: c.Change | None = None
         self.fresh: list[int] = []
+        self.damaged: set[int] = set()
 
     def apply(self, changes: Sequence[c.Change]) -> None:
         """Carry out changes within the open transaction, in order.
@@ -169,6 +171,7 @@ class Applying:
                 (key,),
             )
         )
+        self.damaged |= {key} - self.reader.damaged
         self.reader.damaged.add(key)
         self.reader.drop(key)
 
