@@ -210,12 +210,16 @@ class Session(Steps):
             self.give_back()
             raise
 
-    def follow(self) -> None:
-        """A turn after something that has succeeded: what fails in it is tried again later. The lock is held."""
+    def follow(self, *, only_send: bool = False) -> None:
+        """A turn after something that has succeeded: what fails in it is tried again later. The lock is held.
+
+        Args:
+            only_send: nothing of a turn but what it sends.
+        """
         if self.torn:
             return
         try:
-            self.turn()
+            self.send() if only_send else self.turn()
         except PubsubError as error:
             self._next = self.now + self.settings.try_seconds
             _log.warning("client %s: %s", self.name, error)

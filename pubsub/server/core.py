@@ -111,8 +111,12 @@ class ServerCore:
         """Takes what is of no concern to a server, but to a member of a pair; whether it was that."""
         self.deposed: Callable[[int], None] = _nothing
         """Told of the term of another primary of this store, of which a proxy tells."""
-        for held in [topic for topic in state.topics.values() if topic.unreadable]:
-            self.quarantine.damaged(held, held.unreadable)
+        self._hold_back_unreadable()
+
+    def _hold_back_unreadable(self) -> None:
+        """A topic that was loaded, and could not be read, looks like one that has nothing."""
+        for topic in [topic for topic in self.state.topics.values() if topic.unreadable]:
+            self.quarantine.damaged(topic, topic.unreadable)
 
     # What comes in
 
@@ -339,10 +343,12 @@ class ServerCore:
             outcome, reason: of the answers; by default, that it was for want of space.
         """
         self.state.revert(reload)
+        self._hold_back_unreadable()
         # Moves and announcements under way are not stored, and begin anew.
         self.proxies.withdraw_announcements()
         self.moves.reverted(now)
         self.retention.pause(now)
+        self.staging.pause(now)
         self.state.replies.retry(outcome, reason)
 
 

@@ -9,12 +9,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import apsw
 import pytest
 
 from pubsub.client import AsyncClient, Message, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, NotSubscribed
+from pubsub.errors import CallerError, NotSubscribed, StoreFull
 
 _names = count(1)
 
@@ -208,6 +209,38 @@ def test_a_cancelled_handler_is_rolled_back_and_the_attempt_does_not_count(clust
         assert seen(client) == [b"a", b"b"]
 
     run(cluster, topic, work, b"a", b"b")
+
+
+@pytest.mark.parametrize("at_the_commit", [False, True])
+def test_an_attempt_that_the_disk_has_no_room_for_is_said_as_such_and_does_not_count(
+    cluster: Embedded, topic: str, at_the_commit: bool
+) -> None:
+    async def work(client: AsyncClient) -> None:
+        store = client._session.store
+        end = store.end
+
+        async def large(message: Message, transaction: Transaction) -> None:
+            transaction.execute("insert into seen values (zeroblob(?))", (1 if at_the_commit else 1_000_000,))
+
+        def refuse() -> None:
+            if client._session.transaction is not None:
+                store.undo(apsw.FullError("the disk is full"))
+            end()
+
+        for _ in range(4):
+            with pytest.MonkeyPatch.context() as patch:
+                if at_the_commit:
+                    patch.setattr(store, "end", refuse)
+                else:
+                    store.db.pragma("max_page_count", store.db.pragma("page_count"))
+                with pytest.raises(StoreFull):
+                    await client.process(topic, large, timeout=10.0)
+            assert client.dead_letters() == []
+        store.db.pragma("max_page_count", 1 << 30)
+        assert await client.process(topic, large, timeout=10.0) == 1
+        assert client.dead_letters() == []
+
+    run(cluster, topic, work, b"a")
 
 
 def test_a_handler_that_fails_too_often_sends_its_message_to_the_dead_letters(cluster: Embedded, topic: str) -> None:

@@ -17,6 +17,7 @@ from pubsub.errors import (
     DataLoss,
     InDoubt,
     StateCopied,
+    StoreFull,
     StoreInUse,
     Superseded,
 )
@@ -207,6 +208,26 @@ def test_what_was_finished_before_a_renewal_is_not_put_again_under_the_new_name(
         again.flush()
         again.put(topic, b"3")
     assert bodies(client, topic, 4) == [b"%d" % number for number in range(4)]
+
+
+def test_a_renewal_whose_numbers_the_disk_refuses_has_changed_nothing(
+    cluster: Embedded, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(milliseconds: int) -> None:
+        raise StoreFull("c.db", "no space, says the test")
+
+    client.subscribe(topic)
+    with cluster.client(f"client{next(names)}") as putting:
+        putting.put(topic, b"0")
+        with monkeypatch.context() as patch:
+            patch.setattr(putting._session.core.numbers, "_save", refuse)
+            with pytest.raises(StoreFull):
+                putting.renew()
+        assert putting._session.core.publisher == putting._session.store.state("store")
+        putting.put(topic, b"1", timeout=5.0)
+        putting.renew()
+        putting.put(topic, b"2", timeout=5.0)
+    assert bodies(client, topic, 3) == [b"0", b"1", b"2"]
 
 
 def test_a_copy_whose_numbers_fell_behind_is_found_out_by_its_put(

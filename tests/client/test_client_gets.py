@@ -17,6 +17,7 @@ from pubsub.embedded import Embedded
 from pubsub.errors import (
     CallerError,
     NotSubscribed,
+    StorageError,
     Superseded,
     Unavailable,
 )
@@ -173,6 +174,40 @@ def test_a_message_that_was_got_never_comes_again_after_a_kill(cluster: Embedded
     kill(client)
     with cluster.client(name) as again:
         assert bodies(again, topic, 6) == [b"%d" % number for number in range(4, 10)]
+
+
+@pytest.mark.parametrize("how", ["get", "iterate", "hand_on"])
+def test_what_was_taken_is_handed_over_though_what_is_sent_next_cannot_be_read(
+    cluster: Embedded, topic: str, nowhere: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    name, other = f"client{next(names)}", topic + "other"
+    with Client(name, proxies=[nowhere], directory=cluster.directory / "clients") as alone:
+        alone.put(other, b"later", wait=False)
+
+    def refuse(counter: int) -> bytes:
+        raise StorageError("c.db", "cannot be read, says the test")
+
+    with cluster.client(name) as client:
+        session, taken = client._session, []
+        client.subscribe(topic)
+        client.put_many(topic, [b"1", b"2", b"3"])
+        assert client.get(topic) is not None  # The others come along.
+        with monkeypatch.context() as patch:
+            patch.setattr(session.store, "body", refuse)
+            with session.entered():
+                session.core.finish(other, session.until(None))  # Its body is on the disk only.
+            if how == "get":
+                taken = client.get_many(topic, 2, timeout=5.0).bodies()
+            elif how == "iterate":
+                messages = client.messages(topic)
+                taken = [next(messages).body, next(messages).body]
+            else:
+                flow = client._calls.gets.hand_on(
+                    topic, 2, lambda batch, _: taken.extend(batch.bodies()), 5.0, fsync=False
+                )
+                assert client._run(flow) == 2
+        assert taken == [b"2", b"3"]
+        client.flush(timeout=5.0)
 
 
 def test_a_waiting_get_returns_as_soon_as_something_comes(cluster: Embedded, client: Client, topic: str) -> None:

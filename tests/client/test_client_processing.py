@@ -9,6 +9,7 @@ import pytest
 from pubsub.client import Client, Message, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
+from pubsub.errors import StoreFull
 from tests.client.opened import create, kill, names, record, rows
 
 # Processing
@@ -64,6 +65,26 @@ def test_after_so_many_attempts_a_message_goes_to_the_dead_letters_and_it_goes_o
         assert [body for _, body in rows(client, "select * from taken")] == [b"good", b"after"]
         (letter,) = client.dead_letters(topic)
         assert (letter.body, letter.attempts, letter.error) == (b"poison", 3, "ValueError: cannot digest")
+
+
+def test_an_attempt_that_the_disk_has_no_room_for_does_not_count(cluster: Embedded, topic: str) -> None:
+    with cluster.client(f"client{next(names)}", settings=ClientSettings(handler_attempts=2)) as client:
+        create(client, "taken")
+        client.subscribe(topic)
+        client.put(topic, b"x")
+        db = client._session.store.db
+
+        def large(message: Message, transaction: Transaction) -> None:
+            transaction.execute("insert into taken values (?, zeroblob(1000000))", (message.id,))
+
+        db.pragma("max_page_count", db.pragma("page_count"))
+        for _ in range(4):  # More often than a handler may fail before its message goes to the dead letters.
+            with pytest.raises(StoreFull):
+                client.process(topic, large, timeout=5.0)
+        db.pragma("max_page_count", 1 << 30)
+        assert client.process(topic, large, timeout=5.0) == 1
+        assert client.dead_letters() == []
+        assert len(rows(client, "select id from taken")) == 1
 
 
 def test_an_attempt_that_kills_the_process_counts(cluster: Embedded, topic: str) -> None:

@@ -17,6 +17,7 @@ from tests.messenger.asking import ask, echo, soon
 
 @pytest.mark.parametrize("endpoint_of", ["tcp://127.0.0.1:1", "inproc://nobody"])
 def test_close_is_prompt_and_abandons_what_is_pending(endpoint_of):
+    before = set(threading.enumerate())
     client = Messenger()
     for _ in range(100):
         client.send(endpoint_of, b"nobody hears this", print)
@@ -27,7 +28,7 @@ def test_close_is_prompt_and_abandons_what_is_pending(endpoint_of):
     assert client.closed
     with pytest.raises(CallerError, match="closed"):
         client.send(endpoint_of, b"more")
-    assert "messenger" not in [thread.name for thread in threading.enumerate()]
+    assert "messenger" not in [thread.name for thread in set(threading.enumerate()) - before]
 
 
 def test_close_ends_the_wait_of_callers(make, until):

@@ -112,6 +112,19 @@ def test_publishers_of_a_reverted_loop_get_their_numbers_anew(stage: Stage) -> N
         assert stage.put("t", 1, sender=sender).outcome is Outcome.DUPLICATE
 
 
+def test_a_get_that_waits_keeps_earlier_openings_out_though_its_loop_was_reverted(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 5)
+    waiting = stage.say(Get("bob", "t", None, 5, 9, records_max=10, wait_ms=10_000))
+    stage.fail_commit = True
+    stage.loop()
+    assert stage.answer(waiting) is None
+    stage.fail_commit = False
+    stage.group_commit.check_full(stage.now + 1.0)
+    stage.put("t", 1, [b"1"])
+    assert bodies(stage.answered(waiting)) == [b"1"]
+    assert stage.get("bob", "t", None, 5, opening=5).outcome is Outcome.SUPERSEDED, "both would take it"
+
+
 def test_a_get_that_waits_outlives_a_reverted_loop(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     waiting = stage.say(Get("bob", "t", None, 5, 5, wait_ms=60_000))
@@ -183,6 +196,23 @@ def test_damage_is_answered_also_where_nothing_can_be_set_aside(stage: Stage) ->
     assert answer.outcome is Outcome.FULL  # a retry: nothing untrue was said
     stage.fail_commit = False
     assert stage.get("bob", "t", None, 5).outcome is Outcome.LOST
+    # It is set aside now, so that no trimming frees what its row leads to.
+    assert stage.store.db.execute("select count(*) from quarantine").get == 1
+
+
+def test_a_topic_that_cannot_be_read_anew_after_a_full_disk_is_held_back_and_others_are_served(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    stage.put("t", 1, [b"1"])
+    stage.put("u", 1)
+    stage.store.db.execute("update entry set legs = '?'")
+    stage.fail_commit = True
+    assert stage.put("t", 2, [b"2"], previous=1).outcome is Outcome.FULL
+    stage.fail_commit = False
+    stage.sleep(1.0)
+    stage.group_commit.check_full(stage.now)
+    assert stage.subscribe("carol", "t", 7).outcome is Outcome.UNAVAILABLE, "it would be a topic without anything"
+    assert stage.get("bob", "t", (log, 1), 5).outcome is Outcome.UNAVAILABLE
+    assert stage.put("u", 2, previous=1).outcome is Outcome.SUCCESS
 
 
 @pytest.mark.parametrize("facts", [{}, {"last": NUMBER_MAX}, {"body": encode_batch([b"x"])}])

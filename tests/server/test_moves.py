@@ -239,6 +239,25 @@ def test_what_was_arriving_when_the_topic_went_to_another_server_is_not_joined_b
     pair.close()
 
 
+def test_what_is_forgotten_in_the_loop_that_stores_it_leaves_the_disk(pair: Pair) -> None:
+    split(pair)
+    receiver = pair["s1"]
+    pair.lose = {"chunk"}
+    pair.merge("s2", "s1")
+    pair.turns(3)
+    described, batches = [sent for sent in pair.given if sent.step == "chunk"][:2]
+    offer = next(sent for sent in pair.given if sent.step == "offer")
+    for steps in ((described,), (batches, replace(offer, transfer="0" * 16))):  # The giver began anew meanwhile.
+        for step in steps:
+            receiver.core.handle(Origin(LISTENER, b"s2", 0), step, receiver.now)
+        receiver.loop()
+    receiver.sleep(10)
+    left = "select count(*) from batch where key >> 40 not in (select id from log)"
+    assert receiver.store.db.execute(left).get == 0
+    receiver.restart()
+    assert receiver.put("new", 1).outcome is Outcome.SUCCESS, "its log would have the number of what is left"
+
+
 def test_what_was_found_to_be_nobodys_stays_where_the_topic_froze_before_the_answer(pair: Pair) -> None:
     """It may be somebody's at the server that it goes to."""
     giver = pair["s1"]

@@ -117,8 +117,9 @@ def test_a_stage_that_nobody_publishes_is_deleted_where_the_disk_was_full_at_fir
     stage.fail_commit = True  # What deletes the rest of it is taken back, piece after piece.
     for _ in range(4):
         stage.loop()
+        assert stage.core.deadline() > stage.now, "a full disk would keep a core busy"
+        stage.sleep(staging.PAUSE_SECONDS)
     stage.fail_commit = False
-    for _ in range(5):
-        stage.loop()
+    stage.sleep(1)
     assert publish(stage, 0, kept=1).outcome is Outcome.DUPLICATE
     assert stage.store.dropped_stages() == []

@@ -168,9 +168,16 @@ def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, core, "moved", moved)
 
 
-@mutant("routes file not written")
+@mutant("topics not written to the routes file")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, nodes._Proxy, "_commit", lambda self, now: self.core.table.changes.clear())
+    """A file that says nothing at all does no harm: a proxy that starts with it knows that it knows nothing."""
+    commit = nodes._Proxy._commit
+
+    def without_topics(self: Any, now: float) -> None:
+        self.core.table.changes.holders.clear()
+        commit(self, now)
+
+    _replace(stack, nodes._Proxy, "_commit", without_topics)
 
 
 @mutant("announced after the answer")

@@ -22,7 +22,7 @@ from pubsub.server.standby.mending import Mending
 from pubsub.server.standby.register import Identity
 from pubsub.server.standby.repairs import AGAIN_BEATS, UNDER_WAY_MAX, Answers, Repairs, Settled
 from pubsub.server.standby.stored import applied_entry
-from pubsub.server.topic.changes import BatchRepaired
+from pubsub.server.topic.changes import BatchQuarantined, BatchRepaired
 from pubsub.server.topic.delivery import Batch
 from tests.server.stage import Stage, bodies
 from tests.standby.twins import LOCAL, rows
@@ -324,6 +324,23 @@ def test_a_repair_that_finds_the_disk_full_is_asked_for_again(two: Two) -> None:
     two.primary.fail_commit = two.primary.core.state.full = False
     two.primary.now += 10.0
     assert bodies(two.get(1)) == [b"2" * 5000, b"3"]
+
+
+@pytest.mark.parametrize("found_before", [True, False])
+def test_a_repair_that_is_undone_is_in_memory_no_more(two: Two, found_before: bool) -> None:
+    two.damage(two.primary.store)
+    store, log = two.primary.store, two.number
+    store.reader.drop(log << 40 | 2)
+    if found_before:
+        with store.guarded():
+            store.apply([BatchQuarantined(log, 2)])
+    before = [one.body for one in store.reader.batches(log, 2, 3)]
+    store.begin()
+    store.apply([BatchRepaired(log, 2, 1, 1, 2, 8, CHECKSUM, 2, BODY)])
+    assert [one.body for one in store.reader.batches(log, 2, 3)] == [BODY]
+    store.roll_back()
+    assert [one.body for one in store.reader.batches(log, 2, 3)] == before
+    assert store.reader.damaged == ({log << 40 | 2} if found_before else set())
 
 
 def test_a_repair_goes_with_the_batch(two: Two) -> None:

@@ -182,7 +182,6 @@ class ClientCore:
     def renewed(self, publisher: str, wanted: Iterable[Subscription]) -> None:
         """The state is another publisher's from now on, and its subscriptions are to be made anew."""
         self.publisher, self.copied = publisher, None
-        self.numbers.reopen()
         self.flights.forget(self.flights.of_puts())
         self.outbox.renewed()
         for sub in wanted:

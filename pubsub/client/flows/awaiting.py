@@ -23,7 +23,7 @@ from pubsub.client.flows.processing import DISK_ERRORS, AsyncHandler, Attempt, P
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, HandlerMisused, Interrupted
+from pubsub.errors import CallerError, HandlerMisused, Interrupted, StorageError
 
 
 class HandlerTransaction(Transaction):
@@ -87,15 +87,20 @@ class HandlerTransaction(Transaction):
             raise
         self._session.leave()
 
-    def roll_back(self, problem: str = "") -> None:
-        """End it without a trace, where it has begun. `problem`: what whoever goes on using it is told."""
+    def roll_back(self, problem: str = "", error: BaseException | None = None) -> None:
+        """End it without a trace, where it has begun.
+
+        Args:
+            problem: what whoever goes on using it is told.
+            error: why it is ended; what SQLite said of the disk is raised as ours.
+        """
         self.open, self.problem = False, self.problem or problem
         work, self._work = self._work, None
         if work is None:
             return
+        error = error or _RolledBack()
         try:
-            error = _RolledBack()
-            work.__exit__(_RolledBack, error, None)
+            work.__exit__(type(error), error, None)
         except BaseException as failed:
             self._session.leave(failed)
             raise
@@ -215,8 +220,11 @@ class AsyncProcessing(Processing):
             if inspect.isawaitable(result):
                 await _Watched(result, transaction, self.send_held)
             transaction.check_open()
-        except DISK_ERRORS:
-            transaction.roll_back()
+        except DISK_ERRORS as error:
+            try:
+                transaction.roll_back(error=error)
+            finally:
+                self._uncount(attempt)
             raise
         except HandlerMisused:
             transaction.roll_back()
@@ -240,7 +248,11 @@ class AsyncProcessing(Processing):
             transaction.roll_back()
             self._uncount(attempt)
             raise
-        transaction.commit(lambda: self.handled(attempt, following))
+        try:
+            transaction.commit(lambda: self.handled(attempt, following))
+        except StorageError:
+            self._uncount(attempt)
+            raise
         return 1
 
     def _uncount(self, attempt: Attempt) -> None:

@@ -47,6 +47,7 @@ class Calls:
         session = self.session
         core = session.core
         with session.entered():
+            core.numbers.reopen()  # First, since the disk may refuse that too: then nothing has happened.
             for topic in [] if keep else [t for t, chain in core.outbox.chains.items() if chain.rows]:
                 discarding, rows = core.outbox.discard(topic)
                 session.store.commit(discarding, fsync=True)

@@ -165,7 +165,7 @@ class Gets:
         if session.recorder is not None:
             session.recorder.delivered(sub.topic, taking.pieces, handler=False)
             session.recorder.flush()
-        session.send()
+        session.follow(only_send=True)
         return len(batch)
 
     def get_chunk(self, topic: str, timeout: float | None) -> Flow[tuple[Batch, Chunk] | None]:
@@ -216,7 +216,7 @@ class Gets:
             if not chunk:
                 recorder.delivered(sub.topic, taking.pieces, handler=False)
             recorder.flush()
-        self.session.send()
+        self.session.follow(only_send=True)  # They are taken: whatever fails now, the caller is given them.
         return Batch(sub.topic, taking.pieces)
 
     def end_chunk(self, topic: str, chunk: Chunk) -> None:

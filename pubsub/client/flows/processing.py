@@ -2,9 +2,8 @@
 
 An attempt is counted before the handler runs, so that a message that ends the process every time is found out. It is
 taken back where the handler was at no fault: it was cancelled or interrupted (Ctrl-C, and whatever else is no
-`Exception`), or is of a kind that a call does
-not run. `Processing` runs plain functions on the thread that calls; `pubsub.client.flows.awaiting` builds on it
-and runs what has to be awaited.
+`Exception`), is of a kind that a call does not run, or the disk failed. `Processing` runs plain functions on the thread
+that calls; `pubsub.client.flows.awaiting` builds on it and runs what has to be awaited.
 """
 
 from __future__ import annotations
@@ -183,7 +182,8 @@ class Processing:
             return self.failed(attempt, failed.error)
         except BaseException as error:
             # An error of the handler. An exception that a signal raised behind the handler may come after the commit.
-            if self.session.passes(error) and (isinstance(error, HandlerMisused) or not isinstance(error, Exception)):
+            misused = isinstance(error, HandlerMisused) or not isinstance(error, Exception)
+            if isinstance(error, StorageError) or (misused and self.session.passes(error)):
                 self.uncount(attempt)
             raise
         self.handled(attempt, following)

@@ -82,6 +82,8 @@ class Gets:
                 elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
                     state.long_polls.look_again(name)
                 else:
+                    if get.opening > subscription.epoch:  # The loop in which it came was undone, and its fence with it.
+                        topic.begin_epoch(get.sender, get.opening)
                     self._serve(poll, topic, subscription, answers, now)
 
     def _serve(

@@ -39,13 +39,15 @@ class Applying:
 
     Attributes:
         failed: the change during which a damaged page was met.
-        fresh: keys of batches that are not committed yet, and may be remembered by the reader.
+        fresh: keys of batches that are not committed yet as they are now, and may be remembered so by the reader.
+        damaged: keys of batches that the reader was told are damaged, which is not committed yet.
     """
 
     def __init__(self, db: apsw.Connection, reader: Reader) -> None:
         self.db, self.reader = db, reader
         self.failed: c.Change | None = None
         self.fresh: list[int] = []
+        self.damaged: set[int] = set()
 
     def apply(self, changes: Sequence[c.Change]) -> None:
         """Carry out changes within the open transaction, in order.
@@ -171,8 +173,10 @@ class Applying:
                 (key,),
             )
         )
+        self.damaged |= {key} - self.reader.damaged
         self.reader.damaged.add(key)
         self.reader.drop(key)
+        self.fresh.append(key)  # It may be read, as repaired or without its bytes, and so cached, before the commit.
 
     def _repair(self, change: c.BatchRepaired) -> None:
         self._quarantine(c.BatchQuarantined(change.log, change.offset))

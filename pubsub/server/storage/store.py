@@ -157,12 +157,16 @@ class Store(Loading):
         """Make the loop's transaction durable; it is on the disk when this returns."""
         self.db.execute("commit")
         self._applying.fresh.clear()
+        self._applying.damaged.clear()
 
     def roll_back(self) -> None:
         """Forget the loop's transaction."""
         for key in self._applying.fresh:
             self.reader.drop(key)
         self._applying.fresh.clear()
+        # What is not set aside on the disk is to be found again: its row must not be deleted as a sound one.
+        self.reader.damaged -= self._applying.damaged
+        self._applying.damaged.clear()
         if self.db.in_transaction:
             self.db.execute("rollback")
 

@@ -23,7 +23,15 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.state.state import State
-from pubsub.server.topic.changes import BatchesDiscarded, BodiesDropped, Change, LogTrimmed, LogUsedUp, WatermarkDropped
+from pubsub.server.topic.changes import (
+    BatchAppended,
+    BatchesDiscarded,
+    BodiesDropped,
+    Change,
+    LogTrimmed,
+    LogUsedUp,
+    WatermarkDropped,
+)
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.merge import drop_unused_watermarks
 from pubsub.server.topic.topic import Log, Topic
@@ -148,6 +156,9 @@ class Retention:
 
     def _discard(self) -> list[Change]:
         log = self._discarded[0]
+        # What this loop stores of it is not in the store yet, and would be left there without its log.
+        if any(isinstance(row, BatchAppended) and row.log == log for row in self._state.uncommitted.rows):
+            return []
         try:
             rows = self._state.reader.stamps(log, 0, PIECE_BATCHES_MIN)
         except StoreDamaged:  # What is left of a damaged log takes space, and hinders nothing else.

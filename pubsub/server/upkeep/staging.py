@@ -29,6 +29,9 @@ LEFT_SECONDS: Final = 600.0
 LOOK_SECONDS: Final = 600.0
 """How often it is looked for idle stages."""
 
+PAUSE_SECONDS: Final = 0.1
+"""How soon it is tried again where the disk was too full even to delete."""
+
 DELETED_PIECES: Final = 16
 """Pieces of dropped stages that are deleted in one loop."""
 
@@ -55,6 +58,7 @@ class Staging:
         self._next_stage, self._next_piece = next_stage, next_piece
         self._dropped: deque[tuple[int, int]] = deque(dropped)
         self._look_at = now + LOOK_SECONDS
+        self._paused_until = float("-inf")
 
     def keep(self, topic: Topic, publisher: int, rows: StageRows, now: float) -> int:
         """Rows of a stage that come next; how many it has."""
@@ -141,7 +145,7 @@ class Staging:
                 for stage in [stage for stage in topic.stages.values() if stage.heard <= oldest]:
                     if not topic.frozen:
                         self._drop(topic, stage)
-        if not self._dropped:
+        if not self._dropped or now < self._paused_until:
             return []
         number, pieces = self._dropped.popleft()
         self._state.uncommitted.undo(lambda: self._dropped.appendleft((number, pieces)))
@@ -152,7 +156,11 @@ class Staging:
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
-        return float("-inf") if self._dropped else self._look_at
+        return self._paused_until if self._dropped else self._look_at
+
+    def pause(self, now: float) -> None:
+        """The loop was undone: nothing was deleted, and it is not to be tried again at once."""
+        self._paused_until = now + PAUSE_SECONDS
 
     # A topic that moves
 
