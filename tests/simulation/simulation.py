@@ -297,7 +297,7 @@ class Simulation:
                 self.world.after(0.5 + 2.0 * self.random.random(), self._lose_directory, proxy)
 
     def _lose_directory(self, proxy: ProxyNode) -> None:
-        if self.over or proxy.restarting:
+        if self.over or proxy.restarting or not self.operators.remembered_without(proxy):
             return
         self.world.note(f"{proxy.name} loses its directory")
         proxy.end("killed")
