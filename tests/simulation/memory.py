@@ -85,6 +85,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     "Staging": {
         "_dropped": "compared by `_stored_for_moves`",
         "_look_at": "a time of this process",
+        "_paused_until": "a time of this process",
         "_next_stage": "at least what the store says: see `_at_least`",
         "_next_piece": "at least what the store says: see `_at_least`",
     },

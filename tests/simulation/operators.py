@@ -94,6 +94,12 @@ class Operators:
         cores = [getattr(proxy, "core", None) for proxy in self.simulation.proxies]
         return self._abandoning or any(core is not None and core.table.abandoned for core in cores)
 
+    def remembered_without(self, proxy: ProxyNode) -> bool:
+        """Whether what a proxy knows as given up is known to another one that is there."""
+        lost = _given_up(proxy)
+        others = [other for other in self.simulation.proxies if other is not proxy and other.alive]
+        return not lost or any(lost <= _given_up(other) for other in others)
+
     def finish(self) -> None:
         """All is to be well in the end: servers take topics again, nobody waits for what is gone."""
         self._end_drains()
@@ -314,3 +320,9 @@ class Operators:
             if topic is not None
             for log, name in topic.contested.items()
         )
+
+
+def _given_up(proxy: ProxyNode) -> set[tuple[str, str]]:
+    """Topics and logs that a proxy knows as given up, or did when it ended."""
+    core = getattr(proxy, "core", None)
+    return {(topic, log) for topic, logs in core.table.abandoned.items() for log in logs} if core is not None else set()

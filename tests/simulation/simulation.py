@@ -360,7 +360,9 @@ class Simulation:
                 self.world.after(0.5 + 2.0 * self.random.random(), self._lose_directory, proxy)
 
     def _lose_directory(self, proxy: ProxyNode) -> None:
-        if self.over or proxy.restarting or not self._pairs.may_lose(proxy):
+        if self.over or proxy.restarting:
+            return
+        if not (self._pairs.may_lose(proxy) and self.operators.remembered_without(proxy)):
             return
         self.world.note(f"{proxy.name} loses its directory")
         proxy.end("killed")
