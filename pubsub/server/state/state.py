@@ -74,8 +74,8 @@ class State:
         self._random, self.started = random, now
         self.topics = loaded.topics
         self.uncommitted = Uncommitted(self.topics)
-        for topic in loaded.topics.values():
-            topic.noted = self.uncommitted
+        for topic in list(loaded.topics.values()):
+            self._add(topic)
         self.publishers = Publishers(loaded.publishers, self.uncommitted)
         self.counters: Counter[str] = Counter()
         self.replies = Replies(settings.id, self.counters)
@@ -179,6 +179,8 @@ class State:
 
     def _add(self, topic: Topic) -> Topic:
         topic.noted = self.uncommitted
+        # At most; what of the closed logs waits for nobody is found out by measuring.
+        topic.waiting_bytes = sum(log.total for log in topic.logs.values() if log is not topic.open)
         self.topics[topic.name] = topic
         return topic
 
