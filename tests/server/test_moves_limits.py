@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.protocol import Subscribe
+from pubsub.server.topic import delivery
 from tests.server.moving import Pair, put, take
 
 
@@ -23,3 +24,22 @@ def test_a_backlog_that_came_along_counts_towards_the_limit(tmp_path: Path, rest
     assert put(pair["s2"], "alice", 11, 10, b"k" * 400) == "full"
     assert take(pair["s2"], "bob") == [b"k" * 400]
     pair.close()
+
+
+def test_a_subscription_keeps_nothing_of_a_log_that_it_has_come_by(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many batches are left out for bob as one look takes: what is left of the range is nothing."""
+    monkeypatch.setattr(delivery, "BATCHES_MAX", 2)
+    pair["s1"].ask(Subscribe("bob", "t", 5, 5))
+    for stage in pair.stages.values():
+        for counter in (10, 11):
+            assert put(stage, "alice", counter, counter - 1 if counter > 10 else 0, b"a%d" % counter) == "success"
+    pair.merge("s2", "s1")
+    pair.turns()
+    server = pair["s1"]
+    assert take(server, "bob") == [b"a10", b"a11"]
+    server.sleep(server.settings.retention_hold_seconds + 10)
+    topic = server.core.state.topics["t"]
+    assert {span.log for span in topic.subscriptions["bob"].backlog} <= topic.logs.keys()
+    pair.merge("s1", "s2")
+    pair.turns()
+    assert pair.holders() == ["s2"]
