@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from pubsub.protocol import Subscribe
+from pubsub.server.moves.chunks import Moving, chunks, read
 from pubsub.server.topic import delivery
+from pubsub.server.topic.spans import Span
+from pubsub.server.topic.topic import Subscription
 from tests.server.moving import Pair, put, take
+from tests.server.stage import Stage
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -43,3 +47,15 @@ def test_a_subscription_keeps_nothing_of_a_log_that_it_has_come_by(pair: Pair, m
     pair.merge("s1", "s2")
     pair.turns()
     assert pair.holders() == ["s2"]
+
+
+def test_many_subscriptions_with_long_backlogs_travel_in_chunks_that_can_be_read(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 5)
+    topic = stage.core.state.topics["t"]
+    spans = tuple(Span(topic.open.id, low, low + 1) for low in range(1_000_000, 1_000_040))
+    every = {f"reader{n:020}": Subscription(5, 5, True, 0, (topic.open.id, 0), spans) for n in range(5_000)}
+    topic.subscriptions = every
+    moving = Moving()
+    for chunk in chunks(topic, stage.core.state.reader, []):
+        read(chunk, moving, lambda: 1)
+    assert moving.subscriptions.keys() == every.keys()
