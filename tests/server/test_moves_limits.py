@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from pubsub.protocol import Subscribe
+from pubsub.protocol import Outcome, Subscribe
+from pubsub.server.moves import receiving
 from pubsub.server.moves.chunks import Moving, chunks, read
+from pubsub.server.requests import admission
 from pubsub.server.topic import delivery
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Subscription
+from pubsub.server.upkeep import staging
 from tests.server.moving import Pair, put, take
 from tests.server.stage import Stage
+from tests.server.test_sinks import write
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -59,3 +64,23 @@ def test_many_subscriptions_with_long_backlogs_travel_in_chunks_that_can_be_read
     for chunk in chunks(topic, stage.core.state.reader, []):
         read(chunk, moving, lambda: 1)
     assert moving.subscriptions.keys() == every.keys()
+
+
+def test_what_both_sides_staged_can_be_given_on(pair: Pair) -> None:
+    """Together it is more than a topic may have: what was silent for longest goes, and is written again."""
+    with (
+        patch.object(staging, "PIECES_MAX", 4),
+        patch.object(receiving, "PIECES_MAX", 4),
+        patch.object(admission, "PIECES_MAX", 4),
+    ):
+        for name, attempt in (("s1", "old"), ("s2", "new")):
+            for first in range(3):
+                pair[name].now += 1
+                assert write(pair[name], 0, attempt, first, b"x").outcome is Outcome.SUCCESS
+        pair.merge("s2", "s1")
+        pair.turns()
+        assert pair.holders() == ["s1"]
+        pair.merge("s1", "s2")
+        pair.turns()
+        assert pair.holders() == ["s2"]
+        assert [key[2] for key in pair["s2"].core.state.topics["t"].stages] == ["new"]
