@@ -186,3 +186,20 @@ def test_a_receiver_to_which_a_frozen_topic_was_sent_on_is_remembered_over_a_res
     assert pair.holders() == ["s3"]
     assert pair["s2"].core.state.counters["topics_merged"] == 0
     pair.close()
+
+
+def test_a_topic_whose_freeze_was_taken_back_is_looked_at_again(pair: Pair) -> None:
+    """Retention found it frozen in that loop."""
+    server = pair["s1"]
+    assert server.put("t", 1).outcome is Outcome.SUCCESS
+    pair.merge("s1", "s2")
+    pair.turn()
+    server.now += server.settings.retention_hold_seconds + 10
+    server.fail_commit = True
+    pair.turn()
+    server.fail_commit = False
+    server.core.state.full = False
+    assert server.core.state.topics["t"].frozen == ""
+    del pair.stages["s2"]
+    server.sleep(60)
+    assert server.store.db.execute("select count(*) from batch").get == 0

@@ -229,19 +229,24 @@ class State:
             out.append(c.ChangeCounted(self.change, self.stamps.last))
         return out
 
-    def revert(self, reload: Callable[[str], Topic | None]) -> None:
+    def revert(self, reload: Callable[[str], Topic | None]) -> list[str]:
         """The commit failed: go back to what the store holds.
 
         Args:
             reload: gives a topic as the store has it, or None where it holds none of that name.
+
+        Returns:
+            The topics that were loaded again.
         """
         # A number that is announced is on the disk, or an honest server would look stale after a power cut.
         self.announcements, self.count_change = {}, True
-        for name in self.uncommitted.revert():
+        touched = self.uncommitted.revert()
+        for name in touched:
             self.topics.pop(name, None)
             topic = reload(name)
             if topic is not None:
                 self._add(topic)
+        return touched
 
 
 def announced(topic: Topic) -> str:
