@@ -135,11 +135,19 @@ class State:
         for log_id, floor in topic.floors().items():
             log = topic.logs[log_id]
             try:
-                before = None if floor >= log.end else self.reader.total_before(log.number, floor)
+                before = None if floor >= log.end else self._total_before(log, floor)
             except StoreDamaged:
                 self.found_damaged(topic)
                 before = 0
             topic.waiting_bytes += 0 if before is None else log.total - before
+
+    def _total_before(self, log: Log, offset: int) -> int | None:
+        before = self.reader.total_before(log.number, offset)
+        if before is not None:
+            return before
+        # It may have been put in this loop, and not be in the store yet.
+        put = (row for row in self.uncommitted.rows if isinstance(row, c.BatchAppended | c.BatchPublished))
+        return next((row.total for row in put if row.log == log.number and 0 <= offset - row.offset < row.count), None)
 
     # What changes
 
