@@ -330,12 +330,12 @@ class ServerCore:
             reload: gives a topic as the store has it, or None where it holds none of that name.
             outcome, reason: of the answers; by default, that it was for want of space.
         """
-        self.state.revert(reload)
+        touched = self.state.revert(reload)
         self._hold_back_unreadable()
         # Moves and announcements under way are not stored, and begin anew.
         self.proxies.withdraw_announcements()
         self.moves.reverted(now)
-        self.retention.pause(now)
+        self.retention.pause(now, touched)
         self.staging.pause(now)
         self.state.replies.retry(outcome, reason)
 
