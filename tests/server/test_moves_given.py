@@ -155,3 +155,16 @@ def test_who_asks_a_giver_for_what_it_just_gave_is_not_told_that_it_is_gone(pair
     assert giver.ask(late).outcome is Outcome.GAP
     giver.restart()
     assert giver.ask(get).outcome is Outcome.UNKNOWN
+
+
+def test_an_announcement_of_all_in_the_very_loop_in_which_a_topic_goes_says_to_whom(pair: Pair) -> None:
+    giver = pair["s2"]
+    split(pair)
+    giver.confirms = False
+    pair.merge("s2", "s1")
+    for _ in range(60):
+        giver.core.proxies.announce_all(giver.now)
+        pair.turns(1)
+    assert pair.holders() == ["s1"]
+    named = [(one.topics or {}).get("t") for one in giver.periodics()]
+    assert None not in named, "between that and what follows a proxy would take the topic for nobody's"
