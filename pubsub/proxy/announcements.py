@@ -133,6 +133,14 @@ class Announcements:
     def _admit(self, server: Server, link: bytes, said: Periodic, now: float) -> None:
         """The sender of an announcement is this store's server from now on."""
         server.liveness.heard(now)
+        if server.id != said.sender:
+            text = f"store {server.store}, which was server {server.id}, is server {said.sender} now"
+            self._notices.say(f"moved {server.store}", text, now)
+        if (server.id, server.address) != (said.sender, said.address):
+            # Before it is attached, which ends whoever was connected under the ID that it has now.
+            self._table.rename(server, said.sender)
+            server.address = said.address
+            self._table.note(server)
         if server.link != link:
             server.newcomer = None
             for other in self._table.attach(server, link):
@@ -140,12 +148,6 @@ class Announcements:
                 self._presence.died(other, now)
                 text = f"server {other.id} came with another store; what store {other.store} holds is not available"
                 self._notices.say(f"store {other.store}", text, now)
-        if server.id != said.sender:
-            text = f"store {server.store}, which was server {server.id}, is server {said.sender} now"
-            self._notices.say(f"moved {server.store}", text, now)
-        if (server.id, server.address) != (said.sender, said.address):
-            server.id, server.address = said.sender, said.address
-            self._table.note(server)
         self._presence.heard(server, now)
         server.proxies = tuple(sorted(set(said.proxies.split(","))))
         server.draining = bool(said.draining)

@@ -121,6 +121,12 @@ class RoutingTable:
         self.links[link] = server
         return replaced
 
+    def rename(self, server: Server, server_id: str) -> None:
+        """The store has come under this server ID."""
+        server.id = server_id
+        for topic in server.topics.keys() & self.contested.keys():
+            self.contested[topic].sort(key=_in_order)
+
     def detach(self, server: Server) -> None:
         """The server is gone; what it holds stays remembered."""
         server.liveness.forget()
@@ -272,10 +278,10 @@ class RoutingTable:
             self._holders += 1
             only = self.single.pop(topic, None)
             if only is not None:
-                self.contested[topic] = sorted((only, server), key=lambda holder: (holder.id, holder.store))
+                self.contested[topic] = sorted((only, server), key=_in_order)
             elif topic in self.contested:
                 self.contested[topic].append(server)
-                self.contested[topic].sort(key=lambda holder: (holder.id, holder.store))
+                self.contested[topic].sort(key=_in_order)
             else:
                 self.single[topic] = server
         server.topics[topic] = log
@@ -311,7 +317,7 @@ class RoutingTable:
                 if server.topics[topic] == log != avoid:
                     return server
         others = [server for server in live if server.topics[topic] != avoid] or live
-        return min(others, key=lambda server: (server.id, server.store)) if others else None
+        return min(others, key=_in_order) if others else None
 
     def assign(self, topic: str, now: float) -> Server | None:
         """Give a topic that nobody holds to a server; None where none is alive that takes topics."""
@@ -329,3 +335,8 @@ class RoutingTable:
     def named_holders(self, topic: str, but: Server | None = None) -> str:
         """All holders of the topic that are known, dead ones included, as a STATUS names them; `but`: without it."""
         return ",".join(format_holder(one.id, one.topics[topic]) for one in self.holders(topic) if one is not but)
+
+
+def _in_order(holder: Server) -> tuple[str, str]:
+    """By what the holders of a topic are ordered."""
+    return holder.id, holder.store
