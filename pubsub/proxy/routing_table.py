@@ -137,7 +137,7 @@ class RoutingTable:
     def evict(self) -> bool:
         """Forget a store that is not connected and holds nothing; False where there is none."""
         for server in self.servers.values():
-            if server.link is None and server.heard and not server.topics and not server.overflow:
+            if server.link is None and server.heard and not (server.topics or server.overflow or server.assigned):
                 self.forget_store(GoneStore(server.store, server.incarnation, here=True))
                 return True
         return False
