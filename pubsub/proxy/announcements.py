@@ -100,9 +100,8 @@ class Announcements:
             server.digest = b"" if said.partial or over else digest
         if over and not same:
             self._notices.say("full", f"server {server.id} holds topics beyond topics_max; they are not routed", now)
-        overflow = server.overflow if same else over
-        if (overflow, said.incarnation, said.change) != (server.overflow, server.incarnation, server.change):
-            server.overflow, server.incarnation, server.change = overflow, said.incarnation, said.change
+        if (over, said.incarnation, said.change) != (server.overflow, server.incarnation, server.change):
+            server.overflow, server.incarnation, server.change = over, said.incarnation, said.change
             self._table.note(server)
         server.complete = complete
         if not said.partial:

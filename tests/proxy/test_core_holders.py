@@ -222,3 +222,13 @@ def test_a_store_that_may_be_making_a_topic_is_not_forgotten_for_want_of_room() 
     answer = stage.announce("s2")
     assert answer is not None
     assert answer.outcome is Outcome.FULL
+
+
+def test_a_server_that_holds_what_it_held_before_it_held_too_much_is_whole_again() -> None:
+    stage = Stage(topics_max=2)
+    stage.announce("s1", {"a": "x", "b": "x"})
+    answer = stage.announce("s1", {"a": "x", "b": "x", "c": "x"}, change=2)
+    assert answer is not None
+    assert answer.outcome is Outcome.FULL
+    stage.announce("s1", {"a": "x", "b": "x"}, change=3)
+    assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
