@@ -72,6 +72,8 @@ class Roster:
             stores, gone: as in `Periodic`; the codec has checked them.
         """
         said = self._said.get(server.store)
+        if said is None:  # What stores have said that were forgotten meanwhile is of no use to anybody.
+            self._said = {store: one for store, one in self._said.items() if store in self._table.servers}
         if said is None or (said.stores, said.gone) != (stores, gone):
             self._said[server.store] = said = _Said(stores, gone, parse_stores(stores), parse_stores(gone))
             for store, mark in said.lost.items():

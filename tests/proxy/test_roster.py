@@ -258,3 +258,11 @@ def test_a_long_roster_is_told_in_parts_that_can_be_read() -> None:
     assert answer is not None
     assert answer.outcome is Outcome.SUCCESS
     assert len(parse_stores(answer.stores)) == STORES_MAX
+
+
+def test_what_a_forgotten_store_said_of_the_roster_is_forgotten() -> None:
+    stage = Stage(servers_max=2)
+    for number in range(20):
+        stage.announce(f"s{number}")
+        stage.heartbeat(f"s{number}", leaving=1)
+    assert len(stage.core.servers.roster._said) <= 3
