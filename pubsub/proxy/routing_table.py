@@ -225,6 +225,9 @@ class RoutingTable:
             self.await_store(server)
         if server.change >= after:
             return  # A later announcement of that server has told of this topic already.
+        if not server.id:  # A long roster goes without names; a holder that is given up has to have one.
+            self.rename(server, server_id)
+            self.note(server)
         server.given[topic] = after
         server.digest = b""
         if topic not in server.topics:
