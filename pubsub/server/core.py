@@ -263,7 +263,9 @@ class ServerCore:
         if now >= self.proxies.deadline():
             # A proxy that gets a new socket is told everything too.
             announcing = any(now >= min(proxy.announce_at, proxy.reconnect_at) for proxy in self.proxies.all)
-            holdings = {name: announced(topic) for name, topic in state.topics.items()} if announcing else {}
+            # What went to another server in this very loop must not seem to be held by nobody until that is said.
+            given = {name: value for name, value in state.announcements.items() if "." in value}
+            holdings = given | {name: announced(topic) for name, topic in state.topics.items()} if announcing else {}
             self.proxies.tick(holdings, state.change, now)
             state.count_change = state.count_change or announcing
         state.uncommitted.rows += self.retention.tick(now)

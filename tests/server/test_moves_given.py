@@ -203,3 +203,16 @@ def test_a_topic_whose_freeze_was_taken_back_is_looked_at_again(pair: Pair) -> N
     del pair.stages["s2"]
     server.sleep(60)
     assert server.store.db.execute("select count(*) from batch").get == 0
+
+
+def test_an_announcement_of_all_in_the_very_loop_in_which_a_topic_goes_says_to_whom(pair: Pair) -> None:
+    giver = pair["s2"]
+    split(pair)
+    giver.confirms = False
+    pair.merge("s2", "s1")
+    for _ in range(60):
+        giver.core.proxies.announce_all(giver.now)
+        pair.turns(1)
+    assert pair.holders() == ["s1"]
+    named = [(one.topics or {}).get("t") for one in giver.periodics()]
+    assert None not in named, "between that and what follows a proxy would take the topic for nobody's"
