@@ -7,15 +7,16 @@ import gc
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from pubsub import embedded
-from pubsub.client import Client, Publisher
+from pubsub.client import AsyncClient, Client, Publisher
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, StoreInUse
+from pubsub.errors import CallerError, StoreFull, StoreInUse
 from pubsub.server.storage.database import lock_directory
 
 _names = count(1)
@@ -343,3 +344,30 @@ def test_a_flush_waits_for_what_was_put_before_it_however_fast_others_put(
         finally:
             stop = True
             thread.join()
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_client_is_closed_though_the_disk_refuses_what_it_gives_back(
+    cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch, awaited: bool
+) -> None:
+    def refuse(*changes: object, **how: object) -> None:
+        raise StoreFull("c.db", "no space left, says the test")
+
+    client = cluster.async_client(name) if awaited else cluster.client(name)
+    with cluster.client(f"{name}b") as writer, monkeypatch.context() as patch:
+        if isinstance(client, AsyncClient):
+            asyncio.run(client.subscribe(topic))
+        else:
+            client.subscribe(topic)
+        writer.put_many(topic, [b"a", b"b"])
+        session, gets = client._session, client._calls.gets
+        flow = gets.get_chunk(topic, 10.0)
+        with suppress(StopIteration):
+            wait = next(flow)
+            while True:
+                wait = flow.send(session.wait(wait.done, wait.deadline))
+        patch.setattr(session.store, "commit", refuse)
+        with pytest.raises(StoreFull):
+            asyncio.run(client.close()) if isinstance(client, AsyncClient) else client.close()
+    assert session.released
+    cluster.client(name).close()  # Its state is free.
