@@ -46,10 +46,11 @@ def _take_leave(session: Session, acknowledge_seconds: float) -> None:
 
 
 def _uncount(session: Session) -> None:
-    """Attempts that were counted with the message before, and never made, do not count. The lock is held."""
+    """Attempts that were counted with the message before, or that this close ends, do not count. The lock is held."""
     found: list[tuple[Subscription, Position]] = []
     for sub in session.core.subscriptions.values():
-        log, offset = sub.tried if sub.counted_ahead and sub.tried is not None else (None, None)
+        unmade = sub.counted_ahead or sub.busy is not None  # A handler that awaits comes to nothing any more.
+        log, offset = sub.tried if unmade and sub.attempts and sub.tried is not None else (None, None)
         if log is not None and offset is not None:
             found.append((sub, (log, offset)))
     if found:
