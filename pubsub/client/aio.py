@@ -29,7 +29,7 @@ from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
-from pubsub.errors import CallerError, PubsubError
+from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.protocol import check_topic
 
 if TYPE_CHECKING:
@@ -271,7 +271,8 @@ class AsyncClient(ClientBase):
 
     async def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""
-        guarded(self._session, self._calls.close_here)
+        with suppress(StorageError):  # The other thread tries it once more, and raises it.
+            guarded(self._session, self._calls.close_here)
         closing = asyncio.ensure_future(asyncio.to_thread(self._calls.close, ACKNOWLEDGE_SECONDS))
         try:
             await asyncio.shield(closing)

@@ -6,9 +6,11 @@ import logging
 from contextlib import suppress
 from typing import Final
 
+from pubsub.client.core.changes import Tried
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.session import Session
 from pubsub.errors import Interrupted, StorageError
+from pubsub.protocol import Position
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -33,6 +35,7 @@ def _take_leave(session: Session, acknowledge_seconds: float) -> None:
     flying: list[Subscription] = []
     with session.entered():
         try:
+            _uncount(session)
             session.forget_told(list(session.core.subscriptions.values()), fsync=True)
             flying = session.core.acknowledge(session.now)
             session.send()
@@ -40,3 +43,17 @@ def _take_leave(session: Session, acknowledge_seconds: float) -> None:
             _log.warning("client %s: %s", session.name, error)
     if flying:
         session.wait(lambda: not any(sub.deadline is not None for sub in flying), session.now + acknowledge_seconds)
+
+
+def _uncount(session: Session) -> None:
+    """Attempts that were counted with the message before, or that this close ends, do not count. The lock is held."""
+    found: list[tuple[Subscription, Position]] = []
+    for sub in session.core.subscriptions.values():
+        unmade = sub.counted_ahead or sub.busy is not None  # A handler that awaits comes to nothing any more.
+        log, offset = sub.tried if unmade and sub.attempts and sub.tried is not None else (None, None)
+        if log is not None and offset is not None:
+            found.append((sub, (log, offset)))
+    if found:
+        session.commit([Tried(sub.topic, position, sub.attempts - 1) for sub, position in found])
+    for sub, position in found:
+        sub.attempted(position, sub.attempts - 1)

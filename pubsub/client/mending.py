@@ -23,7 +23,7 @@ def mend(session: Session) -> None:
             if chunk is not None:
                 chunk.stop()
                 # The chunk was acknowledged as a whole, so what was not handed out must be given back.
-                if positions.get(sub.topic) == chunk.pieces[-1].last:
+                if positions.get(sub.topic) == chunk.after:
                     session.store.commit([sub.give_back(chunk)])
         for topic, _, _, _, _, _, tried, attempts in session.store.subscriptions():
             # The handler was at no fault, and the attempt does not count.

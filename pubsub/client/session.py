@@ -222,6 +222,7 @@ class Session(Steps):
             self.send() if only_send else self.turn()
         except PubsubError as error:
             self._next = self.now + self.settings.try_seconds
+            self.wake()  # Who drives the sockets may be asleep for much longer.
             _log.warning("client %s: %s", self.name, error)
 
     def turn(self) -> None:

@@ -151,7 +151,8 @@ def finish_interrupted(client: Client) -> list[Path]:
         found = list(db.execute("select path, part, size from pubsub_files"))
     done = []
     for path, part, size in found:
-        if _rename(Path(path), Path(part), size):
+        # One that had its name already and was not taken away yet must not be replaced by the very get that made it.
+        if _rename(Path(path), Path(part), size) or os.path.lexists(path):
             done.append(Path(path))
         with client.transaction() as transaction:
             transaction.execute("delete from pubsub_files where path = ?", (path,))

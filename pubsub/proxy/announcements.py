@@ -105,9 +105,8 @@ class Announcements:
             server.digest = b"" if said.partial or over else digest
         if over and not same:
             self._notices.say("full", f"server {server.id} holds topics beyond topics_max; they are not routed", now)
-        overflow = server.overflow if same else over
-        if (overflow, said.incarnation, said.change) != (server.overflow, server.incarnation, server.change):
-            server.overflow, server.incarnation, server.change = overflow, said.incarnation, said.change
+        if (over, said.incarnation, said.change) != (server.overflow, server.incarnation, server.change):
+            server.overflow, server.incarnation, server.change = over, said.incarnation, said.change
             self._table.note(server)
         server.complete = complete
         if not said.partial:
@@ -138,6 +137,14 @@ class Announcements:
     def _admit(self, server: Server, link: bytes, said: Periodic, now: float) -> None:
         """The sender of an announcement is this store's server from now on."""
         server.liveness.heard(now)
+        if server.id != said.sender:
+            text = f"store {server.store}, which was server {server.id}, is server {said.sender} now"
+            self._notices.say(f"moved {server.store}", text, now)
+        if (server.id, server.address) != (said.sender, said.address):
+            # Before it is attached, which ends whoever was connected under the ID that it has now.
+            self._table.rename(server, said.sender)
+            server.address = said.address
+            self._table.note(server)
         if server.link != link:
             self._replaces(server, said, now)
             server.newcomer = None
@@ -146,12 +153,6 @@ class Announcements:
                 self._presence.died(other, now)
                 text = f"server {other.id} came with another store; what store {other.store} holds is not available"
                 self._notices.say(f"store {other.store}", text, now)
-        if server.id != said.sender:
-            text = f"store {server.store}, which was server {server.id}, is server {said.sender} now"
-            self._notices.say(f"moved {server.store}", text, now)
-        if (server.id, server.address) != (said.sender, said.address):
-            server.id, server.address = said.sender, said.address
-            self._table.note(server)
         self._presence.heard(server, now)
         server.proxies = tuple(sorted(set(said.proxies.split(","))))
         server.draining, server.member = bool(said.draining), said.member

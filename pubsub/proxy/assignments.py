@@ -116,8 +116,10 @@ class Assignments:
 
     def settle(self, server: Server) -> None:
         """The server has said all it holds."""
-        for topic in [topic for topic, servers in self.doubts.items() if server in servers]:
-            self._settle(topic, server)
+        # A store that was forgotten meanwhile, and has come back, is known as another object.
+        for topic, servers in list(self.doubts.items()):
+            for one in [one for one in servers if one.store == server.store]:
+                self._settle(topic, one)
 
     def give_up(self, topic: str, server_id: str) -> None:
         """What a server of this ID may have made of the topic will not come back."""

@@ -21,10 +21,11 @@ on any of them that is left is a witness that it exists. Before that, for some m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from pubsub.base.liveness import Liveness
-from pubsub.protocol.stores import GONE_MAX, Known, format_stores, parse_stores
+from pubsub.protocol.stores import GONE_MAX, STORES_MAX, Known, format_stores, parse_stores
 from pubsub.proxy.remembered import GoneStore, StoreRow
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
@@ -71,6 +72,8 @@ class Roster:
             stores, gone: as in `Periodic`; the codec has checked them.
         """
         said = self._said.get(server.store)
+        if said is None:  # What stores have said that were forgotten meanwhile is of no use to anybody.
+            self._said = {store: one for store, one in self._said.items() if store in self._table.servers}
         if said is None or (said.stores, said.gone) != (stores, gone):
             self._said[server.store] = said = _Said(stores, gone, parse_stores(stores), parse_stores(gone))
             for store, mark in said.lost.items():
@@ -142,6 +145,8 @@ class Roster:
                 lost = said.lost.get(store)
                 if lost is None or lost.incarnation < other.incarnation:
                     stores[store] = Known(other.id, other.incarnation)
+        # No server remembers more, and a longer word would not be understood: the rest is told as these are known.
+        stores = dict(islice(stores.items(), STORES_MAX))
         gone = {
             store: Known("", mark.incarnation)
             for store, mark in self._table.gone.items()

@@ -121,6 +121,12 @@ class RoutingTable:
         self.links[link] = server
         return replaced
 
+    def rename(self, server: Server, server_id: str) -> None:
+        """The store has come under this server ID."""
+        server.id = server_id
+        for topic in server.topics.keys() & self.contested.keys():
+            self.contested[topic].sort(key=_in_order)
+
     def detach(self, server: Server) -> None:
         """The server is gone; what it holds stays remembered."""
         server.liveness.forget()
@@ -131,7 +137,7 @@ class RoutingTable:
     def evict(self) -> bool:
         """Forget a store that is not connected and holds nothing; False where there is none."""
         for server in self.servers.values():
-            if server.link is None and server.heard and not server.topics and not server.overflow:
+            if server.link is None and server.heard and not (server.topics or server.overflow or server.assigned):
                 self.forget_store(GoneStore(server.store, server.incarnation, here=True))
                 return True
         return False
@@ -219,6 +225,9 @@ class RoutingTable:
             self.await_store(server)
         if server.change >= after:
             return  # A later announcement of that server has told of this topic already.
+        if not server.id:  # A long roster goes without names; a holder that is given up has to have one.
+            self.rename(server, server_id)
+            self.note(server)
         server.given[topic] = after
         server.digest = b""
         if topic not in server.topics:
@@ -272,10 +281,10 @@ class RoutingTable:
             self._holders += 1
             only = self.single.pop(topic, None)
             if only is not None:
-                self.contested[topic] = sorted((only, server), key=lambda holder: (holder.id, holder.store))
+                self.contested[topic] = sorted((only, server), key=_in_order)
             elif topic in self.contested:
                 self.contested[topic].append(server)
-                self.contested[topic].sort(key=lambda holder: (holder.id, holder.store))
+                self.contested[topic].sort(key=_in_order)
             else:
                 self.single[topic] = server
         server.topics[topic] = log
@@ -311,7 +320,7 @@ class RoutingTable:
                 if server.topics[topic] == log != avoid:
                     return server
         others = [server for server in live if server.topics[topic] != avoid] or live
-        return min(others, key=lambda server: (server.id, server.store)) if others else None
+        return min(others, key=_in_order) if others else None
 
     def assign(self, topic: str, now: float) -> Server | None:
         """Give a topic that nobody holds to a server; None where none is alive that takes topics."""
@@ -329,3 +338,8 @@ class RoutingTable:
     def named_holders(self, topic: str, but: Server | None = None) -> str:
         """All holders of the topic that are known, dead ones included, as a STATUS names them; `but`: without it."""
         return ",".join(format_holder(one.id, one.topics[topic]) for one in self.holders(topic) if one is not but)
+
+
+def _in_order(holder: Server) -> tuple[str, str]:
+    """By what the holders of a topic are ordered."""
+    return holder.id, holder.store

@@ -275,7 +275,9 @@ class ServerCore:
         if now >= self.proxies.deadline():
             # A proxy that gets a new socket is told everything too.
             announcing = any(now >= min(proxy.announce_at, proxy.reconnect_at) for proxy in self.proxies.all)
-            holdings = {name: announced(topic) for name, topic in state.topics.items()} if announcing else {}
+            # What went to another server in this very loop must not seem to be held by nobody until that is said.
+            given = {name: value for name, value in state.announcements.items() if "." in value}
+            holdings = given | {name: announced(topic) for name, topic in state.topics.items()} if announcing else {}
             self.proxies.tick(holdings, state.change, now)
             state.count_change = state.count_change or announcing
         state.uncommitted.rows += self.retention.tick(now)
@@ -342,12 +344,12 @@ class ServerCore:
             reload: gives a topic as the store has it, or None where it holds none of that name.
             outcome, reason: of the answers; by default, that it was for want of space.
         """
-        self.state.revert(reload)
+        touched = self.state.revert(reload)
         self._hold_back_unreadable()
         # Moves and announcements under way are not stored, and begin anew.
         self.proxies.withdraw_announcements()
         self.moves.reverted(now)
-        self.retention.pause(now)
+        self.retention.pause(now, touched)
         self.staging.pause(now)
         self.state.replies.retry(outcome, reason)
 

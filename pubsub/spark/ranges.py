@@ -209,8 +209,9 @@ def gone(topic: str, after: Position | None, until: Position | None, status: Sta
 
 
 def _number() -> int:
-    """A number above those of earlier requests, as a client's allocator would give."""
-    return (int(time.time() * 1000) - _EPOCH_MS) << 22
+    """A number above those of earlier requests, as a client's allocator would give; 1 where the clock gives none."""
+    number = (int(time.time() * 1000) - _EPOCH_MS) << 22
+    return number if 0 < number <= NUMBER_MAX else 1
 
 
 def read_offsets(offset: Mapping[str, str]) -> dict[str, Position | None]:

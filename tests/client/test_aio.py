@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pubsub.client import AsyncClient, Client, Message, Transaction
+from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InDoubt, NotSubscribed
 
@@ -256,3 +257,31 @@ def test_it_has_whatever_the_client_that_blocks_has(cluster: Embedded, tmp_path:
             assert client.export(tmp_path) == tmp_path / "client_whole"
 
     asyncio.run(main())
+
+
+def test_an_attempt_during_which_the_client_is_closed_does_not_count(cluster: Embedded, topic: str) -> None:
+    name, settings = f"client{next(_names)}", ClientSettings(handler_attempts=1)
+    handled: list[bytes] = []
+
+    async def work() -> None:
+        client = cluster.async_client(name, settings=settings)
+        await client.subscribe(topic)
+        await client.put(topic, b"a")
+        entered, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def waits(message: Message, transaction: Transaction) -> None:
+            entered.set()
+            await goes_on.wait()
+            transaction.execute("select 1")
+
+        processing = asyncio.create_task(client.process(topic, waits, timeout=10.0))
+        await entered.wait()
+        await client.close()
+        goes_on.set()
+        with pytest.raises(CallerError):
+            await processing
+
+    asyncio.run(work())
+    with cluster.client(name, settings=settings) as again:
+        again.process(topic, lambda message, _: handled.append(message.body), timeout=10.0)
+        assert (handled, again.dead_letters()) == ([b"a"], [])

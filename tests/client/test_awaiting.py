@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import count
@@ -13,6 +14,7 @@ import apsw
 import pytest
 
 from pubsub.client import AsyncClient, Message, Transaction
+from pubsub.client.aio import BREATH_SECONDS
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, NotSubscribed, StoreFull
@@ -416,3 +418,28 @@ def test_a_message_is_free_again_where_the_event_loop_of_its_handler_is_gone(clu
     del loop, task
     gc.collect()
     asyncio.run(end())
+
+
+def test_an_attempt_that_was_counted_and_never_made_does_not_count_after_the_close(
+    cluster: Embedded, topic: str
+) -> None:
+    name, settings = f"client{next(_names)}", ClientSettings(handler_attempts=1)
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        time.sleep(2 * BREATH_SECONDS)  # So others have a turn behind it, in which the task finds out.
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    async def work() -> None:
+        async with cluster.async_client(name, settings=settings) as client:
+            await client.subscribe(topic)
+            await client.put_many(topic, [b"a", b"b"])
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.create_task(client.process(topic, handler, timeout=10.0))
+
+    asyncio.run(work())
+    handled: list[bytes] = []
+    with cluster.client(name, settings=settings) as again:
+        again.process(topic, lambda message, _: handled.append(message.body), timeout=10.0)
+        assert (handled, again.dead_letters()) == ([b"b"], [])

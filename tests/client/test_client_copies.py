@@ -288,3 +288,21 @@ def test_a_client_whose_state_was_emptied_is_another_publisher(cluster: Embedded
             client.put(topic, b"two")
             assert client.publisher_id != first
         assert bodies(reader, topic, 2) == [b"one", b"two"]
+
+
+def test_a_call_to_subscribe_that_was_ended_goes_above_nobody_later(
+    cluster: Embedded, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name) as here:
+        with monkeypatch.context() as patch:
+            patch.setattr(here._session._wire, "send", lambda *message: None)  # The network is down.
+            flow = here._calls.subscribing.intend(topic, True, 30.0)
+            next(flow)
+            flow.close()  # As where it is cancelled, or struck by Ctrl-C.
+        with cluster.client(name, directory=tmp_path) as there:
+            there.subscribe(topic)
+            there.put(topic, b"x")
+            with pytest.raises(Superseded):
+                here.get(topic, timeout=10.0)
+            assert bodies(there, topic, 1) == [b"x"]

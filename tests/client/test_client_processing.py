@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from pubsub.client import Client, Message, Transaction
+from pubsub.client.flows.processing import Processing
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import StoreFull
+from pubsub.errors import StorageError, StoreFull
 from tests.client.opened import create, kill, names, record, rows
 
 # Processing
@@ -142,3 +143,27 @@ def test_a_handlers_puts_are_fsynced_before_they_are_sent(client: Client, topic:
     assert events[:first].index("fsynced") > max(
         index for index, event in enumerate(events[:first]) if event == "commit"
     )
+
+
+def test_what_was_counted_ahead_says_nothing_of_another_message(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(processing: Processing) -> None:
+        raise StorageError("c.db", "cannot be written, says the test")
+
+    client.subscribe(topic)
+    client.put_many(topic, [b"a", b"b"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Processing, "send_due", refuse)
+        with pytest.raises(StorageError):
+            client.process(topic, lambda message, transaction: None)  # One is handled, and the next one counted.
+    client.unsubscribe(topic)
+    client.subscribe(topic)
+    client.put(topic, b"c")
+    attempts = []
+
+    def handler(message: Message, transaction: Transaction) -> None:
+        attempts.append(transaction.execute("select attempts from pubsub_subscriptions where topic = ?", (topic,)).get)
+
+    assert client.process(topic, handler, timeout=10.0) == 1
+    assert attempts == [1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from pubsub.errors import (
     CallerError,
     InDoubt,
     InvalidName,
+    StorageError,
     StoreFull,
     TooLarge,
     Unavailable,
 )
-from tests.client.opened import bodies, create, kill, names, rows
+from tests.client.opened import bodies, create, eventually, kill, names, rows
 
 # Puts
 
@@ -318,3 +320,21 @@ def test_a_statement_that_ends_the_transaction_is_told_off(client: Client) -> No
     with pytest.raises(CallerError, match="ended the transaction"):
         commit()
     create(client, "still_works")
+
+
+def test_what_could_not_be_sent_is_sent_a_little_later_though_nobody_calls(
+    cluster: Embedded, topic: str, nowhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"client{next(names)}"
+    with Client(name, proxies=[nowhere], directory=cluster.directory / "clients") as alone:
+        alone.put(topic, b"first", wait=False)
+
+    def refuse(counter: int) -> bytes:
+        raise StorageError("c.db", "cannot be read, says the test")
+
+    with cluster.client(name) as client:
+        time.sleep(0.2)  # The thread that drives the sockets sleeps, for long.
+        with monkeypatch.context() as patch:
+            patch.setattr(client._session.store, "body", refuse)
+            ticket = client.put(topic, b"second", wait=False)
+        eventually(lambda: ticket.done)

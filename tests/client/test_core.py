@@ -6,8 +6,9 @@ import pytest
 from rig import LOG, OTHER, Rig, settled, status
 
 from pubsub.base.limits import NUMBER_MAX
-from pubsub.client.core.chain import DONE
+from pubsub.client.core.chain import DONE, Row
 from pubsub.client.core.changes import Confirmed, RowUnchained
+from pubsub.client.core.effects import Outgoing
 from pubsub.errors import Refused, StateCopied, Superseded
 from pubsub.protocol import RETRY, Get, Outcome, Put, Subscribe, Unsubscribe
 
@@ -136,13 +137,19 @@ def test_a_subscription_that_goes_above_the_originals_numbers_does_not_hide_that
     assert isinstance(rig.core.copied, StateCopied)
 
 
-def test_a_put_to_a_log_that_was_given_up_begins_the_chain_anew_durably() -> None:
+def second_put() -> tuple[Rig, Row, Row, Outgoing]:
+    """A put that LOG has acknowledged, and one behind it that is on its way."""
     rig = Rig()
     (done,) = rig.put(1)
     (out,) = rig.turn()
     rig.answer(out, status(Outcome.SUCCESS, last=done.last, log=LOG))
     (row,) = rig.put(1)
     (out,) = rig.turn()
+    return rig, done, row, out
+
+
+def test_a_put_to_a_log_that_was_given_up_begins_the_chain_anew_durably() -> None:
+    rig, _, row, out = second_put()
     (again,) = rig.answer(out, status(Outcome.GONE, log=OTHER))
     assert rig.committed == [RowUnchained(row.counter)]
     assert isinstance(again.message, Put)
@@ -151,12 +158,7 @@ def test_a_put_to_a_log_that_was_given_up_begins_the_chain_anew_durably() -> Non
 
 def test_a_put_names_the_log_that_was_given_up_until_the_commit_that_begins_the_chain_anew_succeeds() -> None:
     """Without it no server could say again that it is gone: the put would be a gap for ever."""
-    rig = Rig()
-    (done,) = rig.put(1)
-    (out,) = rig.turn()
-    rig.answer(out, status(Outcome.SUCCESS, last=done.last, log=LOG))
-    (row,) = rig.put(1)
-    (out,) = rig.turn()
+    rig, done, row, out = second_put()
     rig.core.receive(out.token, status(Outcome.GONE, log=OTHER), rig.now)
     rig.core.due.clear()  # The disk is full.
     (out,) = rig.turn()
@@ -166,6 +168,15 @@ def test_a_put_names_the_log_that_was_given_up_until_the_commit_that_begins_the_
     assert rig.committed == [RowUnchained(row.counter)]
     assert isinstance(again.message, Put)
     assert (again.message.previous, again.message.log) == (0, "")
+
+
+def test_a_put_that_is_acknowledged_before_its_chain_is_begun_anew_keeps_the_name_of_that_log() -> None:
+    rig, _, row, out = second_put()
+    (late,) = rig.later(0.2)  # Sent again: both are on their way.
+    rig.core.receive(late.token, status(Outcome.GONE, log=OTHER), rig.now)
+    rig.core.receive(out.token, status(Outcome.SUCCESS, last=row.last, log=OTHER), rig.now)
+    rig.turn()
+    assert (row.state, rig.core.outbox.chain("t").log) == (DONE, OTHER)
 
 
 def test_a_late_word_that_the_log_is_gone_leaves_the_chain_that_was_begun_anew() -> None:

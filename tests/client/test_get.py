@@ -261,6 +261,20 @@ def test_what_a_killed_get_left_waits_for_its_directory(shell: Shell, tmp_path: 
     assert (away / "out").read_bytes() == b"".join(bodies(0, 2))
 
 
+def test_a_file_that_a_killed_get_had_just_named_is_not_replaced_by_the_same_get(shell: Shell, tmp_path: Path) -> None:
+    target = FileTarget(tmp_path / "out", "c")
+    with shell.client() as client:
+
+        def sink(batch: Batch, transaction: Transaction) -> None:
+            target.write(b"".join(batch.bodies()), transaction)
+
+        assert client._run(client._calls.gets.hand_on(shell.topic, 2, sink, 5.0, fsync=True)) == 2
+        target.part.replace(target.path)  # It was killed behind this.
+    assert shell.in_process("--out", target.path) == 0
+    assert target.path.read_bytes() == b"".join(bodies(0, 2))
+    assert shell.rest() == bodies(2)
+
+
 def test_a_service_that_answers_late_is_no_unreachable_one(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """The patience with an empty topic is over before any answer can have come: the service is asked again."""
     monkeypatch.setattr("pubsub.client.commands.QUESTION_SECONDS", 1e-4)

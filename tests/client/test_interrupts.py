@@ -21,6 +21,7 @@ from pubsub import embedded
 from pubsub.client import AsyncClient, Message, Transaction
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, Interrupted
+from tests.client.opened import names
 
 SAMPLE = 25
 """Places struck per call; all of them: python tests/client/test_interrupts.py"""
@@ -302,3 +303,24 @@ if __name__ == "__main__":
             print(found, flush=True)
     assert threading.active_count() < 50
     sys.exit(0)
+
+
+def test_what_a_cut_off_client_has_not_handed_out_comes_again_though_something_behind_it_was_left_out(
+    cluster: Embedded,
+) -> None:
+    name, topic = f"client{next(names)}", f"topic{next(names)}"
+    with cluster.client(name) as client, cluster.client(f"{name}b") as other:
+        client.subscribe(topic)
+        client.put_many(topic, [b"a", b"b"])
+        other.put(topic, b"before")
+        session = client._session
+        session.core.subscriptions[topic].taken[other.publisher_id] = (
+            1 << 62
+        )  # It was taken by an earlier subscription.
+        messages = client.messages(topic, timeout=10.0)
+        assert next(messages).body == b"a"
+        session.midway = True  # A step was cut off.
+        client.close()
+        messages.close()
+    with cluster.client(name) as again:
+        assert again.get_many(topic, 1, timeout=10.0).bodies() == [b"b"]

@@ -190,3 +190,23 @@ def test_more_servers_than_the_limit_are_told_so_unless_one_left_nothing_behind(
     assert outcome(stage.announce("s3", {})) == "success"
     stage.heartbeat("s1", leaving=1)
     assert outcome(stage.announce("s4", {})) == "full", "what s1 holds must stay remembered"
+
+
+def test_a_store_that_comes_under_another_id_ends_nobody_who_has_its_old_one_now() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "x"})
+    stage.heartbeat("s1", leaving=1)
+    stage.announce("s1", {"u": "y"}, store="other", link=b"new")
+    assert outcome(stage.announce("s2", {"t": "x"}, store="s1", incarnation=2, link=b"s2")) == "success"
+    assert (stage.get("t"), stage.get("u")) == ("-> s2", "-> new")
+
+
+def test_a_store_that_comes_under_the_id_of_a_silent_server_stays_when_that_one_is_heard_again() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "x"})
+    stage.announce("s2", {"u": "y"})
+    stage.sleep(4.0)
+    assert outcome(stage.announce("s2", {"t": "x"}, store="s1", incarnation=2, link=b"new")) == "success"
+    assert outcome(stage.heartbeat("s2")) == "announce", "it is nobody's link any more"
+    assert outcome(stage.announce("s2", {"u": "y"}, change=2)) == "taken"
+    assert outcome(stage.announce("s2", {"t": "x"}, store="s1", incarnation=2, change=2, link=b"new")) == "success"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pubsub.protocol import (
+    Operate,
     Outcome,
     Periodic,
     split_topics,
@@ -187,3 +190,45 @@ def test_a_store_left_behind_under_the_same_id_is_another_holder() -> None:
     stage = Stage(remembered=REMEMBERED)
     stage.announce("s1", {"t": "y"}, store="other")
     assert split_topics(stage.whole("s1", "t").body) == {"t": f"s1.{log_id('x')}"}
+
+
+@pytest.mark.parametrize("how", ["forgotten", "evicted"])
+def test_a_doubt_ends_when_the_server_is_back_though_its_store_was_not_remembered(how: str) -> None:
+    stage = Stage(servers_max=2)
+    stage.announce("s1")
+    stage.announce("s2", draining=1)
+    assert stage.put("t") == "-> s1"
+    stage.announce("s2", change=2)
+    stage.sleep(4.0, "s2")
+    assert stage.put("t") == "-> s2"
+    stage.announce("s2", {"t": "x"}, change=3)
+    stage.heartbeat("s1", leaving=1)
+    if how == "evicted":
+        stage.announce("s3")
+        stage.heartbeat("s3", leaving=1)
+    else:
+        stage.request(Operate("ann", "-", "forget", store=log_id("s1")))
+    assert log_id("s1") not in stage.core.table.servers
+    assert stage.whole("s2", "t").reason == "topic_was_just_assigned"
+    stage.announce("s1", incarnation=2, change=2, link=b"new")
+    assert stage.whole("s2", "t").outcome is Outcome.SUCCESS
+
+
+def test_a_store_that_may_be_making_a_topic_is_not_forgotten_for_want_of_room() -> None:
+    stage = Stage(servers_max=1)
+    stage.announce("s1")
+    assert stage.put("t") == "-> s1"
+    stage.heartbeat("s1", leaving=1)
+    answer = stage.announce("s2")
+    assert answer is not None
+    assert answer.outcome is Outcome.FULL
+
+
+def test_a_server_that_holds_what_it_held_before_it_held_too_much_is_whole_again() -> None:
+    stage = Stage(topics_max=2)
+    stage.announce("s1", {"a": "x", "b": "x"})
+    answer = stage.announce("s1", {"a": "x", "b": "x", "c": "x"}, change=2)
+    assert answer is not None
+    assert answer.outcome is Outcome.FULL
+    stage.announce("s1", {"a": "x", "b": "x"}, change=3)
+    assert stage.whole("s1", "a").outcome is Outcome.SUCCESS

@@ -59,3 +59,11 @@ def test_topics_that_cannot_be_settled_do_not_hold_up_those_that_can() -> None:
     stage.announce("s3", {"t": "three"})
     stage.sleep(4.0, "s2", "s3")
     assert ("s3", "t", "tcp://s2", log_id("two")) in merges(stage.sleep(1.0, "s2", "s3"))
+
+
+def test_a_store_that_comes_under_another_id_is_asked_by_that_one() -> None:
+    stage = Stage()
+    contested(stage, "s1", "s2")
+    stage.heartbeat("s1", leaving=1)
+    stage.announce("s3", {"t": "s1t"}, store="s1", incarnation=2)
+    assert {giver for giver, *_ in merges(stage.sleep(1.0, "s2", "s3"))} == {"s3"}

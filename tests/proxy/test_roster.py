@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pubsub.protocol import Operate, Outcome, Report, Status
-from pubsub.protocol.stores import Known, format_stores
+from pubsub.protocol.stores import STORES_MAX, Known, format_stores, parse_stores
 from pubsub.proxy.routes_file import RoutesStore
 from tests.proxy.stage import Stage, log_id
 
@@ -246,3 +246,23 @@ def test_whole_says_since_when_all_stores_have_said_what_they_hold() -> None:
     stage.announce("s2", made=70)
     stage.announce("s3", made=60)
     assert stage.whole("s1", "t").since == 60
+
+
+def test_a_long_roster_is_told_in_parts_that_can_be_read() -> None:
+    stage = Stage(servers_max=1000)
+    started = 1_780_000_000_000
+    many = {f"{k:016x}": Known(f"s{k}", started + k) for k in range(1, 401)}
+    stage.announce("s1", stores=format_stores(dict(list(many.items())[:200])))
+    stage.announce("s2", stores=format_stores(dict(list(many.items())[200:])))
+    answer = stage.announce("s3", stores="")
+    assert answer is not None
+    assert answer.outcome is Outcome.SUCCESS
+    assert len(parse_stores(answer.stores)) == STORES_MAX
+
+
+def test_what_a_forgotten_store_said_of_the_roster_is_forgotten() -> None:
+    stage = Stage(servers_max=2)
+    for number in range(20):
+        stage.announce(f"s{number}")
+        stage.heartbeat(f"s{number}", leaving=1)
+    assert len(stage.core.servers.roster._said) <= 3

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from pubsub.base.liveness import Liveness
 from pubsub.proxy.remembered import AbandonedLog, Remembered, StoreRow
+from pubsub.proxy.routes_file import RoutesStore
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 from tests.proxy.stage import log_id, server
@@ -181,3 +183,20 @@ def test_a_giver_s_word_that_is_none_says_only_that_the_topic_is_gone(table: Rou
     table.update(s2, {"t": log_id("t")}, 5)
     table.update(s2, {"t": value}, 6)
     assert table.holders("t") == ()
+
+
+def test_a_receiver_that_a_long_roster_left_without_a_name_has_one_when_it_is_given_up(
+    table: RoutingTable, tmp_path: Path
+) -> None:
+    nameless = StoreRow(log_id("s1"), "", 1, 0, "", heard=False)
+    table.await_store(Server(nameless, Liveness(1.0, 3, 0.0)))
+    s2 = server(table, "s2")
+    table.note(s2)
+    table.update(s2, {"t": log_id("t")}, 5)
+    table.update(s2, {"t": given("s1", "t", 9)}, 6)
+    assert table.named_holders("t") == f"s1.{log_id('t')}"
+    table.abandon(AbandonedLog("t", log_id("t"), "s1", ""))
+    store = RoutesStore(tmp_path)
+    store.write(table.changes)
+    assert [lost.server for lost in store.load().abandoned] == ["s1"]
+    store.close()

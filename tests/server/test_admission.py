@@ -65,3 +65,12 @@ def test_what_is_in_the_way_is_named_by_its_limit(tmp_path: Path, monkeypatch: p
     assert admission.subscription(topic, "bob", on=False) == "", "that frees space"
     assert admission.subscription(topic, "eve", on=False) == "disk"
     stage.close()
+
+
+def test_what_is_put_in_one_loop_counts_towards_the_backlog(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, backlog_bytes_max=500)
+    stage.subscribe("bob", "t", 5)
+    said = [stage.say(put("t", counter, [b"k" * 400], previous=counter - 1)) for counter in (1, 2, 3)]
+    stage.loop()
+    assert [stage.answered(one).outcome for one in said] == [Outcome.SUCCESS, Outcome.FULL, Outcome.GAP]
+    stage.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pubsub.protocol import Get, Outcome
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.notes import GIVEN
 from pubsub.server.upkeep import retention
-from tests.server.moving import Pair, message, put, split, take
+from tests.server.moving import ADDRESS, Pair, message, put, split, take
 from tests.server.stage import Stage
 
 
@@ -155,3 +157,62 @@ def test_who_asks_a_giver_for_what_it_just_gave_is_not_told_that_it_is_gone(pair
     assert giver.ask(late).outcome is Outcome.GAP
     giver.restart()
     assert giver.ask(get).outcome is Outcome.UNKNOWN
+
+
+def test_a_receiver_to_which_a_frozen_topic_was_sent_on_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    """It may have joined the topic; whoever it was meant for first has given its own away since, and would take it."""
+    pair = Pair(tmp_path, "s1", "s2", "s3")
+    split(pair)
+    pair.lose = {"chunk"}
+    pair.merge("s1", "s2")
+    pair.turns(6)
+    assert pair["s1"].core.state.topics["t"].frozen == ADDRESS["s2"]
+    pair.merge("s2", "s3")
+    while not pair["s2"].core.state.topics["t"].frozen:
+        pair.turn()
+    pair.lose = set()
+    log = pair["s1"].core.state.topics["t"].open.id
+    joined = pair["s3"].core.state.topics
+    for _ in range(60):
+        pair.turn()
+        if "t" in joined and log in joined["t"].logs:
+            break
+    pair["s1"].restart()  # Before it has taken in that s3 joined it.
+    away = pair.stages.pop("s1")
+    pair.turns(30)
+    assert pair.holders() == ["s3"]
+    pair.stages = {"s1": away, **pair.stages}
+    pair.turns(60)
+    assert pair.holders() == ["s3"]
+    assert pair["s2"].core.state.counters["topics_merged"] == 0
+    pair.close()
+
+
+def test_a_topic_whose_freeze_was_taken_back_is_looked_at_again(pair: Pair) -> None:
+    """Retention found it frozen in that loop."""
+    server = pair["s1"]
+    assert server.put("t", 1).outcome is Outcome.SUCCESS
+    pair.merge("s1", "s2")
+    pair.turn()
+    server.now += server.settings.retention_hold_seconds + 10
+    server.fail_commit = True
+    pair.turn()
+    server.fail_commit = False
+    server.core.state.full = False
+    assert server.core.state.topics["t"].frozen == ""
+    del pair.stages["s2"]
+    server.sleep(60)
+    assert server.store.db.execute("select count(*) from batch").get == 0
+
+
+def test_an_announcement_of_all_in_the_very_loop_in_which_a_topic_goes_says_to_whom(pair: Pair) -> None:
+    giver = pair["s2"]
+    split(pair)
+    giver.confirms = False
+    pair.merge("s2", "s1")
+    for _ in range(60):
+        giver.core.proxies.announce_all(giver.now)
+        pair.turns(1)
+    assert pair.holders() == ["s1"]
+    named = [(one.topics or {}).get("t") for one in giver.periodics()]
+    assert None not in named, "between that and what follows a proxy would take the topic for nobody's"

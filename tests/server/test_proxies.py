@@ -152,3 +152,16 @@ def test_a_server_is_ready_when_a_proxy_has_taken_it_over_or_none_answers(proxie
     assert proxies.refusal() == "id"
     proxies.answered(0, Status("p", Outcome.SUCCESS, change=3), 0.6)
     assert proxies.is_ready(0.6)
+
+
+def test_a_proxy_without_room_for_all_topics_has_taken_the_server_over_and_one_without_room_for_it_has_not(
+    proxies: Proxies,
+) -> None:
+    proxies.answered(0, Status("p", Outcome.TAKEN), 0.0)
+    proxies.answered(0, Status("p", Outcome.FULL, reason="servers_max_is_reached"), 4.0)
+    assert not proxies.answered_once
+    proxies.answered(0, Status("p", Outcome.FULL, reason="topics_max_is_reached", change=3), 5.0)
+    assert proxies.answered_once
+    assert proxies.all[0].confirmed == -1, "to whom a topic was given may have found no room"
+    proxies.answered(0, Status("p", Outcome.TAKEN), 100.0)
+    assert proxies.taken(100.0) == ""

@@ -280,3 +280,14 @@ def test_what_is_damaged_of_a_given_log_is_no_reason_to_delete_it_again(stage: S
         stage.store.apply([c.BatchesDiscarded(log, 3, True)])
     assert stage.store.db.execute("select count(*) from batch").get == 1  # Its pages may be another's: it stays.
     assert stage.store.discarded() == []
+
+
+def test_a_batch_that_is_set_aside_for_good_stays_so_where_a_later_loop_is_undone(stage: Stage) -> None:
+    stage.put("t", 1)
+    log = stage.core.state.topics["t"].open.number
+    with stage.store.guarded():
+        stage.store.apply([c.BatchQuarantined(log, 1)])
+    known = set(stage.store.reader.damaged)
+    stage.store.begin()
+    stage.store.roll_back()
+    assert stage.store.reader.damaged == known != set()

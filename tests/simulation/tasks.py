@@ -115,9 +115,7 @@ class Task(Process):
                 continue
             if asked is None or not isinstance(status, Status):
                 continue
-            if (
-                status.outcome in RETRY and status.outcome is not Outcome.GAP
-            ):  # Who asks judges a gap, as the link has it.
+            if status.outcome in RETRY - {Outcome.GAP}:  # Who asks judges a gap, as Spark's link has it.
                 asked.again_at = min(asked.again_at, self.host.monotonic() + PAUSE_SECONDS)
                 continue
             self._asked = {token: other for token, other in self._asked.items() if other is not asked}

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.protocol import format_position, parse_position
-from pubsub.spark.ranges import Plan, cut, shares, write_offsets
+from pubsub.protocol import Outcome, Status, Subscribe, decode, encode, format_position, parse_position
+from pubsub.spark.identity import NOBODY
+from pubsub.spark.ranges import Plan, Topics, cut, shares, write_offsets
 
 A, B = "00000000000000aa", "00000000000000bb"
 
@@ -55,6 +56,21 @@ def test_a_limit_is_shared_in_proportion_and_never_exceeded(wanted: dict[str, in
     total = sum(wanted.values())
     if total > limit:
         assert all(abs(found[topic] - limit * count / total) <= 1 for topic, count in wanted.items())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e10])
+def test_a_clock_that_is_far_off_gives_a_number_that_a_message_can_hold(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    class Link:
+        identity = NOBODY
+
+        def ask(self, request: Subscribe) -> Status:
+            assert decode(*encode(request)) == request
+            return Status("s1", Outcome.SUCCESS, position=(A, 1))
+
+    monkeypatch.setattr("time.time", lambda: seconds)
+    assert Topics(Link(), "s").subscribe("t", "latest") == (A, 1)  # type: ignore[arg-type]
 
 
 def test_a_topic_with_little_is_not_left_out_where_there_is_room() -> None:

@@ -21,12 +21,15 @@ class Chunk:
         total: how many there are.
         recorded: its place in the client's record, where there is one.
         before, counters: position and last counters taken as they were.
+        after: the position with all of it taken, and with what was left out behind its last message.
     """
 
-    __slots__ = ("_left", "_tokens", "before", "counters", "pieces", "recorded", "rest", "total")
+    __slots__ = ("_left", "_tokens", "after", "before", "counters", "pieces", "recorded", "rest", "total")
 
-    def __init__(self, pieces: list[RunSlice], before: Position | None, counters: dict[str, int]) -> None:
-        self.pieces, self.before, self.counters = pieces, before, counters
+    def __init__(
+        self, pieces: list[RunSlice], before: Position | None, after: Position | None, counters: dict[str, int]
+    ) -> None:
+        self.pieces, self.before, self.after, self.counters = pieces, before, after, counters
         self.total = sum([piece.stop - piece.start for piece in pieces])
         self.recorded = 0
         self._left: list[None] = []

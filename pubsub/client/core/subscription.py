@@ -352,7 +352,7 @@ class Subscription:
     def begin_chunk(self, taking: Taking) -> Chunk:
         """What is about to be taken, one message at least, will be handed out one by one; the rest may go back."""
         before = {publisher: self.taken.get(publisher, 0) for publisher in taking.counters}
-        self.chunk = Chunk(taking.pieces, self.position, before)
+        self.chunk = Chunk(taking.pieces, self.position, taking.position, before)
         return self.chunk
 
     def end_chunk(self) -> None:

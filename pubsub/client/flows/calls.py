@@ -25,7 +25,7 @@ from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.subscribing import Subscribing
 from pubsub.client.mending import mend
 from pubsub.client.session import Session
-from pubsub.errors import PubsubError
+from pubsub.errors import PubsubError, StorageError
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -67,8 +67,20 @@ class Calls:
             session.follow()
 
     def close(self, seconds: float) -> None:
-        """End the session; acknowledgements may take `seconds`."""
-        self.close_here()
+        """End the session; acknowledgements may take `seconds`.
+
+        Raises:
+            CallerError: this thread is inside a transaction.
+            StorageError: a commit failed, by which what was taken and not handed out may be lost; all is released.
+        """
+        try:
+            self.close_here()
+        except StorageError:
+            self._end(seconds)
+            raise
+        self._end(seconds)
+
+    def _end(self, seconds: float) -> None:
         if not self.session.released and self.session.inherited is None:
             close(self.session, seconds)
 

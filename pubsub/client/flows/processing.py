@@ -162,7 +162,7 @@ class Processing:
             self._bury(attempt, f"the process ended in the handler {most} times")
             return 1
         self.session.trying[sub.topic] = ((message.position, number),)
-        if not sub.counted_ahead:
+        if not (sub.counted_ahead and sub.tried == message.position):
             self.session.commit([Tried(sub.topic, message.position, number)])
         sub.attempted(message.position, number)
         return Attempt(sub, taking, message, number, sub.emptied)

@@ -65,8 +65,10 @@ class Subscribing:
             sub.failure, sub.insists = None, True
             self.core.settle(sub, until)
             session.turn()
-        yield from self._wait(lambda: sub.settled or sub.failure is not None or sub.on != on, until)
-        sub.insists = False
+        try:
+            yield from self._wait(lambda: sub.settled or sub.failure is not None or sub.on != on, until)
+        finally:  # However the call ends: what is asked for later, because of another call, goes above nobody.
+            sub.insists = False
         self._check_intent(sub, on, timeout)
 
     def _wait(self, done: Callable[[], bool], until: float) -> Flow[None]:

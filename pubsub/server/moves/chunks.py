@@ -33,7 +33,7 @@ CHUNK_BYTES: Final = 1024 * 1024
 
 CHUNK_BATCHES: Final = 2_000
 CHUNK_ITEMS: Final = 5_000
-"""Counters or subscriptions in one chunk."""
+"""Counters in one chunk, or subscriptions and ranges of their backlogs."""
 
 LINE_BYTES_MAX: Final = 8 * 1024 * 1024
 
@@ -90,8 +90,8 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
             yield _pack({"skip": number, "counters": items})
     for items in _pieces(said.last.items()):
         yield _pack({"last": items})
-    for subscriptions in _pieces(said.subscriptions.items()):
-        yield _pack({"entries": [_subscription_row(name, subscription) for name, subscription in subscriptions]})
+    for rows in _subscription_pieces(said.subscriptions.items()):
+        yield _pack({"entries": rows})
 
 
 def _subscription_row(name: str, subscription: Subscription) -> list[Any]:
@@ -118,6 +118,19 @@ def _pieces(items: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]
     rest = iter(items)
     while piece := list(islice(rest, CHUNK_ITEMS)):
         yield piece
+
+
+def _subscription_pieces(subscriptions: Iterable[tuple[str, Subscription]]) -> Iterator[list[list[Any]]]:
+    rows: list[list[Any]] = []
+    items = 0
+    for name, subscription in subscriptions:
+        rows.append(_subscription_row(name, subscription))
+        items += 1 + len(subscription.backlog)
+        if items >= CHUNK_ITEMS:
+            yield rows
+            rows, items = [], 0
+    if rows:
+        yield rows
 
 
 def _batch_chunks(log: Log, reader: BatchReader, publishers: Sequence[str]) -> Iterator[bytes]:

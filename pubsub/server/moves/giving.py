@@ -60,6 +60,7 @@ class Gift:
     Attributes:
         address: of the server it is for.
         server: its ID, once it was heard; from the beginning where its address names it.
+        frozen: the address that the topic is frozen for; "" where it is not.
         transfer: the ID of this attempt.
         acknowledged: chunks that the receiver has; all before it.
         unacknowledged: those on the way.
@@ -75,7 +76,7 @@ class Gift:
     log: str
     server: str = ""
     state: State = State.OFFERED
-    frozen: bool = False
+    frozen: str = ""
     acknowledged: int = 0
     unacknowledged: deque[bytes] = field(default_factory=deque)
     source: Iterator[bytes] | None = None
@@ -135,7 +136,7 @@ class Giving:
         if topic in self.gifts or (len(self.gifts) >= GIFTS_MAX and not frozen):
             return False
         server = parse_endpoint(address)[0]
-        self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, server, frozen=frozen)
+        self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, server, frozen=address if frozen else "")
         self._send_offer(gift, now)
         return True
 
@@ -166,8 +167,12 @@ class Giving:
         elif message.step == "accepted" and _is_receiver(gift, message.sender):
             gift.address, gift.question, gift.transfer = gift.elsewhere, "", self._new_id()
             gift.tries, gift.wait = 0, RETRY_SECONDS
-            self._freeze(gift.topic, gift.address)
+            self._freeze_for_receiver(gift)
             self._send_offer(gift, now)
+
+    def _freeze_for_receiver(self, gift: Gift) -> None:
+        gift.frozen = gift.address
+        self._freeze(gift.topic, gift.address)
 
     def _new_id(self) -> str:
         return f"{self._random.getrandbits(64):016x}"
@@ -205,9 +210,9 @@ class Giving:
             del self.gifts[gift.topic]
             self._given(gift.topic, message, gift.address)
         elif message.step == "accepted" and gift.state is State.OFFERED:
-            if not gift.frozen:
-                self._freeze(gift.topic, gift.address)
-                gift.frozen = True
+            # Also where it was frozen for another one, which sent it on to this one: who may merge it is remembered.
+            if gift.frozen != gift.address:
+                self._freeze_for_receiver(gift)
             gift.state, gift.source = State.SENDING, self._chunks(gift.topic)
             gift.hungry, gift.retry_at = True, now + gift.wait
         elif message.step == "chunk" and gift.state is State.SENDING:

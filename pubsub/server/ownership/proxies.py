@@ -147,9 +147,10 @@ class Proxies:
         proxy.reason = ""
         if status.outcome is Outcome.ANNOUNCE:
             proxy.announce_at = now
-        elif status.outcome is Outcome.SUCCESS:
-            proxy.confirmed = max(proxy.confirmed, status.change)
-            if proxy.given:
+        elif status.outcome is Outcome.SUCCESS or (status.outcome is Outcome.FULL and status.change):
+            # One that has no room for all our topics has taken us over too; one that has none for us names no change.
+            if status.outcome is Outcome.SUCCESS:  # To whom a topic was given has found room there as well.
+                proxy.confirmed = max(proxy.confirmed, status.change)
                 proxy.given = {topic: gift for topic, gift in proxy.given.items() if gift[1] > proxy.confirmed}
             self.answered_once = True
             proxy.taken_since = None

@@ -77,8 +77,8 @@ class State:
         self._random, self.started = random, now
         self.topics = loaded.topics
         self.uncommitted = Uncommitted(self.topics)
-        for topic in loaded.topics.values():
-            topic.noted = self.uncommitted
+        for topic in list(loaded.topics.values()):
+            self._add(topic)
         self.publishers = Publishers(loaded.publishers, self.uncommitted)
         self.counters: Counter[str] = Counter()
         self.replies = Replies(settings.id, self.counters)
@@ -140,11 +140,19 @@ class State:
         for log_id, floor in topic.floors().items():
             log = topic.logs[log_id]
             try:
-                before = None if floor >= log.end else self.reader.total_before(log.number, floor)
+                before = None if floor >= log.end else self._total_before(log, floor)
             except StoreDamaged:
                 self.found_damaged(topic)
                 before = 0
             topic.waiting_bytes += 0 if before is None else log.total - before
+
+    def _total_before(self, log: Log, offset: int) -> int | None:
+        before = self.reader.total_before(log.number, offset)
+        if before is not None:
+            return before
+        # It may have been put in this loop, and not be in the store yet.
+        put = (row for row in self.uncommitted.rows if isinstance(row, c.BatchAppended | c.BatchPublished))
+        return next((row.total for row in put if row.log == log.number and 0 <= offset - row.offset < row.count), None)
 
     # What changes
 
@@ -184,6 +192,8 @@ class State:
 
     def _add(self, topic: Topic) -> Topic:
         topic.noted = self.uncommitted
+        # At most; what of the closed logs waits for nobody is found out by measuring.
+        topic.waiting_bytes = sum(log.total for log in topic.logs.values() if log is not topic.open)
         self.topics[topic.name] = topic
         return topic
 
@@ -232,19 +242,24 @@ class State:
             out.append(c.ChangeCounted(self.change, self.stamps.last))
         return out
 
-    def revert(self, reload: Callable[[str], Topic | None]) -> None:
+    def revert(self, reload: Callable[[str], Topic | None]) -> list[str]:
         """The commit failed: go back to what the store holds.
 
         Args:
             reload: gives a topic as the store has it, or None where it holds none of that name.
+
+        Returns:
+            The topics that were loaded again.
         """
         # A number that is announced is on the disk, or an honest server would look stale after a power cut.
         self.announcements, self.count_change = {}, True
-        for name in self.uncommitted.revert():
+        touched = self.uncommitted.revert()
+        for name in touched:
             self.topics.pop(name, None)
             topic = reload(name)
             if topic is not None:
                 self._add(topic)
+        return touched
 
 
 def announced(topic: Topic) -> str:

@@ -154,7 +154,9 @@ class _Walk:
             self._batches_left -= 1
             if not self._batches_left:
                 if not self.builder.records:
-                    self.rest = (span.from_offset(place), *others)
+                    # A range that is used up goes: its log will be gone before it.
+                    left = (span.from_offset(place),) if span.high is None or place < span.high else ()
+                    self.rest = (*left, *others)
                 raise _Full
         if place < high:
             self._lose(span.log, place, high)

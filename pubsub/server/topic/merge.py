@@ -141,6 +141,7 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     for log in other.logs.values():
         if log.id not in known:
             topic.logs[log.id] = log
+            topic.waiting_bytes += log.total  # At most, as for a topic that is loaded.
     topic.merged |= (other.merged | other.logs.keys()) - topic.logs.keys()
     topic.ended |= other.ended - known
     topic.note_all()

@@ -111,9 +111,15 @@ class Retention:
         """Delete copies of `last` that no span refers to, by their numbers."""
         self._watermarks.extend(numbers)
 
-    def pause(self, now: float) -> None:
-        """The loop was undone: nothing was deleted, and it is not to be tried again at once."""
+    def pause(self, now: float, topics: Iterable[str]) -> None:
+        """The loop was undone: nothing was deleted, and it is not to be tried again at once.
+
+        Args:
+            topics: those that it touched. What kept them from being looked at, such as a freeze, has not come to be.
+        """
         self._paused_until = now + PAUSE_SECONDS
+        for name in topics:
+            self._push(name, now + LOOK_SECONDS)
 
     def _push(self, name: str, at: float) -> None:
         """Look at a topic at this time, if not earlier."""

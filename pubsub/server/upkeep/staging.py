@@ -195,3 +195,10 @@ class Staging:
             topic.keep(stage)
             self._state.uncommitted.rows.append(c.StageMerged(stage.number, topic.number))
         self.drop_published(topic)
+        # With more than a topic may have it could be given to nobody any more: what was silent for longest goes.
+        pieces = sum(len(stage.pieces) for stage in topic.stages.values())
+        for stage in sorted(topic.stages.values(), key=lambda one: one.heard):
+            if pieces <= PIECES_MAX:
+                break
+            pieces -= len(stage.pieces)
+            self._drop(topic, stage)
