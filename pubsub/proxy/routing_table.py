@@ -124,8 +124,9 @@ class RoutingTable:
     def rename(self, server: Server, server_id: str) -> None:
         """The store has come under this server ID."""
         server.id = server_id
-        for topic in server.topics.keys() & self.contested.keys():
-            self.contested[topic].sort(key=_in_order)
+        for topic, holders in self.contested.items():
+            if topic in server.topics:
+                holders.sort(key=_in_order)
 
     def detach(self, server: Server) -> None:
         """The server is gone; what it holds stays remembered."""
