@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from pubsub.base.paths import expanded
 from pubsub.config.loading import ROLES, survey
 from pubsub.config.locations import state_directory
 from pubsub.errors import ConfigurationError
@@ -23,7 +24,7 @@ def key_path(role: str, name: str, given: str | None) -> Path:
         ConfigurationError: nobody said, and where its state is cannot be known.
     """
     if given:
-        return Path(given).expanduser()
+        return expanded(given)
     if "*" in name:
         raise ConfigurationError(
             f"{role} {name} is a pattern and has no directory; say where its key is by a file name"

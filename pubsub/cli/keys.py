@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pubsub import console
+from pubsub.base.paths import expanded
 from pubsub.console.options import KeyFile, ProxiesFile, ProxyAddresses, ProxyKeys
 from pubsub.errors import AuthorizedRefused, CallerError, ConfigurationError, InvalidKey
 from pubsub.security.fingerprints import fingerprint
@@ -212,7 +213,7 @@ def _path(given: str | None) -> Path:
         raise ConfigurationError(
             f"the file of who is authorized is not set; say it by --authorized or {AUTHORIZED_VARIABLE}"
         )
-    return Path(text).expanduser()
+    return expanded(text)
 
 
 def _parsed(role: str, name: str) -> tuple[Role, Pattern]:

@@ -17,6 +17,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+from pubsub.base.paths import expanded
 from pubsub.config import locations
 from pubsub.config.addresses import ProxyAddress, read_proxies
 from pubsub.config.rules import RULES
@@ -177,9 +178,9 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 def configuration_path(file: Path | str | None, environment: Mapping[str, str]) -> tuple[Path, bool]:
     """The TOML file to read, and whether someone named it (then it must exist)."""
     if file is not None:
-        return Path(file).expanduser(), True
+        return expanded(file), True
     if environment.get(CONFIG_VARIABLE):
-        return Path(environment[CONFIG_VARIABLE]).expanduser(), True
+        return expanded(environment[CONFIG_VARIABLE]), True
     return locations.configuration_file(), False
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX, PROXIES_MAX
+from pubsub.base.paths import expanded
 from pubsub.config.addresses import check_address, parse_keys
-from pubsub.errors import InvalidName, without_secrets
+from pubsub.errors import ConfigurationError, InvalidName, without_secrets
 from pubsub.protocol.names import check_id
 
 _SIZE: Final = re.compile(r"([0-9][0-9_]*) ?(KiB|MiB|GiB|TiB)?")
@@ -141,13 +142,20 @@ def _proxy_keys(given: object) -> tuple[str, ...]:
 
 
 def _path(given: object) -> Path:
-    if isinstance(given, Path):
-        return given.expanduser()
+    if not isinstance(given, Path):
+        given = _path_of(given)
+    try:
+        return expanded(given)
+    except ConfigurationError as error:
+        raise ValueError(f"a path; {error}") from None
+
+
+def _path_of(given: object) -> Path:
     if not isinstance(given, str) or not given.strip() or "\0" in given:
         raise ValueError("a path")
     if without_secrets(given) != given:
         raise ValueError("a path; a secret key is kept in a file, and the file is named")
-    return Path(given).expanduser()
+    return Path(given)
 
 
 _count: Final = _whole(1, 10**9, "entries")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
+from pubsub.base.paths import expanded
 from pubsub.config.addresses import PROXY_KEYS_MAX, parse_keys
 from pubsub.errors import ConfigurationError, InvalidKey, PubsubError
 from pubsub.protocol.names import check_id
@@ -49,7 +49,7 @@ class Identity:
         if not self.key_file:
             return pair_of(self.secret) if self.secret else None
         try:
-            return pair_of(read_key_file(Path(self.key_file).expanduser()))
+            return pair_of(read_key_file(expanded(self.key_file)))
         except ConfigurationError as error:
             raise ConfigurationError(
                 f"{error} (on host {platform.node()}; a query's key file is under its path on every machine)"

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Final
 
+from pubsub.base.paths import expanded
 from pubsub.config.addresses import read_proxies
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, PubsubError
@@ -201,7 +201,7 @@ def _proxies(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]
     if file := given.get("proxiesfile", ""):
         if given.get("proxies") or given.get("proxykeys"):
             raise ConfigurationError("option proxiesFile names the proxies and their keys; drop proxies and proxyKeys")
-        listed = read_proxies(Path(file).expanduser())
+        listed = read_proxies(expanded(file))
         keys = (",".join(map(format_public, proxy.keys)) for proxy in listed if proxy.keys)
         return tuple(proxy.clients for proxy in listed), tuple(keys)
     default = next(field.default for field in fields(ClientSettings) if field.name == "proxies")

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from pubsub.errors import DecodeError
 from pubsub.protocol import decode, encode, request_route
 from pubsub.protocol import messages as m
+from pubsub.protocol.register import View, VoteOutcome
+from pubsub.protocol.standby import ROOT
 from pubsub.security.access import Operation
 from pubsub.security.doors import Question, question, question_of
 
 HEX = "0123456789abcdef"
+VIEW = View(1, HEX, "tcp://h:1", (HEX,), (HEX,))
 
 MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Put("alice", "orders", 1, HEX, 1, 0, 0), Question(Operation.PUT, "alice", "orders")),
@@ -36,6 +39,17 @@ MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Merge("p1", "orders", "tcp://h:1"), Question(Operation.OTHER, "p1")),
     (m.Transfer("s1", "orders"), Question(Operation.OTHER, "s1")),
     (m.Status("s1", m.Outcome.SUCCESS), Question(Operation.OTHER, "s1")),
+    (m.Prepare("s1", HEX, HEX, 1, 1, "take"), Question(Operation.OTHER, "s1")),
+    (m.Accept("s1", HEX, HEX, 1, 1, VIEW), Question(Operation.OTHER, "s1")),
+    (m.Look("s1", HEX, 1), Question(Operation.OTHER, "s1")),
+    (m.Admit("s1", HEX, 1, HEX, 1, 1, VIEW), Question(Operation.OTHER, "s1")),
+    (m.Vote("p1", HEX, VoteOutcome.TOLD, 1, HEX), Question(Operation.OTHER, "p1")),
+    (m.Forget("s1", HEX, HEX, HEX), Question(Operation.OTHER, "s1")),
+    (m.Entries("s1", HEX, HEX, 1, 1, ROOT, ROOT), Question(Operation.OTHER, "s1")),
+    (m.Follow("s1", HEX, HEX, 1, 1), Question(Operation.OTHER, "s1")),
+    (m.Ack("s1", HEX, HEX, 1, 1, ROOT), Question(Operation.OTHER, "s1")),
+    (m.Copy("s1", HEX, HEX, "gone", 1), Question(Operation.OTHER, "s1")),
+    (m.Repair("s1", HEX, HEX, 1, "wanted", 1, 1), Question(Operation.OTHER, "s1")),
 ]
 
 
