@@ -154,7 +154,7 @@ def explore(seed: int, loss: float) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.2, 0.5]))
 def test_every_record_is_taken_once_and_in_order(seed: int, loss: float) -> None:
     explore(seed, loss)

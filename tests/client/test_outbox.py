@@ -260,7 +260,7 @@ class Holder:
         return status(Outcome.SUCCESS, self.last)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 8), st.floats(0, 0.6))
 def test_every_batch_is_taken_once_and_in_order_whatever_the_network_does(seed: int, window: int, loss: float) -> None:
     chance = random.Random(seed)

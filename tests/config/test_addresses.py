@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.config.addresses import (
@@ -110,7 +110,6 @@ def test_proxies_with_keys_are_written_and_read(tmp_path: Path) -> None:
     assert read_proxies(tmp_path / "proxies") == proxies
 
 
-@settings(deadline=None)  # It syncs a file.
 @given(st.lists(public_keys, min_size=1, max_size=4, unique=True))
 def test_keys_of_a_proxy_stay_in_their_order(keys: list[bytes]) -> None:
     with TemporaryDirectory() as directory:

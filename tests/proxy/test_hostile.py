@@ -86,7 +86,7 @@ def mutated(draw: st.DrawFn, messages: tuple[Message, ...] = MESSAGES) -> tuple[
 FRAMES = st.one_of(mutated(), st.lists(st.binary(max_size=40), min_size=1, max_size=4).map(tuple))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([b"s1", b"new", b""]), FRAMES), max_size=12))
 def test_no_bytes_stop_a_proxy_and_well_behaved_clients_keep_their_service(
     messages: list[tuple[bool, bytes, tuple[bytes, ...]]],
@@ -111,7 +111,7 @@ def test_no_bytes_stop_a_proxy_and_well_behaved_clients_keep_their_service(
         assert stage.get("kept") == "-> s1"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.booleans(), st.lists(st.tuples(st.sampled_from([b"s1", b"new", b""]), mutated(MEMBERS)), max_size=12))
 def test_whatever_members_seem_to_say_leaves_registers_that_a_later_start_can_read(
     keyed: bool, messages: list[tuple[bytes, tuple[bytes, ...]]]

@@ -142,7 +142,7 @@ def rules(draw: st.DrawFn) -> str:
     return "\n".join(lines) + "\n"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(rules(), rules(), st.lists(st.tuples(USERS, st.one_of(likely, hostile, SAME_WORDS)), min_size=1, max_size=8))
 def test_the_decision_on_a_header_is_the_decision_on_the_message_that_the_server_reads(
     first: str, second: str, messages: list[tuple[str, bytes]]
@@ -189,14 +189,12 @@ def test_an_answer_that_was_asked_for_before_this_process_began_or_by_nobody_goe
     assert now.answered(b"c" + now.tagged("client:made-up#00000000", b"link")) is None
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_no_origin_that_a_server_makes_up_does_harm(origin: bytes) -> None:
     assert rights().answered(origin) is None
     rights().untagged(origin)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=255), st.sampled_from(["ann", "ops"]))
 def test_any_link_comes_back_as_it_was(link: bytes, name: str) -> None:
     judge = rights()
@@ -234,7 +232,6 @@ def test_a_server_speaks_for_itself_only() -> None:
     assert not judge.may_use(s1, "s1")
 
 
-@settings(deadline=None)
 @given(st.one_of(likely, hostile))
 def test_who_a_server_says_it_is_is_who_the_core_reads(contents: bytes) -> None:
     judge = rights(f"server alice {pk('s1')}\n")

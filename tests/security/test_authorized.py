@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.errors import AuthorizedRefused
@@ -150,7 +150,6 @@ def test_two_keys_of_an_id_that_could_not_be_told_apart_are_refused(monkeypatch:
         lines(f"client a {pk('a')}\nclient a {pk('b')}\n")
 
 
-@settings(deadline=None)
 @given(st.one_of(st.binary(), st.text("clientproxyserv pk_=*#,%\n\r\t").map(str.encode)))
 def test_any_bytes_are_a_file_or_are_refused(content: bytes) -> None:
     try:
@@ -160,7 +159,6 @@ def test_any_bytes_are_a_file_or_are_refused(content: bytes) -> None:
     assert parse(written(found.lines)).digest == found.digest
 
 
-@settings(deadline=None)
 @given(st.integers(0, len(EXAMPLE) - 1), st.integers(0, 255))
 def test_a_byte_that_changes_makes_another_file_or_none(place: int, byte: int) -> None:
     content = bytearray(EXAMPLE.encode())
@@ -172,7 +170,6 @@ def test_a_byte_that_changes_makes_another_file_or_none(place: int, byte: int) -
     assert parse(written(found.lines)).digest == found.digest
 
 
-@settings(deadline=None)
 @given(st.integers(0, len(EXAMPLE) - 1))
 def test_a_file_that_is_cut_short_allows_nobody_more(length: int) -> None:
     whole = set(parse(EXAMPLE.encode()).lines)
@@ -208,7 +205,6 @@ def any_line(raw: bytes) -> st.SearchStrategy[Line]:
 
 
 files = st.lists(st.sampled_from(KEYS), max_size=4, unique=True).flatmap(lambda raws: st.tuples(*map(any_line, raws)))
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """On a machine that is busy with other things."""
 
 
@@ -216,7 +212,6 @@ def written(found: tuple[Line, ...]) -> bytes:
     return ("#\n" + "".join(f"{line}\n" for line in found)).encode()
 
 
-@UNHURRIED
 @given(files)
 def test_what_is_written_is_read(found: tuple[Line, ...]) -> None:
     assert parse(written(found)).lines == found
@@ -224,7 +219,6 @@ def test_what_is_written_is_read(found: tuple[Line, ...]) -> None:
         assert parse_line(str(line)) == line
 
 
-@UNHURRIED
 @given(files, st.randoms())
 def test_the_digest_is_that_of_the_meaning(found: tuple[Line, ...], random: Any) -> None:
     shuffled = list(found)
@@ -235,7 +229,6 @@ def test_the_digest_is_that_of_the_meaning(found: tuple[Line, ...], random: Any)
         assert Authorized(found).digest != Authorized(found[:index] + found[index + 1 :]).digest
 
 
-@UNHURRIED
 @given(files, files)
 def test_what_went_taken_out_and_what_came_put_in_makes_the_one_from_the_other(
     before: tuple[Line, ...], after: tuple[Line, ...]

@@ -122,7 +122,7 @@ likely = st.tuples(
 ).map(lambda drawn: b" ".join([*drawn[:4], *drawn[4], b"!v=1"]) + b"\r\n\r\n")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.one_of(hostile, likely, st.binary(max_size=200)))
 def test_what_can_be_decoded_asks_for_what_was_decoded(contents: bytes) -> None:
     asked = question(contents)
@@ -133,7 +133,7 @@ def test_what_can_be_decoded_asks_for_what_was_decoded(contents: bytes) -> None:
     assert asked == question_of(message)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.sampled_from(MESSAGES), st.lists(words.filter(lambda word: b" " not in word), max_size=4), st.integers(0, 12))
 def test_a_message_with_foreign_words_in_it_asks_for_what_is_decoded(
     drawn: object, foreign: list[bytes], place: int
@@ -150,7 +150,7 @@ def test_a_message_with_foreign_words_in_it_asks_for_what_is_decoded(
     assert asked == question_of(decoded)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.one_of(hostile, likely))
 def test_a_message_is_routed_by_the_topic_that_was_decided_about(contents: bytes) -> None:
     asked, route = question(contents), request_route(contents)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.errors import InvalidKey
@@ -17,7 +17,6 @@ from tests.security.keyring import key, pk, public_keys
 DIGITS = string.ascii_letters + string.digits + "-_"
 
 
-@settings(deadline=None)
 @given(public_keys)
 def test_a_public_key_is_read_as_it_was_written(raw: bytes) -> None:
     text = format_public(raw)
@@ -25,13 +24,11 @@ def test_a_public_key_is_read_as_it_was_written(raw: bytes) -> None:
     assert parse_public(text) == raw
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=32, max_size=32))
 def test_a_secret_key_is_read_as_it_was_written(raw: bytes) -> None:
     assert parse_secret(format_secret(raw)) == raw
 
 
-@settings(deadline=None)
 @given(st.one_of(st.text(), st.text(DIGITS, min_size=43, max_size=43).map("pk_".__add__)))
 def test_any_text_is_the_one_spelling_of_a_key_or_is_refused(text: str) -> None:
     try:

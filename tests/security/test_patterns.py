@@ -56,7 +56,6 @@ def test_what_a_pattern_matches(pattern: str, text: str, matches: bool) -> None:
 parts = st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=6), min_size=1, max_size=5)
 
 
-@settings(deadline=None)
 @given(parts, st.text("ab*", max_size=12))
 def test_it_matches_as_a_regular_expression_would(literals: list[str], text: str) -> None:
     pattern = Pattern(tuple(literals))
@@ -64,14 +63,13 @@ def test_it_matches_as_a_regular_expression_would(literals: list[str], text: str
     assert pattern.matches(text) is (slow is not None)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.text("ab*", min_size=1, max_size=8), st.text("ab", max_size=6))
 def test_it_matches_as_a_regular_expression_would_where_letters_are_few(written: str, text: str) -> None:
     slow = re.fullmatch(written.replace("*", ".*"), text)
     assert topics(written).matches(text) is (slow is not None)
 
 
-@settings(deadline=None)
 @given(parts.filter(any))
 def test_a_pattern_is_read_as_it_was_written(literals: list[str]) -> None:
     middle = [part for part in literals[1:-1] if part]
@@ -81,7 +79,6 @@ def test_a_pattern_is_read_as_it_was_written(literals: list[str]) -> None:
     assert "#" not in str(pattern)
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_a_pattern_or_is_refused(text: str) -> None:
     try:

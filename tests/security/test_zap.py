@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.security import access as module
@@ -133,7 +133,6 @@ frame = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(frame, min_size=1, max_size=10))
 def test_any_frames_are_answered_and_let_in_only_who_is_authorized(frames: list[bytes]) -> None:
     reply = opened().zap(frames)
@@ -148,7 +147,6 @@ def test_any_frames_are_answered_and_let_in_only_who_is_authorized(frames: list[
     assert all(len(each) <= 255 for each in reply[len(envelope) :])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 8), frame)
 def test_a_good_request_with_one_frame_changed_lets_in_nobody_else(place: int, changed: bytes) -> None:
     frames = request("clients", "alice")

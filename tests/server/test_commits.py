@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.errors import DecodeError
@@ -74,7 +74,6 @@ def test_it_does_not_matter_how_the_bytes_are_cut(cuts: list[int]) -> None:
 LINE = encode(Commit(7, 3, CHANGES))
 
 
-@settings(deadline=None)
 @given(st.integers(0, len(LINE) - 1), st.binary(max_size=6), st.integers(0, 4))
 def test_what_is_no_commit_is_refused_and_nothing_else_happens(place: int, junk: bytes, cut: int) -> None:
     for data in (LINE[:place] + junk + LINE[place + cut :], LINE[:place], LINE + junk):

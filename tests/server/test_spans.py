@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.base.limits import NUMBER_MAX
@@ -38,7 +38,6 @@ def test_what_is_behind_a_position_leaves_out_spans_that_are_used_up() -> None:
     assert after(spans, (A, 0)) is None
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 4)), max_size=5), st.data())
 def test_behind_a_position_is_exactly_the_rest(widths: list[tuple[str, int]], data: st.DataObject) -> None:
     place = {A: 1, B: 1}

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.errors import DecodeError, TooLarge
@@ -49,7 +49,6 @@ def build(parts: list[Any]) -> bytes:
 
 
 @given(runs)
-@settings(deadline=None)
 def test_a_batch_holds_what_the_records_hold(parts: list[Any]) -> None:
     body = build(parts)
     rows = arrow.record_batch("t", answer(body)).to_pylist()
@@ -77,7 +76,6 @@ def test_a_batch_holds_what_the_records_hold(parts: list[Any]) -> None:
 
 
 @given(runs, st.data())
-@settings(deadline=None)
 def test_bytes_that_are_no_records_raise_decode_error_and_nothing_else(parts: list[Any], data: st.DataObject) -> None:
     raw = bytearray(build(parts))
     for _ in range(data.draw(st.integers(1, 3))):

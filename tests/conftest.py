@@ -1,0 +1,15 @@
+"""How property tests draw their examples, everywhere."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+_PATIENT = [HealthCheck.too_slow]
+
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=_PATIENT)
+"""The same examples in every run, however slow the machine: what fails for one fails for all."""
+
+settings.register_profile("searching", deadline=None, suppress_health_check=_PATIENT, max_examples=1000)
+"""Others each time, and more of them: `pytest --hypothesis-profile searching`."""
+
+settings.load_profile("same")
