@@ -261,12 +261,16 @@ class Pair:
 
     def _connect(self, now: float) -> None:
         """Have a link to the primary, as far as is known who that is; a new one where it is elsewhere, or silent."""
+        following = self.member.following
+        if following is None or self.member.role is not Role.STANDBY:
+            return  # Its last word to the primary that it replaces goes over the link that there is.
         address = self.member.primary[1] or (self._settings.standby_of or "")
         stale = now - self._link_heard > 2 * self._times.patience
         if self.link is not None and (address != self._link_to or stale):
             self.disconnect()
         if self.link is None and address and address != self._address:
             self.link, self._link_to, self._link_heard = self._wires.to_member(address), address, now
+            following.connected(now)
 
     def disconnect(self) -> None:
         """Close the link to the primary; the next turn makes a new one."""

@@ -180,6 +180,18 @@ def test_a_switch_and_back_within_the_same_processes(proxy: Proxy, run: Callable
     assert a.error is b.error is None
 
 
+def test_a_switch_there_and_back_waits_for_no_heartbeat(proxy: Proxy, run: Callable[..., Running]) -> None:
+    for one in paired(proxy, run):
+        one.stop()
+    slow = {"heartbeat_seconds": 60.0, "standby_heartbeat_seconds": 60.0, "retention_hold_seconds": 600.0}
+    run("a", **slow), run("b", **slow)
+    for number in (2, 3, 4):
+        before = proxy.serves[1]
+        assert proxy.ask(Operate("op", "s1", "switch")).outcome is Outcome.SUCCESS
+        until(lambda before=before: proxy.serves[1] not in {"", before})
+        assert proxy.ask(counted(number)).outcome is Outcome.SUCCESS
+
+
 def test_the_only_proxy_gets_its_vote_back_when_an_operator_says_so(proxy: Proxy, run: Callable[..., Running]) -> None:
     paired(proxy, run)
     term = next(iter(proxy.registers.rows.values())).view

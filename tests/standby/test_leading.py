@@ -385,9 +385,11 @@ def test_a_planned_change_hands_over_when_nothing_is_held_and_goes_on_when_nobod
     assert one.core.stalled
     assert [message.hand for message, _ in one.core.outgoing()] == [0]
     one.ack()
-    one.core.beat()
     ((message, _),) = one.core.outgoing()
     assert (message.hand, message.end) == (1, one.core.end)
+    assert one.core.outgoing() == []
+    one.core.beat()
+    assert [message.hand for message, _ in one.core.outgoing()] == [1]
     for _ in range(4):
         one.sleep(1.0)
         one.ack()

@@ -293,6 +293,10 @@ class Following:
             self._gap = self._gap and not asks
         return out
 
+    def connected(self, now: float) -> None:
+        """There is a new link to the primary, over which nothing was said yet: a FOLLOW is due."""
+        self._follow_at = now
+
     def deadline(self) -> float:
         """When a FOLLOW is due (monotonic seconds)."""
         return min(self._follow_at, self._asked_at + self._beat if self._gap else self._follow_at)

@@ -154,7 +154,7 @@ class Leading:
         self._standby = next((_Standby(name, now) for name in sorted(self.required)), None)
         self._joining: _Joining | None = None
         self._damping = Damping(silence_seconds)
-        self._unsure = self._beat = False
+        self._unsure = self._beat = self._handing = False
         self._stalled_at: float | None = None
         self.deposed = False
 
@@ -263,16 +263,21 @@ class Leading:
             standby.under_way_bytes += sum(entry.size for entry in entries)
             standby.sent = entries[-1].id
             out.append((self._entries(entries), entries))
-        if not out and (self._beat or standby.asked < self.loop):
+        if not out and (self._beat or standby.asked < self.loop or (self._hands and not self._handing)):
             out.append((self._entries([]), []))
         self._beat = False
         standby.asked = self.loop
         return out
 
     def _entries(self, entries: list[Entry]) -> Entries:
-        hand = int(self.stalled and not self._held and self._done == self.loop)
+        self._handing = self._hands
         body = join_entries(entry.listed for entry in entries)
-        return Entries(*self._names, self.term, self.loop, self.end, self._committed(), hand, body)
+        return Entries(*self._names, self.term, self.loop, self.end, self._committed(), int(self._handing), body)
+
+    @property
+    def _hands(self) -> bool:
+        """Whether the standby is to take over now; an ENTRY says so at once, and each heartbeat again."""
+        return self.stalled and not self._held and self._done == self.loop
 
     def _committed(self) -> EntryId:
         """The last entry that is on all disks that are waited for."""

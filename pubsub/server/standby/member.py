@@ -111,7 +111,10 @@ class Member:
             wall_ms: the wall clock, in milliseconds since 1970.
         """
         me, was_primary = self.identity, self.leading is not None
-        self.proposer.cancel(now)
+        if was_primary:
+            self.proposer.depose(now)
+        else:
+            self.proposer.cancel(now)
         self.readmission.end()
         self.leading = self.founding = None
         self.role, self._removing = Role.STANDBY, ""

@@ -282,6 +282,11 @@ class Proposer:
         if self.attempt is not None:
             self._end(self.attempt, now)
 
+    def depose(self, now: float) -> None:
+        """This member is primary no more: what it asked for as such ends, and who leads now waits for none of it."""
+        self.cancel(now)
+        self._quiet_until = float("-inf")
+
     def forget(self, identity: str, now: float) -> None:
         """End what may count on answers of a proxy that has lost its data since.
 
