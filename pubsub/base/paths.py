@@ -17,6 +17,6 @@ def expanded(given: Path | str) -> Path:
         ConfigurationError: there is no such user, or nobody knows where the directory is.
     """
     try:
-        return Path(given).expanduser()
+        return (given if isinstance(given, Path) else Path(given)).expanduser()
     except RuntimeError:
         raise ConfigurationError(f"{given}: the home directory that it begins with is not known") from None

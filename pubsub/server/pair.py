@@ -374,7 +374,8 @@ class Pair:
         member, self._wall_ms = self.member, wall_ms
         member.tick(now, wall_ms)
         self._standing.look(member, self.giving.busy, now)
-        self._keep()
+        if self._keep():  # There is a register now: proxies are to know which member it is that they hear.
+            self._core.proxies.announce_all(now)
         self.send(now)
 
     # Both
@@ -409,12 +410,14 @@ class Pair:
             return self.giving.outgoing(leading, now)
         return [] if following is None else self.getting.outgoing(following, now)
 
-    def _keep(self) -> None:
-        """Have on the disk what this member must know at its next start."""
+    def _keep(self) -> bool:
+        """Have on the disk what this member must know at its next start; whether that is anything new."""
         local = self._local.local
         assert local is not None
-        if (local.registered, local.lost) != (self.member.registered, not self.member.eligible):
-            self._local.keep(registered=self.member.registered, lost=not self.member.eligible)
+        if (local.registered, local.lost) == (self.member.registered, not self.member.eligible):
+            return False
+        self._local.keep(registered=self.member.registered, lost=not self.member.eligible)
+        return True
 
     def report(self, now: float) -> dict[str, Any]:
         """What is told of the two members; see `Standing.report`."""

@@ -148,7 +148,7 @@ def test_a_server_gets_a_standby_while_it_serves(proxy: Proxy, run: Callable[...
     a, _ = paired(proxy, run)
     members = {LocalFile(tmp_path / name).local.member for name in "ab"}  # type: ignore[union-attr]
     assert members == set(proxy.in_sync)
-    assert proxy.serves[1] in members
+    until(lambda: proxy.serves[1] in members)
     assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
     assert a.process.core.proxies.member == proxy.serves[1]
 

@@ -398,5 +398,16 @@ def test_a_planned_change_hands_over_when_nothing_is_held_and_goes_on_when_nobod
     assert [message.hand for message, _ in one.core.outgoing()] == [0]
 
 
+def test_a_first_standby_of_a_server_that_idles_is_in_sync_at_once() -> None:
+    one = Primary("A", EntryId(5, 0))
+    one.follow(EntryId(5, 0))
+    one.sleep(0.0)
+    for _ in range(2):  # To be near, and then to have all that there was when it was required.
+        assert one.sent() == [(one.core.loop, [])]
+        one.ack()
+        one.sleep(0.0)
+    assert one.proposal == "AB"
+
+
 def test_there_is_nobody_to_hand_over_to() -> None:
     assert not Primary("A").core.switch(0.0)

@@ -373,6 +373,8 @@ class Leading:
         well = self._is_well(standby, now)
         self._damping.look(now, in_sync=standby.id in self.in_sync)
         if standby.id not in self.required:
+            if not self.loop:  # A server that idles has had none yet that could be confirmed.
+                self.loop = self._done = 1
             ready = well and self._is_near(standby) and not self._damping.waits(now)
             if ready and not self.stalled and self._done == self.loop:
                 self._require(standby)
