@@ -57,6 +57,7 @@ class Subscriber(Taking):
         if message.body == self.facts.get("poison", "").encode():
             die()
         if self.rng.random() < self.facts.get("clumsy", 0.0):
+            self.ended.discard(message.topic)  # What was its end comes again.
             raise Clumsy
 
     def settle(self, topic: str, on: bool) -> None:
