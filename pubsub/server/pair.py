@@ -285,11 +285,22 @@ class Pair:
 
     # As primary
 
-    def take(self) -> None:
-        """Apply everything: this member becomes the primary. Its sockets as standby are closed."""
-        assert self.member.following is not None
-        self.disk.take(self.member.following)
+    def take(self, now: float, wall_ms: int) -> bool:
+        """Apply everything: this member becomes the primary. Its sockets as standby are closed.
+
+        Returns:
+            False where there is no space: it stays a standby, and soon asks the register whether it is still named.
+        """
+        following = self.member.following
+        assert following is not None
+        try:
+            self.disk.take(following)
+        except StoreFull as error:
+            _log.error("this member is to be primary and cannot, it tries again: %s", error)
+            self.member.follow(self.disk.end, following.promote(), now, wall_ms, resume_after=APPLY_RETRY_SECONDS)
+            return False
         self._leave_standby()
+        return True
 
     def _leave_standby(self) -> None:
         if self.link is not None:

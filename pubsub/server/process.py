@@ -227,8 +227,9 @@ class ServerProcess:
 
     def _take(self, pair: Pair, now: float) -> None:
         """The register says that this member is primary: apply everything, and serve."""
+        if not pair.take(now, self._wall_ms()):
+            return
         self._unwatch_listener()
-        pair.take()
         self._serve(pair.lead(now))
         pair.serve(self.core, self._listener, self._loop.dealers)
         _log.warning("server %s is primary now, in term %d", self.settings.id, pair.member.term)

@@ -6,20 +6,24 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
 
-from pubsub.errors import ConfigurationError
+from pubsub.errors import ConfigurationError, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_router
 from pubsub.protocol import Outcome, Periodic, Put, Status, decode, encode, join_topics
 from pubsub.protocol.messages import Heartbeat, Operate, Whole
 from pubsub.protocol.register import Accept, Admit, Look, Prepare
+from pubsub.protocol.standby import EntryId
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RouteChanges
+from pubsub.server.standby.disk import MemberDisk
+from pubsub.server.standby.following import Following
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.storage.store import Store
 from tests.server.running import Running, until
@@ -165,6 +169,27 @@ def test_the_standby_takes_over_and_knows_what_was_put(proxy: Proxy, run: Callab
     run("a")
     until(lambda: len(proxy.in_sync) == 2)
     assert proxy.serves[1] != before
+
+
+def test_who_has_no_space_to_take_over_tries_until_it_has(
+    proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = paired(proxy, run)
+    assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
+    before, take, refused = proxy.serves[1], MemberDisk.take, count(1)
+
+    def full(disk: MemberDisk, following: Following) -> EntryId:
+        if next(refused) <= 2:
+            raise StoreFull("server.db", "no space")
+        return take(disk, following)
+
+    monkeypatch.setattr(MemberDisk, "take", full)
+    a.stop()
+    proxy.registers.unheard(next(iter(proxy.registers.rows)), before)
+    until(lambda: proxy.serves[1] not in {"", before})
+    assert b.error is None
+    assert proxy.ask(counted(2)).outcome is Outcome.DUPLICATE
+    assert proxy.ask(counted(3)).outcome is Outcome.SUCCESS
 
 
 def test_a_switch_and_back_within_the_same_processes(proxy: Proxy, run: Callable[..., Running]) -> None:

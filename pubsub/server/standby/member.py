@@ -101,14 +101,17 @@ class Member:
 
     # Roles
 
-    def follow(self, applied: EntryId, staged: Iterable[Entry], now: float, wall_ms: int) -> None:
-        """Be a standby: at the start, or as a primary whose term is over.
+    def follow(
+        self, applied: EntryId, staged: Iterable[Entry], now: float, wall_ms: int, resume_after: float = 0.0
+    ) -> None:
+        """Be a standby: at the start, or as a primary whose term is over, or who could not begin its term.
 
         Args:
             applied: the entry that the store ends with.
             staged: the entries of the stream file behind it, all synced.
             now: monotonic seconds.
             wall_ms: the wall clock, in milliseconds since 1970.
+            resume_after: seconds until it asks the register whether it is named.
         """
         me, was_primary = self.identity, self.leading is not None
         if was_primary:
@@ -121,7 +124,9 @@ class Member:
         self.following = Following(me.server, me.store, me.member, applied, staged, self._random, now, self._times.beat)
         self.following.known = self.term
         self._watch = Watch(self.proposer.majority, self._times, self._random, now)
-        if not was_primary and self._votes:
+        if resume_after:
+            self.proposer.resume_at(now + resume_after)
+        elif not was_primary and self._votes:
             self.proposer.begin("resume", now, wall_ms)
 
     def lead(self, end: EntryId, history: History, now: float) -> Leading:

@@ -287,6 +287,10 @@ class Proposer:
         self.cancel(now)
         self._quiet_until = float("-inf")
 
+    def resume_at(self, when: float) -> None:
+        """Have this member look again whether the register names it, at `when` (monotonic seconds) and not before."""
+        self.unsettled, self._resume_from = True, when
+
     def forget(self, identity: str, now: float) -> None:
         """End what may count on answers of a proxy that has lost its data since.
 
