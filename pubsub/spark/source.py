@@ -194,9 +194,13 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxBytes(options.bytes_max) if options.bytes_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note how far the topics go now: this run ends there."""
+        """Note how far the topics go now: this run ends there.
+
+        Which of those that a pattern matches are new only the checkpoint says, and new ones are read from their
+        beginning: so these are not subscribed to here, and are noted when the first batch is asked for.
+        """
         self._target = {}
-        for topic in self.named():
+        for topic in self.options.subscribe:
             self.topics.subscribe(topic, self._edge(topic))
             self._target[topic] = self.topics.plan(topic, None).latest
 
@@ -212,6 +216,10 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = read_offsets(start)
         for topic in self._come(begin):
             begin[topic] = None
+        if self._target is not None:
+            for topic in begin:
+                if topic not in self._target:
+                    self._target[topic] = self.topics.plan(topic, None).latest
         records, size = self._limits(limit)
         plans = {topic: self._plan(topic, after, size) for topic, after in begin.items()}
         ends = self._within(begin, plans, size) if size else {topic: plan.latest for topic, plan in plans.items()}
