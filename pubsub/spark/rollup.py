@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pubsub.errors import CallerError
 from pubsub.spark.arrow import SCHEMA
-from pubsub.spark.pipelines import Place, begin, source
+from pubsub.spark.pipelines import CLOSED, Place, begin, source
 from pubsub.spark.storage import open_storage
 
 CALENDAR: Final = ("week", "month", "quarter", "year")
@@ -143,7 +143,7 @@ def to_directory(
 ) -> StreamingQuery:  # fmt: skip
     """Start a rollup whose windows go to Parquet files in `to/closed`."""
     counts = what.counted(source(spark, place, [topic], name, records))
-    writer = counts.writeStream.format("parquet").option("path", f"{to}/closed")
+    writer = counts.writeStream.format("parquet").option("path", f"{to}/{CLOSED}")
     return begin(writer, name, checkpoint, once=once, seconds=seconds)
 
 
