@@ -232,10 +232,14 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _come(self, known: Mapping[str, Position | None]) -> list[str]:
         """Topics that are to be read and were not so far. What the pattern matches only now is read from its
-        beginning: none of it was seen yet."""
+        beginning: none of it was seen yet. A position that is named is acknowledged: the batch's start does not have
+        the topic, so its first range begins where the subscription stands."""
         come = [topic for topic in self._target or self.named() if topic not in known]
         for topic in come:
-            self.topics.subscribe(topic, "earliest" if self.options.pattern else self._edge(topic))
+            if self.options.pattern:
+                self.topics.subscribe(topic, "earliest")
+            elif (begin := self._begin(topic)) is not None:
+                self.topics.acknowledge(topic, begin)
         return come
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:

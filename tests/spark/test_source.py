@@ -240,6 +240,18 @@ def test_a_stream_begins_behind_a_position_that_is_named(broker: Broker) -> None
         stream(broker, startingOffsets=json.dumps({"t": f"{log}.44"})).initialOffset()
 
 
+def test_a_topic_that_is_added_begins_behind_a_position_that_is_named(broker: Broker) -> None:
+    broker.put("t", numbers(0, 3))
+    reader = stream(broker)
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    broker.put("u", numbers(0, 10))
+    log = stream(broker, subscribe="u", subscription="other").initialOffset()["u"].split(".")[0]
+    for _ in range(2):  # The second is a driver that starts anew before this is in the checkpoint.
+        added = stream(broker, subscribe="t,u", startingOffsets=json.dumps({"u": f"{log}.4"}))
+        end = added.latestOffset(start, ALL)
+    assert values(added, added.partitions(start, end)) == numbers(4, 10)
+
+
 # Batches
 
 
