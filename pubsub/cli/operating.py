@@ -58,14 +58,14 @@ class Operator:
         """
         return View(self._proxies.reports("report", SENDER, self.patience, topic))
 
-    def server_report(self, server: str, view: View) -> dict[str, Any]:
-        """What a server says of itself.
+    def server_report(self, server: str, view: View, topic: str = "") -> dict[str, Any]:
+        """What a server says of itself, and of one topic, or of as many as fit into a report.
 
         Raises:
             NotHeard: it does not answer through any proxy that hears it.
         """
         through = view.hearing(server)
-        answers = self._proxies.ask([(address, Report(SENDER, server)) for address in through], self.patience)
+        answers = self._proxies.ask([(address, Report(SENDER, server, topic)) for address in through], self.patience)
         found = next((answer for answer in answers if isinstance(answer, dict)), None)
         if found is None:
             raise NotHeard(f"server {server} is not heard: {'; '.join(map(str, answers)) or 'by no proxy'}")

@@ -116,7 +116,7 @@ def unsubscribe(
     with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         owner = view.owner(name)
-        facts = found.server_report(owner, view)["topics"].get(name, {"subscribers": {}})["subscribers"]
+        facts = found.server_report(owner, view, name)["topics"].get(name, {"subscribers": {}})["subscribers"]
         if subscriber not in facts:
             raise NotKnown(f"topic {name} has no subscriber {subscriber}; pubsub status --json lists them")
         waiting = facts[subscriber]["waiting"]
@@ -127,7 +127,7 @@ def unsubscribe(
         )
 
         def ended() -> bool:
-            held = found.server_report(owner, found.look(name))["topics"].get(name)
+            held = found.server_report(owner, found.look(name), name)["topics"].get(name)
             return held is not None and subscriber not in held["subscribers"]
 
         answer = found.operate(owner, view, "unsubscribe", topic=name, subscriber=subscriber)
@@ -166,9 +166,9 @@ def abandon(
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
         view = found.look(name)
-        held = found.server_report(server, view)["topics"] if view.hearing(server) else {}
+        held = found.server_report(server, view, name)["topics"] if view.hearing(server) else {}
         _may_give_up(view, name, server, held, patience)
-        reports = {one: found.server_report(one, view)["topics"].get(name, {}) for one in view.live()}
+        reports = {one: found.server_report(one, view, name)["topics"].get(name, {}) for one in view.live()}
         lost = _lost(view, name, server, reports)
         waiting = _waiting(view, server, reports)
         if not lost and not waiting:
@@ -217,7 +217,8 @@ def _is_done(found: Operator, name: str, server: str, lost: set[Holder], waiting
     view = found.look(name)
     if not _is_given_up(view, name, server, lost):
         return False
-    reports = {one: found.server_report(one, view)["topics"].get(name, {}) for one in waiting if view.hearing(one)}
+    heard = [one for one in waiting if view.hearing(one)]
+    reports = {one: found.server_report(one, view, name)["topics"].get(name, {}) for one in heard}
     return not _waiting(view, server, reports)
 
 

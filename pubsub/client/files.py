@@ -1,8 +1,9 @@
-"""What the operating system says of a file that a person named, in one line."""
+"""Files that a person named: what the operating system says of one, in one line, and that one is on the disk."""
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,3 +32,12 @@ def file_error(path: Path, error: OSError) -> PubsubError:
     """The error that says in one line what the operating system says of a file."""
     reason = error.strerror or str(error)
     return StorageError(str(path), reason) if error.errno in _DISK else CallerError(f"{path}: {reason}")
+
+
+def sync(path: Path) -> None:
+    """Have what is in a file, or the names in a directory, on the disk."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from pubsub.client.files import file_error, file_errors
+from pubsub.client.files import file_error, file_errors, sync
 from pubsub.client.mending import mend
 from pubsub.errors import CallerError
 
@@ -83,7 +83,7 @@ class FileTarget:
         with file_errors(self.part):
             if self._stream is None:
                 self._stream = self.part.open("wb", buffering=0)
-                _fsync_directory(self.part.parent)
+                sync(self.part.parent)
             _write(self._stream, contents)
             os.fsync(self._stream.fileno())
         self._size += len(contents)
@@ -173,7 +173,7 @@ def _rename(path: Path, part: Path, size: int) -> bool:
                 os.fchmod(stream.fileno(), stat.S_IMODE(path.stat().st_mode))
             os.fsync(stream.fileno())
         part.replace(path)
-        _fsync_directory(path.parent)
+        sync(path.parent)
     return True
 
 
@@ -182,11 +182,3 @@ def _write(stream: IO[bytes], contents: bytes) -> None:
     rest = memoryview(contents)
     while rest:
         rest = rest[stream.write(rest) :]
-
-
-def _fsync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

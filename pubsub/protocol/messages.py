@@ -311,7 +311,7 @@ class Report:
 
     Attributes:
         target: a server's ID, which the proxy passes it on to; "-" for the proxy itself.
-        topic: the only one that the proxy is to speak of; "": as many as fit.
+        topic: the only one that is to be spoken of; "": as many as fit.
     """
 
     sender: str

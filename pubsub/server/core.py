@@ -137,7 +137,7 @@ class ServerCore:
             self.operations.handle(origin, message, now)
         elif isinstance(message, Report):
             origin.waits = False
-            self.state.replies.answer(origin, Outcome.SUCCESS, body=self.reports.report(now))
+            self.state.replies.answer(origin, Outcome.SUCCESS, body=self.reports.report(now, message.topic))
         elif isinstance(message, Merge) and not origin.origin:
             self.moves.merge(message, now)
         elif origin.origin or not isinstance(message, Status | Heartbeat):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,11 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pubsub.errors import ConfigurationError
 from pubsub.protocol.names import topic_of
 from pubsub.spark.arrow import SCHEMA
-from pubsub.spark.pipelines import Place, begin, source
+from pubsub.spark.pipelines import COMPACT, LOG, Place, begin, source
 from pubsub.spark.storage import open_storage
-
-LOG: Final = "_spark_metadata"
-_COMPACT: Final = ".compact"
 
 
 def archive(
@@ -55,10 +51,10 @@ def archived_files(spark: SparkSession, directory: str) -> list[str]:
         ConfigurationError: it is no archive.
     """
     log = open_storage(spark, f"{directory}/{LOG}")
-    numbers = {int(name.removesuffix(_COMPACT)): name for name in log.names() if name.removesuffix(_COMPACT).isdigit()}
+    numbers = {int(name.removesuffix(COMPACT)): name for name in log.names() if name.removesuffix(COMPACT).isdigit()}
     if not numbers:
         raise ConfigurationError(f"{directory} is no archive: it has no {LOG} that lists its files")
-    compacted = max((number for number, name in numbers.items() if name.endswith(_COMPACT)), default=0)
+    compacted = max((number for number, name in numbers.items() if name.endswith(COMPACT)), default=0)
     found = []
     for number in sorted(numbers):
         if number >= compacted:

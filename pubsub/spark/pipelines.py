@@ -35,6 +35,15 @@ from pubsub.spark.storage import open_storage
 IDENTITY: Final = "pipeline.json"
 """In a checkpoint: whose it is."""
 
+LOG: Final = "_spark_metadata"
+"""In a directory that Spark writes files to: which of them count, by batch."""
+
+COMPACT: Final = ".compact"
+"""Ends the name of a batch in that log which lists all before it, too."""
+
+CLOSED: Final = "closed"
+"""In a rollup's directory: where the windows go that are over."""
+
 POLL_SECONDS: Final = 0.2
 _RAISED: Final = re.compile(r"^(pubsub(?:\.\w+)+): (.+)$", re.MULTILINE)
 
@@ -188,7 +197,7 @@ def _said(value: object) -> str:
 def _check_target(spark: SparkSession | None, target: str, checkpoint: str) -> None:
     """See that a directory is empty, or that of the pipeline whose checkpoint this is.
 
-    Spark would skip the batches of a fresh checkpoint whose numbers the directory knows, which loses them.
+    Spark would skip the batches of a fresh or older checkpoint whose numbers the directory knows, which loses them.
 
     Raises:
         ConfigurationError: it is another's.
@@ -199,6 +208,18 @@ def _check_target(spark: SparkSession | None, target: str, checkpoint: str) -> N
         raise ConfigurationError(
             f"{target} is not empty and {checkpoint} is no checkpoint of it: name an empty directory, or --checkpoint"
         )
+    begun = _newest(spark, f"{checkpoint}/offsets")
+    if any(_newest(spark, f"{target}/{log}") > begun for log in (LOG, f"{CLOSED}/{LOG}")):
+        raise ConfigurationError(
+            f"{target} has batches that {checkpoint} does not know, which is an older copy, or is no checkpoint of it:"
+            " name an empty directory, or --checkpoint"
+        )
+
+
+def _newest(spark: SparkSession | None, log: str) -> int:
+    """The highest number of a batch in a log of Spark's; -1 where there is none."""
+    names = (name.removesuffix(COMPACT) for name in open_storage(spark, log).names())
+    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def hold(place: Place, topics: Sequence[str], name: str) -> None:

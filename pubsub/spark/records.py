@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 from pyarrow import parquet
 
+from pubsub.client.files import sync
 from pubsub.client.storage.recorder import RecordFile
 from pubsub.errors import StorageError
 
@@ -57,7 +58,9 @@ class ParquetRecord:
         fresh, whole = self.path.with_suffix(".fresh"), self.path.with_suffix(".parquet")
         try:
             self._convert(fresh)
+            sync(fresh)  # A power cut takes the last lines of a record, and would take all of one that is in no file.
             fresh.replace(whole)
+            sync(whole.parent)
             self.path.unlink()
         except (OSError, pa.ArrowException) as error:
             _log.warning("%s stays as it is: %s", self.path, error)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pubsub.errors import ConfigurationError
 from pubsub.spark.archive import archived_files, messages, topic_and_date
-from pubsub.spark.pipelines import Place, Totals
+from pubsub.spark.pipelines import Place, Totals, identify
 from pubsub.spark.storage import Storage, open_storage
 
 ORDER: Final = ("stamp", "topic", "log", "offset")
@@ -92,7 +92,7 @@ def replay(
         stop: whether to end before the next.
 
     Raises:
-        ConfigurationError: it is no archive, or does not have a topic.
+        ConfigurationError: it is no archive, or does not have a topic, or the checkpoint is another pipeline's.
     """
     totals, begun = Totals(), time.monotonic()
     files = archived_files(spark, directory)
@@ -100,6 +100,7 @@ def replay(
     for topic in topics:
         if topic not in held:
             raise ConfigurationError(f"{directory} has no topic {topic}; it has {', '.join(sorted(held)) or 'none'}")
+    identify(spark, checkpoint, "", "replay", {"pipeline": "replay", "to": to})
     journal = Journal(open_storage(spark, checkpoint))
     journal.plan([file for file in files if not topics or topic_and_date(file)[0] in topics])
     for number, step in journal.waiting():

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pubsub.errors import CallerError
 from pubsub.spark.arrow import SCHEMA
-from pubsub.spark.pipelines import Place, begin, source
+from pubsub.spark.pipelines import CLOSED, Place, begin, source
 from pubsub.spark.storage import open_storage
 
 CALENDAR: Final = ("week", "month", "quarter", "year")
@@ -27,6 +27,9 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"(\d{1,9}) ?([smhd])")
 _FIELD: Final = re.compile(r"[^.'\[\]\"]+(\.[^.'\[\]\"]+)*")
 _TAKEN: Final = ("start", "end", "count", "open")
+TIME_SECONDS_MAX: Final = 9 * 10**12
+"""A time further from 1970 is none: its window would begin or end where Spark has no time, which ends each run."""
+
 _WATERMARK: Final = "spark.watermarkDelayMs"
 """Metadata by which Spark knows a column that its watermark bounds."""
 
@@ -126,7 +129,8 @@ def _moment(text: Column) -> Column:
     number = text.try_cast("decimal(38,9)")
     size = F.abs(number)
     micros = number * F.when(size < 10**11, 10**6).when(size < 10**14, 10**3).when(size < 10**17, 1)
-    return F.coalesce(F.timestamp_micros(micros.try_cast("bigint")), text.try_cast("timestamp"))
+    at = F.coalesce(F.timestamp_micros(micros.try_cast("bigint")), text.try_cast("timestamp"))
+    return F.when(F.abs(F.unix_seconds(at)) <= TIME_SECONDS_MAX, at)
 
 
 def as_messages(counts: DataFrame) -> DataFrame:
@@ -143,7 +147,7 @@ def to_directory(
 ) -> StreamingQuery:  # fmt: skip
     """Start a rollup whose windows go to Parquet files in `to/closed`."""
     counts = what.counted(source(spark, place, [topic], name, records))
-    writer = counts.writeStream.format("parquet").option("path", f"{to}/closed")
+    writer = counts.writeStream.format("parquet").option("path", f"{to}/{CLOSED}")
     return begin(writer, name, checkpoint, once=once, seconds=seconds)
 
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pubsub.errors import ConfigurationError, PubsubError, Unavailable
+from pubsub.errors import ConfigurationError, PubsubError, StateCopied, Unavailable
 from pubsub.protocol import Outcome, Publish, Stage, Status
 from pubsub.protocol.names import check_new_topic
 from pubsub.spark.arrow import pieces, values_of
@@ -30,6 +30,9 @@ from pubsub.spark.options import SinkOptions
 
 WINDOW: Final = 4
 """Pieces of one stage on the way at once."""
+
+ROW_BITS: Final = 32
+"""Of a row's counter: the rest says the batch (docs/architecture.md, *Sinks*)."""
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
@@ -44,6 +47,22 @@ class Restage(PubsubError):
 
     def __str__(self) -> str:
         return f"{self.topic}: batch {self.batch} is not staged in full ({self.reason}); start the query again"
+
+
+class CheckpointOld(PubsubError):
+    """A query goes on from an older copy of its checkpoint: it has published batches that this copy does not know."""
+
+    exit_code = StateCopied.exit_code
+
+    def __init__(self, topic: str, batch: int, last: int) -> None:
+        self.topic, self.batch, self.last = topic, batch, last
+        super().__init__(topic, batch, last)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}: batch {self.batch} was published before, and batch {self.last} after it: this checkpoint is"
+            " an older copy, or is used twice, and rows would be left out; go on with the newer one, or a fresh one"
+        )
 
 
 @dataclass
@@ -217,8 +236,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage(self.options, publisher_of(query), int(batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Publish the batch, on the driver."""
-        publish(self.options, messages, batchId)
+        """Publish the batch, on the driver.
+
+        Raises:
+            CheckpointOld: later ones are published. Spark does none again but the last, so this is not what was
+                published under the number.
+        """
+        for topic, status in publish(self.options, messages, batchId).items():
+            last = (status.last >> ROW_BITS) - 1
+            if last > batchId:
+                raise CheckpointOld(topic, batchId, last)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Leave what was staged: the batch's next publish drops it, or a day's silence does."""

@@ -194,9 +194,13 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxBytes(options.bytes_max) if options.bytes_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note how far the topics go now: this run ends there."""
+        """Note how far the topics go now: this run ends there.
+
+        Which of those that a pattern matches are new only the checkpoint says, and new ones are read from their
+        beginning: so these are not subscribed to here, and are noted when the first batch is asked for.
+        """
         self._target = {}
-        for topic in self.named():
+        for topic in self.options.subscribe:
             self.topics.subscribe(topic, self._edge(topic))
             self._target[topic] = self.topics.plan(topic, None).latest
 
@@ -212,6 +216,10 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = read_offsets(start)
         for topic in self._come(begin):
             begin[topic] = None
+        if self._target is not None:
+            for topic in begin:
+                if topic not in self._target:
+                    self._target[topic] = self.topics.plan(topic, None).latest
         records, size = self._limits(limit)
         plans = {topic: self._plan(topic, after, size) for topic, after in begin.items()}
         ends = self._within(begin, plans, size) if size else {topic: plan.latest for topic, plan in plans.items()}
@@ -224,10 +232,14 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _come(self, known: Mapping[str, Position | None]) -> list[str]:
         """Topics that are to be read and were not so far. What the pattern matches only now is read from its
-        beginning: none of it was seen yet."""
+        beginning: none of it was seen yet. A position that is named is acknowledged: the batch's start does not have
+        the topic, so its first range begins where the subscription stands."""
         come = [topic for topic in self._target or self.named() if topic not in known]
         for topic in come:
-            self.topics.subscribe(topic, "earliest" if self.options.pattern else self._edge(topic))
+            if self.options.pattern:
+                self.topics.subscribe(topic, "earliest")
+            elif (begin := self._begin(topic)) is not None:
+                self.topics.acknowledge(topic, begin)
         return come
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 from pyspark.sql import SparkSession
 
+from pubsub.client.files import sync
 from pubsub.errors import StorageError
 
 
@@ -92,7 +93,9 @@ class Folder:
         try:
             self._path.mkdir(parents=True, exist_ok=True)
             fresh.write_text(text)
+            sync(fresh)  # Else a power cut may leave an empty file of that name.
             fresh.replace(self._path / name)
+            sync(self._path)
         except OSError as error:
             raise StorageError(str(self._path / name), error.strerror or str(error)) from None
 

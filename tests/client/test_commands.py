@@ -19,6 +19,7 @@ import pytest
 from pubsub.cli import main
 from pubsub.client import Client, Message, Transaction
 from pubsub.config import ClientSettings
+from pubsub.server.requests import report
 
 Run = Callable[..., int]
 
@@ -82,6 +83,15 @@ def test_messages_as_json(run: Run, topic: str, capsys: pytest.CaptureFixture[st
     assert text["publisher"].startswith("c/")
     assert text["id"] != other["id"]
     assert other["body_base64"] == "/w=="
+
+
+def test_an_operator_ends_a_subscription_on_a_topic_that_a_report_has_no_room_for(
+    run: Run, service: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", topic):
+        assert run("n2", "subscribe", name) == 0
+    monkeypatch.setattr(report, "TOPICS_MAX", 1)
+    assert main(["topic", "unsubscribe", topic, "--subscriber", "n2", "--yes", "--proxy", service]) == 0
 
 
 def test_subscribe_subscribes_though_the_client_believes_that_it_is(

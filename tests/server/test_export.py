@@ -14,6 +14,7 @@ from pubsub.errors import CallerError, ConfigurationError, StoreInUse
 from pubsub.protocol import Outcome, Records
 from pubsub.server.commands import main
 from pubsub.server.offline.export import export_tree, import_tree
+from pubsub.server.offline.restore import accept_copy
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
@@ -175,6 +176,30 @@ def test_what_is_lost_stays_lost(stage: Stage, tmp_path: Path) -> None:
             taken += bodies(answer)
     assert taken == [b"1", b"4", b"7"]
     assert lost == [2, 3, 5, 6]
+
+
+def test_a_restored_store_survives_the_way_out_and_in(stage: Stage, tmp_path: Path) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    stage.subscribe("eve", "t", 5)
+    stage.put("t", 1, [b"1"])
+    stage.sleep(0.3)
+    stage.close()
+    accept_copy(stage.settings.directory)
+    stage.open()
+    # Eve had received more than the copy has, before it was put back.
+    stage.get("eve", "t", (log, 7), 5)
+    stage.put("t", 3, [b"3"], previous=1)
+    stage.sleep(0.3)
+    stage = moved(stage, tmp_path)
+    for who, place, expected in (("bob", None, [[b"1"], 1, [b"3"]]), ("eve", (log, 7), [1, [b"3"]])):
+        told: list[object] = []
+        answer = stage.get(who, "t", place, 5)
+        while answer.outcome is not Outcome.EMPTY:
+            assert answer.message is not None
+            lost = answer.message[1] - answer.first[1] + 1 if answer.first else 0
+            told.append(lost if answer.outcome is Outcome.LOST else bodies(answer))
+            answer = stage.get(who, "t", answer.message, 5)
+        assert told == expected, who
 
 
 def test_an_export_changes_nothing_and_wants_the_server_stopped(stage: Stage, tmp_path: Path) -> None:

@@ -289,6 +289,21 @@ def test_a_range_that_is_all_left_out_is_passed_in_steps(pair: Pair, monkeypatch
     assert everything(stage) == [b"%d" % counter for counter in range(1, 9)]
 
 
+def test_a_range_that_is_left_out_to_its_end_in_one_look_is_passed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = pair["s1"]
+    make(stage, "earliest")
+    for counter in (1, 2):
+        stage.put("t", counter, [b"%d" % counter], previous=counter - 1)
+        pair["s2"].put("t", counter, [b"%d" % counter], previous=counter - 1)
+    own = stage.core.state.topics["t"].open
+    pair.merge("s2", "s1")
+    pair.turns()
+    stage.put("t", 3, [b"3"], previous=2)
+    end = parse_position(plan(stage, None)["latest"])
+    monkeypatch.setattr(delivery, "BATCHES_MAX", 2)
+    assert everything(stage, (own.id, 2), end) == [b"3"]
+
+
 def test_a_moved_topic_takes_its_named_subscriptions_along(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "s1", "s2")
     stage = pair["s1"]

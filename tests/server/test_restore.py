@@ -13,6 +13,7 @@ from pubsub.server.offline.restore import CHANGE_STEP, accept_copy
 from pubsub.server.state.replies import Origin
 from pubsub.server.topic.delivery import collect
 from tests.server.moving import Pair, message, put, split, take
+from tests.server.named import make, plan, read
 from tests.server.stage import Stage
 
 
@@ -307,3 +308,20 @@ def test_a_topic_that_a_client_has_shown_to_be_an_older_copy_stays_held_back_ove
     stage.restart()
     assert stage.ask(Get("eve", "t", None, 5, 5)).outcome is Outcome.UNAVAILABLE
     assert put(stage, "alice", 11, 10, b"other") is Outcome.UNAVAILABLE
+
+
+def test_what_a_copy_lacks_is_one_record_of_a_plan_for_who_reads_ranges(stage: Stage) -> None:
+    """Nobody knows how much it is: all offsets of the log that are left, cut for tasks, would be a million of them."""
+    make(stage)
+    put(stage, "alice", 10, 0, b"1", b"2")
+    save(stage)
+    put(stage, "alice", 12, 11, b"3", b"4")
+    put_back(stage)
+    log = place(stage, 0)[0]
+    lost = [log, OFFSET_MAX - 1, OFFSET_MAX, 0]
+    found = plan(stage, None)
+    assert [leg[:3] for leg in found["legs"]] == [[log, 1, 3], lost[:3]]
+    assert found["latest"] == f"{log}.{OFFSET_MAX - 1}"
+    assert plan(stage, (log, 3))["legs"] == [lost], "the reader was beyond the copy's end"
+    told = read(stage, (log, 2), (log, OFFSET_MAX - 1))
+    assert (told.outcome, told.first, told.message) == (Outcome.LOST, (log, 3), (log, OFFSET_MAX - 1))

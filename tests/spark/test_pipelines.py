@@ -125,20 +125,26 @@ def test_files_of_killed_batches_are_removed_and_those_being_written_are_not(
     assert archived(session, to) == {"a/b": Counter(numbers(0, 50))}
 
 
-@pytest.mark.parametrize("where", ["files", "no-checkpoint"])
+@pytest.mark.parametrize("where", ["files", "no-checkpoint", "another-checkpoint"])
 def test_a_directory_of_somebody_else_is_refused(
     broker: Broker, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str
 ) -> None:
-    """With a fresh checkpoint Spark would skip batches whose numbers the directory knows."""
+    """With a fresh checkpoint, or another one, Spark would skip batches whose numbers the directory knows."""
     to = tmp_path / "archive"
+    words = ["archive", "a", "--to", str(to), "--once"]
     broker.put("a", numbers(0, 10))
     if where == "files":
         to.mkdir()
         (to / "mine.txt").write_text("mine")
-    else:
-        run("archive", "a", "--to", str(to), "--once")
+    elif where == "no-checkpoint":
+        run(*words)
         (to / "_checkpoint").rename(tmp_path / "elsewhere")
-    assert main(["pipeline", "archive", "a", "--to", str(to), "--once", "--proxy", broker.address]) == 8
+    else:
+        run(*words, "--batch", "5")
+        run("archive", "a", "--to", str(tmp_path / "other"), "--once")
+        broker.put("a", numbers(10, 20))
+        words += ["--checkpoint", str(tmp_path / "other" / "_checkpoint")]
+    assert main(["pipeline", *words, "--proxy", broker.address]) == 8
     said = capsys.readouterr().err
     assert "is no checkpoint of it" in said
     assert said.count("\n") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,22 @@ def test_a_record_with_a_torn_line_stays_as_it_is(tmp_path: Path, caplog: pytest
     (path,) = (tmp_path / "r.parquet").iterdir()
     assert path.suffix == ".jsonl"
     assert "stays as it is" in caplog.text
+
+
+def test_the_lines_stay_until_the_parquet_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut takes them all, of which it would have taken the last."""
+    record = tmp_path / "r.parquet"
+    sink = ParquetRecord(record)
+    sink.write(b'{"client":"c","n":1}\n')
+    synced: list[tuple[bool, list[str]]] = []
+
+    def fsync(file: int) -> None:
+        synced.append((os.path.isdir(f"/proc/self/fd/{file}"), sorted(path.suffix for path in record.iterdir())))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    sink.close()
+    assert synced == [(False, [".fresh", ".jsonl"]), (True, [".jsonl", ".parquet"])]
+    assert [path.suffix for path in record.iterdir()] == [".parquet"]
 
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

@@ -155,6 +155,13 @@ def test_windows_of_the_calendar_and_times_in_every_form(session: Any) -> None:
     assert windows(session, Rollup(window="1d", by=()), [{}]) == {("2020-01-01 00:00:00", "2020-01-02 00:00:00"): 1}
 
 
+@pytest.mark.parametrize("window", ["1h", "month", "year"])
+def test_a_time_at_the_end_of_all_times_is_none_and_ends_no_query(session: Any, window: str) -> None:
+    rows = [{"at": at} for at in ("+294247-01-10T04:00:54Z", "-290308-12-21T19:59:06Z", "2024-01-01T00:30:00Z")]
+    ((start, _),) = windows(session, Rollup(window=window, by=(), time="at"), rows)
+    assert start == "2024-01-01 00:00:00"
+
+
 @pytest.mark.parametrize(
     ("facts", "said"),
     [

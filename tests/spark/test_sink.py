@@ -17,6 +17,7 @@ from pubsub.spark.options import SinkOptions, sink_options, source_options
 from pubsub.spark.sink import (
     Attempt,
     BatchWriter,
+    CheckpointOld,
     Restage,
     Staged,
     StreamWriter,
@@ -108,6 +109,20 @@ def test_rows_that_are_duplicates_are_named_with_all_others_to_whoever_publishes
     assert attempt.finish().rows == {"out": 1}
     attempt.write(rows(b"2", b"3"))
     assert attempt.finish().rows == {"out": 3}
+
+
+def test_a_checkpoint_that_was_put_back_is_said_and_does_not_lose_rows_in_silence(
+    broker: Broker, link: ProxyConnection, options: SinkOptions
+) -> None:
+    """Its next batch is another one than that which was published under the number, and would be left out whole."""
+    writer = StreamWriter(options)
+    for batch in range(4):
+        writer.commit([staged(link, options, batch, b"%d" % batch)], batch)
+    writer.commit([staged(link, options, 3, b"3")], 3)
+    with pytest.raises(CheckpointOld, match="out: batch 2 was published before, and batch 3 after it") as caught:
+        writer.commit([staged(link, options, 2, b"2", b"3", b"new")], 2)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert broker.records("out") == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_batch_without_rows_is_published_on_a_fixed_topic(

@@ -206,6 +206,24 @@ def test_a_pattern_finds_topics_that_come_later_from_their_beginning(broker: Bro
     assert values(reader, stream(broker, subscribePattern=r"orders\..*").partitions(start, end)) == numbers(0, 3)
 
 
+def test_available_now_reads_what_a_pattern_matches_only_now_from_its_beginning(broker: Broker) -> None:
+    broker.put("orders.a", numbers(0, 3))
+    options = {"subscribePattern": r"orders\..*", "startingOffsets": "latest"}
+    first = stream(broker, **options)
+    first.prepareForTriggerAvailableNow()
+    start = first.initialOffset()
+    assert first.latestOffset(start, ALL) == start
+    broker.put("orders.b", numbers(0, 3))
+    until(lambda: "orders.b" in stream(broker, **options).named(), "the new topic is listed")
+    second = stream(broker, **options)
+    second.prepareForTriggerAvailableNow()
+    end = second.latestOffset(start, ALL)
+    assert values(second, second.partitions(start, end)) == numbers(0, 3)
+    broker.put("orders.a", numbers(3, 5))
+    broker.put("orders.b", numbers(3, 5))
+    assert second.latestOffset(end, ALL) == end, "this run ends where the topics ended"
+
+
 def test_a_pattern_that_matches_nothing_is_said(broker: Broker) -> None:
     broker.put("t", numbers(0, 3))
     with pytest.raises(CallerError, match="no topic matches subscribePattern x"):
@@ -220,6 +238,18 @@ def test_a_stream_begins_behind_a_position_that_is_named(broker: Broker) -> None
     assert values(reader, reader.partitions(start, reader.latestOffset(start, ALL))) == numbers(4, 10)
     with pytest.raises(DataLoss, match="not in the topic"):
         stream(broker, startingOffsets=json.dumps({"t": f"{log}.44"})).initialOffset()
+
+
+def test_a_topic_that_is_added_begins_behind_a_position_that_is_named(broker: Broker) -> None:
+    broker.put("t", numbers(0, 3))
+    reader = stream(broker)
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    broker.put("u", numbers(0, 10))
+    log = stream(broker, subscribe="u", subscription="other").initialOffset()["u"].split(".")[0]
+    for _ in range(2):  # The second is a driver that starts anew before this is in the checkpoint.
+        added = stream(broker, subscribe="t,u", startingOffsets=json.dumps({"u": f"{log}.4"}))
+        end = added.latestOffset(start, ALL)
+    assert values(added, added.partitions(start, end)) == numbers(4, 10)
 
 
 # Batches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,19 @@ def test_what_is_written_is_read_listed_and_removed(session: Any, tmp_path: Path
     assert abs(found["x"] / 1000 - written) < 1.0
     storage.remove("x")
     assert not storage.has("x")
+
+
+def test_a_file_has_its_name_once_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut leaves a plan that is empty, or none of what was put already."""
+    synced: list[tuple[bool, bool]] = []
+
+    def fsync(file: int) -> None:
+        there = (tmp_path / "journal" / "plan").exists()
+        synced.append((os.path.isdir(f"/proc/self/fd/{file}"), there))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    Folder(f"{tmp_path}/journal").write("plan", "all of it")
+    assert synced == [(False, False), (True, True)]
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ files, and their publisher is `-` where even their row is gone.
 
 Importing reads each topic into a fresh log: offsets are given anew, everything else stays. A publisher's repeats are
 recognised as before. A subscriber whose client took more than it had acknowledged at the export is told `behind`: its
-position is of a log that is not here.
+position is of a log that is not here. What a restored copy lacks of a log, all offsets up to the last that there can
+be, is one lost message of the fresh log, which goes on behind it.
 """
 
 from __future__ import annotations
@@ -275,17 +276,17 @@ def _bodies(batch: Batch) -> list[bytes] | None:
 class _Offsets:
     """Where the messages of other logs stand in the fresh one."""
 
-    found: dict[str, list[Range]] = field(default_factory=dict)
-    """By log: (fresh log, offset there, offset here), kept sorted by the offset there; a run goes on to the next."""
+    found: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+    """By log: (offset there, offset here, messages here), kept sorted by the offset there."""
     stops: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, log: str, offset: int, count: int, here: int) -> None:
-        self.found.setdefault(log, []).append((log, offset, here))
+    def add(self, log: str, offset: int, count: int, here: int, count_here: int) -> None:
+        self.found.setdefault(log, []).append((offset, here, count_here))
         self.stops.setdefault(log, []).append(offset + count)
 
     def sort(self) -> None:
         for log, rows in self.found.items():
-            order = sorted(range(len(rows)), key=lambda index: rows[index][1])
+            order = sorted(range(len(rows)), key=lambda index: rows[index][0])
             self.stops[log] = [self.stops[log][index] for index in order]
             self.found[log] = [rows[index] for index in order]
 
@@ -293,11 +294,11 @@ class _Offsets:
         """Ranges here of the offsets [low, stop) there."""
         rows, stops = self.found.get(log, []), self.stops.get(log, [])
         for index in range(bisect_right(stops, low), len(rows)):
-            _, offset, here = rows[index]
+            offset, here, count = rows[index]
             first, last = max(low, offset), min(stop, stops[index])
             if first >= last:
                 return
-            yield here + first - offset, here + last - offset
+            yield here + min(first - offset, count - 1), here + min(last - offset, count)
 
 
 class _Import:
@@ -357,7 +358,9 @@ class _Import:
                 or not 0 < counter <= NUMBER_MAX - count
             ):
                 raise ConfigurationError(f"{path} holds a run of {count} messages")
-            if end + count > OFFSET_MAX:
+            # Nobody knows how much a restored copy lacks; as many offsets would use up the fresh log.
+            here = 1 if "lost" in flags and position[1] + count == OFFSET_MAX else count
+            if end + here > OFFSET_MAX:
                 raise ConfigurationError(f"{path} holds more messages than one log can")
             if "spare" in flags:
                 spare_from = spare_from or end
@@ -368,10 +371,10 @@ class _Import:
             body = None if "lost" in flags else encode_batch(*self._bodies(folder, position, count))
             checksum = 0 if body is None else crc32(body)
             self._store.apply(
-                [c.BatchAppended(log, end, count, publisher, counter, stamp, checksum, total, body, sound=False)]
+                [c.BatchAppended(log, end, here, publisher, counter, stamp, checksum, total, body, sound=False)]
             )
-            offsets.add(*position, count, end)
-            end, total = end + count, total + (0 if body is None else len(body))
+            offsets.add(*position, count, end, here)
+            end, total = end + here, total + (0 if body is None else len(body))
             self.count += 0 if body is None else count
         offsets.sort()
         history = (Span(log_id, 1, spare_from), Span(log_id, end)) if spare_from else (Span(log_id, 1),)

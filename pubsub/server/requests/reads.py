@@ -156,6 +156,9 @@ class Reads:
 
 def _passed(answer: Answer, spans: tuple[Span, ...], after: Position) -> Position:
     """Up to where all that was looked at is left out, where nothing was handed out: the reader goes on behind it."""
-    if answer.rest:
-        return start_of(answer.rest)
-    return (spans[-1].log, (spans[-1].high or 1) - 1) if spans else after
+    rest = answer.rest or ()
+    used = spans[: len(spans) - len(rest)]
+    if rest and rest[0] != spans[len(used)]:
+        return start_of(rest)
+    # What stands before a whole span may lie elsewhere in the range, or nowhere: it is the end of the one before.
+    return (used[-1].log, (used[-1].high or 1) - 1) if used else after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from pubsub.config.addresses import reaches_out
@@ -39,8 +39,11 @@ class Reports:
         self.standby: Callable[[float], Mapping[str, Any]] | None = None
         """Gives what is told of the other member; None: the store has one."""
 
-    def report(self, now: float) -> bytes:
+    def report(self, now: float, topic: str = "") -> bytes:
         """Everything about a server, as JSON: as it is now, or was a moment ago.
+
+        Args:
+            topic: the only one to speak of, as it is now; "": as many as fit.
 
         Returns:
             An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
@@ -54,17 +57,19 @@ class Reports:
             `authorized_digest`, `authorized_lines` and `problems` (of its files) too, one whose store has two members
             `standby`, see `server.standby.standing`.
         """
+        if topic:
+            return _packed(self._facts(now, {topic} & self._state.topics.keys()))
         age = now - self._made_at
         if not self._body or age * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self._state.topics)):
-            self._made_at, self._body = now, json.dumps(self._facts(now), separators=(",", ":")).encode()
+            self._made_at, self._body = now, _packed(self._facts(now, self._state.topics))
         return self._body
 
-    def _facts(self, now: float) -> dict[str, Any]:
+    def _facts(self, now: float, names: Collection[str]) -> dict[str, Any]:
         state = self._state
         topics: dict[str, Any] = {}
         room = SUBSCRIBERS_MAX
         keys, bind = dict(self.keys()) if self.keys is not None else {}, state.settings.bind
-        for name in sorted(state.topics)[:TOPICS_MAX]:
+        for name in sorted(names)[:TOPICS_MAX]:
             topics[name] = _topic(state, state.topics[name], room)
             room -= len(topics[name]["subscribers"])
         return {
@@ -88,7 +93,7 @@ class Reports:
             "stores": {store: known.server for store, known in self._stores.known.items()},
             "topics": topics,
             "left_out": {
-                "topics": len(state.topics) - len(topics),
+                "topics": len(names) - len(topics),
                 "subscribers": sum(topic.pop("left_out") for topic in topics.values()),
             },
             **keys,
@@ -105,6 +110,10 @@ class Reports:
             }
             for address, proxy in zip(self._state.settings.proxies, self._proxies.all, strict=True)
         ]
+
+
+def _packed(facts: dict[str, Any]) -> bytes:
+    return json.dumps(facts, separators=(",", ":")).encode()
 
 
 def _topic(state: State, topic: Topic, room: int) -> dict[str, Any]:

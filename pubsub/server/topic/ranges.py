@@ -77,13 +77,24 @@ def plan(topic: Topic, spans: Sequence[Span], start: Position, reader: BatchRead
 
     Returns:
         JSON: `latest`, the last position of the range (where it is empty, `start`); `within`, the last up to which it
-        has at most `bytes_max` bytes (but one batch); `spans`: [log, first offset, one above the last, bytes].
+        has at most `bytes_max` bytes (but one batch); `legs`: [log, first offset, one above the last, bytes].
     """
-    rows = [[span.log, span.low, span.high, _bytes(topic.logs[span.log], span, reader)] for span in spans]
+    rows = [leg for span in spans for leg in _legs(topic.logs[span.log], span, reader)]
     latest = (spans[-1].log, (spans[-1].high or 1) - 1) if spans else start
     within = _within(topic, spans, reader, bytes_max) if bytes_max else None
     facts = {"latest": format_position(latest), "within": format_position(within or latest), "legs": rows}
     return json.dumps(facts, separators=(",", ":")).encode("ascii")
+
+
+def _legs(log: Log, span: Span, reader: BatchReader) -> Iterator[list[str | int]]:
+    """A span as legs of a plan. What a restored copy lacks of its log is one record, the last: nobody knows how many it
+    was, and all offsets that are left would be parts for a million tasks, or as many batches."""
+    stop = span.high or 0
+    stored = max(span.low, log.end - log.unknown) if stop == log.end else stop
+    if span.low < stored:
+        yield [span.log, span.low, stored, _bytes(log, span, reader)]
+    if stored < stop:
+        yield [span.log, stop - 1, stop, 0]
 
 
 def _totals(log: Log, span: Span, reader: BatchReader) -> Iterator[int]:
