@@ -164,6 +164,7 @@ class MemberDisk:
                     f"the primary is of a later release; upgrade its standby first: {error}"
                 ) from None
             following.applied_to(end)
+            self.stream.applied(end)
             self._checkpoint(sum(entry.size for entry in entries))
         return True
 
