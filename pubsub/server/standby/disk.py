@@ -176,6 +176,8 @@ class MemberDisk:
             self._logged = 0
             try:
                 self.store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.FullError:  # The log holds it all until the next time.
+                _log.error("no space to copy the write-ahead log of %s back into it", self.store.path)
             except apsw.Error as error:
                 raise translate(error, self.store.path) from None
 
