@@ -9,6 +9,7 @@ copied         `adopt`: a whole copy takes the place of the store, `snapshot`: o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from pubsub.server.standby.pages import PageCopy, install
 from pubsub.server.standby.stored import applied_entry, apply_entries, keep_entry
 from pubsub.server.standby.stream import STREAM_BYTES_MAX, Stream
 from pubsub.server.storage.database import Turns, lock_directory, translate
+from pubsub.server.storage.local import kept_port
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 
@@ -254,6 +256,37 @@ def hold(directory: Path) -> IO[str]:
 def new_member() -> str:
     """An ID of a member; 16 hex digits, not all of them zero."""
     return f"{SystemRandom().getrandbits(64) | 1:016x}"
+
+
+def begin_pair(settings: ServerSettings, local: LocalFile, store: Store, lock: Turns, term: int) -> MemberDisk:
+    """What the first of two members has, for a server that is alone and serves: all of it, or it goes on alone.
+
+    What of it is there already when something fails does no harm: nobody else has any of that history yet.
+
+    Args:
+        store, lock: the server's.
+        term: under which it serves.
+
+    Raises:
+        ConfigurationError, StorageError: it cannot be made; StoreFull: for want of space.
+    """
+    with contextlib.ExitStack() as opened:
+        held = hold(settings.directory)
+        opened.callback(held.close)
+        disk = MemberDisk(
+            settings.directory,
+            local,
+            store_bytes_max=settings.store_bytes_max,
+            stream_bytes_max=settings.standby_stream_bytes_max,
+            store=store,
+            lock=lock,
+            held=held,
+        )
+        opened.callback(disk.stream.close)
+        disk.found(term)
+        local.make(new_member(), port=kept_port(store) or 0)  # From now on, and not before, it is one of two.
+        opened.pop_all()
+    return disk
 
 
 def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
