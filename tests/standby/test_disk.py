@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, cast
+from zlib import crc32
 
 import apsw
 import pytest
 
 from pubsub.config.settings import ServerSettings
-from pubsub.errors import StoreFull
+from pubsub.errors import ConfigurationError, StoreFull
 from pubsub.protocol.standby import ROOT, Entries, EntryId
 from pubsub.server.standby import disk as disks
 from pubsub.server.standby.disk import MemberDisk, begin_pair, open_disk
@@ -161,6 +162,15 @@ def test_a_standby_whose_disk_has_no_room_for_its_log_goes_on(home: Home, monkey
     assert home.disk.apply(home.following)
     assert home.note() == 2
     home.disk.store.db = db
+
+
+def test_entries_of_a_later_release_are_said_to_be_that_also_by_who_is_to_serve(home: Home) -> None:
+    body = b"a change that nobody knows yet"
+    home.hear([Entry(EntryId(TERM, 1), ROOT, len(body), crc32(body), (body,))], committed=EntryId(TERM, 1))
+    with pytest.raises(ConfigurationError, match="of a later release; upgrade its standby first"):
+        home.disk.take(home.following)
+    with pytest.raises(ConfigurationError, match="of a later release; upgrade its standby first"):
+        home.disk.apply(home.following)
 
 
 def test_what_another_process_made_known_before_it_ended_counts(tmp_path: Path) -> None:

@@ -156,19 +156,21 @@ class MemberDisk:
         """
         while self.store is not None and (entries := following.to_apply()):
             try:
-                with self.lock:
-                    end = apply_entries(self.store, entries)
+                end = self._carry_out(self.store, entries)
             except StoreFull:
                 following.applied_to(following.applied)  # They are to be applied again.
                 return False
-            except DecodeError as error:
-                raise ConfigurationError(
-                    f"the primary is of a later release; upgrade its standby first: {error}"
-                ) from None
             following.applied_to(end)
             self.stream.applied(end)
             self._checkpoint(sum(entry.size for entry in entries))
         return True
+
+    def _carry_out(self, store: Store, entries: list[Entry]) -> EntryId:
+        try:
+            with self.lock:
+                return apply_entries(store, entries)
+        except DecodeError as error:
+            raise ConfigurationError(f"the primary is of a later release; upgrade its standby first: {error}") from None
 
     def _checkpoint(self, size: int) -> None:
         """Copy the write-ahead log back now and then: no thread does it for a standby, whom no client waits for."""
@@ -190,12 +192,12 @@ class MemberDisk:
             The entry that the store ends with.
 
         Raises:
+            ConfigurationError: an entry is of a later release.
             StorageError: it cannot be written.
         """
         assert self.store is not None
         self.write(following)
-        with self.lock:
-            return apply_entries(self.store, following.promote())
+        return self._carry_out(self.store, following.promote())
 
     def step_down(self) -> EntryId:
         """Drop of the stream what this member wrote as primary and did not commit.
