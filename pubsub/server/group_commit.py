@@ -83,6 +83,7 @@ class GroupCommit:
         self.lock = lock or Turns()
         self._full_check_at = 0.0
         self._commits = 0
+        reserve.release()  # Space for the start itself.
         with self._translated():
             if loops is None:
                 begin_incarnation(store, int(wall * 1000), settings.id)

@@ -20,7 +20,6 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Message, Outcome, Status
-from pubsub.protocol.names import parse_endpoint
 from pubsub.protocol.register import MEMBERS_MAX, Forget, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
 from pubsub.server.core import ServerCore
@@ -152,8 +151,8 @@ class Pair:
         Raises:
             ConfigurationError, StorageError: a socket cannot be opened; the disk failed.
         """
-        if self.disk.store is None and self._settings.standby_of in parse_endpoint(self._address):
-            raise ConfigurationError(f"{self._settings.standby_of} is this server itself: a standby is another process")
+        if self.disk.store is None:
+            joining.see_whom(self._settings, self._address)
         self.giving.close()
         self.loops, self._listener, self._route = None, None, b""
         staged: Sequence[Entry] = ()
@@ -232,8 +231,11 @@ class Pair:
         return now >= self._ready_by
 
     def _hear_refusal(self, reason: str) -> None:
-        """Whoever was asked lets nobody follow: a member that begins ends, one that has a store says so and waits."""
-        said = joining.sentence(reason, self._settings.id, self._link_to)
+        """Whoever was asked lets nobody follow."""
+        self._not_reached(joining.sentence(reason, self._settings.id, self._link_to))
+
+    def _not_reached(self, said: str) -> None:
+        """Nobody is there to be followed: a member that begins ends, one that has a store says so and goes on."""
         if self.disk.store is None:
             raise ConfigurationError(said)
         if said != self._refused:
@@ -269,8 +271,11 @@ class Pair:
         if self.link is not None and (address != self._link_to or stale):
             self.disconnect()
         if self.link is None and address and address != self._address:
-            self.link, self._link_to, self._link_heard = self._wires.to_member(address), address, now
-            following.connected(now)
+            try:
+                self.link, self._link_to, self._link_heard = self._wires.to_member(address), address, now
+                following.connected(now)
+            except ConfigurationError as error:  # Of a member that is gone: this one may have to take over.
+                self._not_reached(str(error))
 
     def disconnect(self) -> None:
         """Close the link to the primary; the next turn makes a new one."""

@@ -22,7 +22,7 @@ import zmq
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.config.settings import ServerSettings
 from pubsub.console.terminal import announce
-from pubsub.errors import ConfigurationError, StorageError
+from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import (
     Connections,
@@ -39,7 +39,7 @@ from pubsub.server.links import Links, drop_requests
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.pair import Pair
 from pubsub.server.standby import joining
-from pubsub.server.standby.disk import MemberDisk, hold, new_member, open_disk
+from pubsub.server.standby.disk import MemberDisk, begin_pair, open_disk
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import Role
@@ -93,7 +93,7 @@ class ServerProcess:
         self._random: Random = SystemRandom()
         self._wakeup = Wakeup()
         self._guard = guard or MemoryGuard(0)
-        self._stopping = self._serving = self._asked_to_pair = False
+        self._stopping = self._serving = self._asked_to_pair = self._unpaired = False
         self._closers: list[Any] = []
         self._pair: Pair | None = None
         self._counters: Counter[str] = Counter()
@@ -206,22 +206,18 @@ class ServerProcess:
     def _found(self, now: float) -> None:
         """Become the first of two members, between two loops."""
         self._asked_to_pair = False
-        port = kept_port(self._store) or 0
-        self._local.make(new_member())
-        self._local.keep(port=port)
-        self._disk = MemberDisk(
-            self.settings.directory,
-            self._local,
-            store_bytes_max=self.settings.store_bytes_max,
-            stream_bytes_max=self.settings.standby_stream_bytes_max,
-            store=self._store,
-            lock=self._group_commit.lock,
-            held=hold(self.settings.directory),
-        )
+        term, lock = self.core.state.incarnation, self._group_commit.lock
+        try:
+            self._disk = begin_pair(self.settings, self._local, self._store, lock, term)
+        except (ConfigurationError, StoreFull) as error:  # A server whose disk is full serves all the same.
+            if not self._unpaired:
+                _log.error("another member asks to follow, which has to wait: %s", error)
+            self._unpaired = True
+            return
         self._closers[self._closers.index(self._store.close)] = self._disk.close
         pair = self._pair = self._member(self._disk)
         self._closers.append(pair.close)
-        self._group_commit.loops = pair.found(self.core.state.incarnation, now)
+        self._group_commit.loops = pair.found(term, now)
         pair.serve(self.core, self._listener, self._loop.dealers)
         _log.info("another member asks to follow: this one is member %s", pair.member.identity.member)
 
@@ -425,7 +421,8 @@ def listen(bind: str, bound: _Bound, store: Store | None, local: LocalFile) -> t
         if store is not None:
             keep_port(store, port)
         else:
-            local.keep(port=port)
+            with contextlib.suppress(StoreFull):  # As of `keep_port`.
+                local.keep(port=port)
     except BaseException:
         listener.close(0)
         raise

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from pubsub.base.limits import NUMBER_MAX
+from pubsub.errors import StoreFull
 from pubsub.protocol import Get, Message, Outcome, Put, Status, Subscribe, encode_batch
+from pubsub.server.group_commit import GroupCommit
+from pubsub.server.storage.store import Store
 from tests.server.stage import Stage, bodies, put
 
 # A full disk
@@ -225,3 +229,29 @@ def test_any_status_from_a_proxy_leaves_the_server_alive(stage: Stage, facts: di
     stage.loop()
     assert isinstance(put("t", 1), Put)
     assert stage.put("t", 1).outcome is Outcome.SUCCESS
+
+
+def test_a_server_with_a_reserve_starts_on_a_full_disk(stage: Stage) -> None:
+    class Disk(Store):
+        def commit(self) -> None:
+            if reserve.held:
+                raise StoreFull(str(self.path), "no space, says the test")
+            super().commit()
+
+    class Reserve:
+        size, held = 1, True
+
+        def make(self) -> bool:
+            self.held = True
+            return True
+
+        def release(self) -> None:
+            self.held = False
+
+    reserve = Reserve()
+    stage.close()
+    store = Disk(stage.settings.directory)
+    GroupCommit(stage.settings, store, reserve, Random(1), 100.0, 2e9)
+    assert reserve.held
+    store.close()
+    stage.open()

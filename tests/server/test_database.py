@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from pathlib import Path
 
@@ -52,6 +53,18 @@ def test_a_lock_goes_with_whoever_holds_it(tmp_path: Path) -> None:
         lock_directory(tmp_path / "new" / "one")
     held.close()
     lock_directory(tmp_path / "new" / "one").close()
+
+
+def test_on_a_full_disk_a_directory_is_locked_all_the_same(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        held = lock_directory(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.raises(StorageError, match="in use"):
+        lock_directory(tmp_path)
+    held.close()
 
 
 def test_who_asked_first_gets_its_turn_before_one_that_never_stops_asking() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pubsub.protocol.register import Accept, Admit, Look, Prepare
 from pubsub.protocol.standby import EntryId
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RouteChanges
+from pubsub.server.process import listen
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.following import Following
 from pubsub.server.standby.local_file import LocalFile
@@ -234,6 +236,62 @@ def test_a_directory_with_a_store_of_its_own_is_not_made_a_standby(
     with pytest.raises(ConfigurationError, match="a store of its own"):
         run("b", standby_of="tcp://127.0.0.1:1")
     assert LocalFile(tmp_path / "b").local is None
+
+
+def test_a_server_whose_disk_is_full_serves_on_when_somebody_asks_to_be_its_standby(
+    proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(*_: object) -> None:
+        asked.append(1)
+        raise StoreFull("disk", "no space, says the test")
+
+    a, asked = run("a"), list[int]()
+    with monkeypatch.context() as patch:
+        patch.setattr(MemberDisk, "found", no_space)
+        run("b", standby_of=a.process.address)
+        until(lambda: len(asked) > 1)
+        assert proxy.ask(counted(1)).outcome is Outcome.SUCCESS
+    until(lambda: len(proxy.in_sync) == 2)  # There is space again.
+    assert a.error is None
+
+
+def test_a_member_that_got_no_copy_yet_has_to_be_told_from_whom(
+    proxy: Proxy, run: Callable[..., Running], tmp_path: Path
+) -> None:
+    run("b", standby_of="tcp://127.0.0.1:9").stop()
+    with pytest.raises(ConfigurationError, match="holds no copy yet: start it with --standby-of"):
+        run("b")
+
+
+def test_a_member_takes_over_though_nobody_can_be_reached_where_the_other_one_was(
+    proxy: Proxy, run: Callable[..., Running]
+) -> None:
+    a, b = paired(proxy, run)
+    b.stop()
+    a.stop()
+    before = proxy.serves[1]
+    # The other one had keys; or its host is gone for good, and its key is not authorized any more.
+    gone = "tcp://s1@127.0.0.1:9"
+    ((store, row),) = proxy.registers.rows.items()
+    assert row.view is not None
+    proxy.registers.rows[store] = replace(row, view=row.view._replace(address=gone))
+    b = run("b")
+    until(lambda: b.error or proxy.serves[1] not in {"", before})
+    assert b.error is None
+
+
+def test_a_member_without_space_for_its_port_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = LocalFile(tmp_path)
+    local.make("a" * 16)
+
+    def no_space(*_: object) -> None:
+        raise StoreFull("disk", "no space, says the test")
+
+    monkeypatch.setattr(LocalFile, "_write", no_space)
+    context: zmq.Context[Any] = zmq.Context()
+    sock, _ = listen("tcp://127.0.0.1:0", lambda bind: open_router(context, bind), None, local)
+    sock.close(0)
+    context.term()
 
 
 def test_a_server_without_a_standby_has_no_file_of_a_member(

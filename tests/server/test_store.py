@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -253,6 +254,29 @@ def test_a_truncated_file_is_damage_not_an_empty_store(tmp_path: Path) -> None:
 
     with pytest.raises((StoreDamaged, apsw.CorruptError)):
         read()
+
+
+def test_a_store_that_was_killed_on_a_full_disk_is_opened_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(apsw.Connection):
+        """The file has no room for what the write-ahead log holds."""
+
+        def wal_checkpoint(self, dbname: str | None = None, mode: int = 0) -> tuple[int, int]:
+            if mode != apsw.SQLITE_CHECKPOINT_NOOP:
+                raise apsw.FullError("database or disk is full")
+            return super().wal_checkpoint(dbname, mode)
+
+    store = Store(tmp_path / "a")
+    with store.guarded():
+        store.apply([c.BatchAppended(1, 1, 1, 1, 1, 9, 5, 0, b"x" * 100_000)])
+    shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*-shm"))
+    store.close()
+    monkeypatch.setattr(apsw, "Connection", Full)
+    found = Store(tmp_path / "b")
+    (batch,) = found.reader.batches(1, 1, 2)
+    assert batch.body == b"x" * 100_000
+    found.close()
 
 
 def test_an_unwritable_directory_is_a_configuration_error(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ class Member(ServerProcess):
         self._keys = self._doors = None
         self.address = self._told = node.address
         self._random = Random(node.world.random.getrandbits(64))
-        self._stopping = self._serving = self._asked_to_pair = False
+        self._stopping = self._serving = self._asked_to_pair = self._unpaired = False
         self._closers = []
         self._pair = None
         self._counters = Counter()

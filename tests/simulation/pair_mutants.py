@@ -315,7 +315,6 @@ def _(stack: contextlib.ExitStack) -> None:
 @mutant(PAIR + "two members have one ID")
 def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, pubsub.server.standby.disk, "new_member", lambda: "5" * 16)
-    _replace(stack, pubsub.server.process, "new_member", lambda: "5" * 16)
 
 
 __all__ = ["MUTANTS", "PAIR", "broken"]

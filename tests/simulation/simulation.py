@@ -114,7 +114,6 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.client.storage.store, "secrets", Seeded(random)),
             (pubsub.client.flows.calls, "secrets", Seeded(random)),
             (pubsub.server.process, "Store", MemberStore),
-            (pubsub.server.process, "hold", lambda directory: StringIO()),
             (pubsub.server.standby.disk, "hold", lambda directory: StringIO()),
             (pubsub.server.standby.disk, "Store", MemberStore),
             (pubsub.server.standby.disk, "SystemRandom", lambda: random),

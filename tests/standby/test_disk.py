@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any, cast
+from zlib import crc32
 
+import apsw
 import pytest
 
-from pubsub.errors import StoreFull
+from pubsub.config.settings import ServerSettings
+from pubsub.errors import ConfigurationError, StoreFull
 from pubsub.protocol.standby import ROOT, Entries, EntryId
-from pubsub.server.standby.disk import MemberDisk
+from pubsub.server.standby import disk as disks
+from pubsub.server.standby.disk import MemberDisk, begin_pair, open_disk
 from pubsub.server.standby.entries import Entry, make_entry
 from pubsub.server.standby.following import Following
 from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.segment import Segment
+from pubsub.server.storage.database import Turns
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import NoteKept
 from tests.standby.cast import STORE, A, B
@@ -32,8 +39,8 @@ def entries(count: int, previous: EntryId = ROOT) -> list[Entry]:
 class Home:
     """A member's directory and what follows in it."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, **more: int) -> None:
+        self.directory, self.more = directory, more
         self.file = LocalFile(directory)
         self.file.make(A)
         if not (directory / "server.db").exists():
@@ -41,7 +48,7 @@ class Home:
         self.open()
 
     def open(self) -> None:
-        self.disk = MemberDisk(self.directory, self.file)
+        self.disk = MemberDisk(self.directory, self.file, **self.more)
         end = self.disk.end
         self.following = Following("s1", STORE, A, end, self.disk.staged, Random(1), 0.0, 1.0)
 
@@ -116,6 +123,85 @@ def test_a_member_whose_stream_lost_what_it_confirmed_knows_that_ever_after(home
     assert found is not None
     assert found.lost
     assert home.following.end == ROOT
+
+
+def test_what_a_member_confirmed_is_staged_after_a_restart_however_little_it_is_to_keep(tmp_path: Path) -> None:
+    home = Home(tmp_path, stream_bytes_max=1000)
+    new = entries(100)
+    home.hear(new)
+    assert home.following.durable == new[-1].id
+    home.disk.close()
+    home.open()
+    assert home.following.end == new[-1].id
+    home.hear([], committed=new[-1].id)
+    assert home.disk.apply(home.following)
+    home.hear([make_entry(EntryId(TERM, 101), new[-1].id, [NoteKept("n", 101)])])
+    assert home.disk.stream.size <= 1000
+    home.disk.close()
+
+
+def test_a_standby_whose_disk_has_no_room_for_its_log_goes_on(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        """The store's connection, on a full disk."""
+
+        def __init__(self, db: apsw.Connection) -> None:
+            self.db = db
+
+        def wal_checkpoint(self, **_: object) -> None:
+            raise apsw.FullError("database or disk is full")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.db, name)
+
+    monkeypatch.setattr(disks, "LOG_BYTES_MAX", 1)
+    new = entries(2)
+    assert home.disk.store is not None
+    db = home.disk.store.db
+    home.disk.store.db = cast("apsw.Connection", Full(db))
+    home.hear(new, committed=new[1].id)
+    assert home.disk.apply(home.following)
+    assert home.note() == 2
+    home.disk.store.db = db
+
+
+def test_entries_of_a_later_release_are_said_to_be_that_also_by_who_is_to_serve(home: Home) -> None:
+    body = b"a change that nobody knows yet"
+    home.hear([Entry(EntryId(TERM, 1), ROOT, len(body), crc32(body), (body,))], committed=EntryId(TERM, 1))
+    with pytest.raises(ConfigurationError, match="of a later release; upgrade its standby first"):
+        home.disk.take(home.following)
+    with pytest.raises(ConfigurationError, match="of a later release; upgrade its standby first"):
+        home.disk.apply(home.following)
+
+
+def test_what_another_process_made_known_before_it_ended_counts(tmp_path: Path) -> None:
+    directory = tmp_path / "a"
+    directory.mkdir()
+    LocalFile(directory).make(A)
+    late = LocalFile(directory)
+    LocalFile(directory).keep(registered=True)  # By whoever had the directory until a moment ago.
+    disk = open_disk(ServerSettings(id="s1", proxies=("tcp://127.0.0.1:9",), directory=directory), late)
+    assert disk is not None
+    disk.close()
+    assert late.local is not None
+    assert late.local.registered
+
+
+@pytest.mark.parametrize("place", ["stream", "store", "local"])
+def test_a_server_becomes_one_of_two_as_a_whole_or_not_at_all(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, local, lock = Store(tmp_path), LocalFile(tmp_path), Turns()
+    settings = ServerSettings(id="s1", proxies=("tcp://127.0.0.1:9",), directory=tmp_path)
+    what = {"stream": (Segment, "create"), "store": (Store, "commit"), "local": (LocalFile, "_write")}[place]
+    with monkeypatch.context() as patch:
+        patch.setattr(*what, _full)
+        for _ in range(2):
+            with pytest.raises(StoreFull):
+                begin_pair(settings, local, store, lock, TERM)
+    assert not local.path.exists()
+    disk = begin_pair(settings, local, store, lock, TERM)
+    assert (disk.end, local.path.exists()) == (EntryId(TERM, 0), True)
+    disk.close()
 
 
 def test_the_history_of_a_store_that_had_one_member_cannot_be_followed_from_its_root(home: Home) -> None:

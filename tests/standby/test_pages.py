@@ -321,6 +321,19 @@ def test_a_disk_that_does_not_keep_what_is_written_ends_the_copy(tmp_path: Path,
     snapshot.close()
 
 
+def test_pages_that_are_lost_on_the_way_are_asked_for_as_often_as_it_takes(tmp_path: Path, primary: Primary) -> None:
+    snapshot = Snapshot(primary.store)
+    copy = PageCopy(tmp_path, snapshot.begin(*NAMES, 3, 77), None)
+    for _ in range(10):  # A link that comes and goes takes all but the last answer.
+        assert copy.take(list(snapshot.answers(copy.request(*NAMES), *NAMES))[-1])
+        assert not copy.whole
+    while not copy.whole:
+        for answer in list(snapshot.answers(copy.request(*NAMES), *NAMES)):
+            copy.take(answer)
+    copy.close()
+    snapshot.close()
+
+
 def test_a_full_disk_is_said_and_the_copy_goes_on_when_there_is_space(tmp_path: Path, primary: Primary) -> None:
     snapshot = Snapshot(primary.store)
     expected = applied_entry(primary.store), rows(primary.store)

@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -120,14 +120,9 @@ def test_a_flipped_bit_anywhere_is_never_handed_on_and_what_was_confirmed_is_nev
                     assert stream.staged == missing[: len(stream.staged)]
                     assert stream.end == (stream.staged[-1].id if stream.staged else store_end)
                 continue
-            # Of the last entry nobody can tell a flipped bit from a power cut, and a head of a file that is none is
-            # seen as one that was never finished.
-            if place >= last:
-                assert staged == missing[:-1]
-            elif place >= 36:
-                assert staged == missing, place
-            else:
-                assert staged == []
+            # Of the last entry nobody can tell a flipped bit from a power cut.
+            assert staged == (missing[:-1] if place >= last else missing), place
+            assert place >= 36, "without its head nothing of a file can be read"
 
 
 def damaged(directory: Path, place: int) -> None:
@@ -309,6 +304,40 @@ def test_a_damaged_old_file_is_given_up_and_nothing_of_it_is_sent(
             assert stream.holds(entries[-2].id)
 
 
+@pytest.mark.parametrize(("number", "applied"), [(0, 0), (1, 1), (-1, 30)])
+def test_a_file_whose_head_is_lost_shows_what_was_confirmed_behind_it(
+    tmp_path: Path, number: int, applied: int
+) -> None:
+    entries = chain(40, 300)
+    with opened(tmp_path, bytes_max=80_000) as stream:
+        for one in entries:
+            stream.append([one], own=False)
+            stream.sync()
+    end = entries[applied - 1].id if applied else ROOT
+    path = files(tmp_path)[number]
+    path.write_bytes(bytes(36) + path.read_bytes()[36:])
+    for _ in range(2):  # Whoever ends before this was written down finds it again.
+        with pytest.raises(StoreDamaged), opened(tmp_path, end, bytes_max=80_000):
+            pass
+    with opened(tmp_path, end, bytes_max=80_000, forget=True) as stream:
+        assert stream.staged == entries[applied : applied + len(stream.staged)]
+        assert path not in files(tmp_path)
+
+
+def test_a_file_that_was_never_finished_is_no_loss(tmp_path: Path) -> None:
+    entries = chain(40, 300)
+    with opened(tmp_path, bytes_max=80_000) as stream:
+        stream.append(entries[:5], own=False)
+        stream.sync()
+        stream.append(entries[5:], own=False)
+        begun = files(tmp_path)[1:]
+    for path in begun:  # The power was cut before the sync that followed.
+        path.write_bytes(bytes(36) + path.read_bytes()[36:])
+    with opened(tmp_path, bytes_max=80_000) as stream:
+        assert stream.staged[:5] == entries[:5]
+        assert len(files(tmp_path)) == 1
+
+
 @contextmanager
 def small_files(size: int) -> Iterator[None]:
     """No file can be larger: the kernel writes what fits, and then refuses."""
@@ -341,11 +370,13 @@ def test_a_full_disk_takes_all_or_nothing(tmp_path: Path, room: int) -> None:
 def test_a_disk_that_is_full_for_a_further_file_takes_nothing(tmp_path: Path) -> None:
     entries = chain(30, 300)
     with opened(tmp_path, bytes_max=16_000) as stream:
-        stream.append(entries[:3], own=False)
+        stream.append(entries[:2], own=False)
+        before = files(tmp_path)
         with small_files(20), pytest.raises(StoreFull):
-            stream.append(entries[3:], own=False)
-        assert stream.end == entries[2].id
-        stream.append(entries[3:], own=False)
+            stream.append(entries[2:], own=False)
+        assert stream.end == entries[1].id
+        assert files(tmp_path) == before  # Nothing is left over, or each try would leave one more.
+        stream.append(entries[2:], own=False)
         assert stream.end == entries[-1].id
 
 
@@ -371,3 +402,39 @@ def test_a_disk_that_fails_is_an_error_and_not_taken_for_full(
             with pytest.raises(StorageError) as caught:
                 calls[call](stream)
         assert type(caught.value) is StorageError
+
+
+def test_what_the_store_does_not_have_yet_stays_however_small_the_stream_may_be(tmp_path: Path) -> None:
+    entries = chain(100, 300)
+    with opened(tmp_path, bytes_max=4_000) as stream:
+        for one in entries:
+            stream.append([one], own=False)
+        stream.sync()
+    with opened(tmp_path, bytes_max=4_000) as stream:
+        assert stream.staged == entries
+        stream.applied(entries[-2].id)
+        stream.append([entry(101, entries[-1].id)], own=False)
+        assert stream.size <= 4_000
+
+
+def test_on_a_full_disk_old_entries_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = chain(60, 300)
+    real = os.pwritev
+
+    def write(file: int, buffers: list[bytes], offset: int) -> int:
+        if sum(path.stat().st_size for path in files(tmp_path)) + sum(map(len, buffers)) > 12_000:
+            raise OSError(errno.ENOSPC, "no space, says the test")
+        return real(file, buffers, offset)
+
+    with opened(tmp_path, bytes_max=16_000) as stream:
+        monkeypatch.setattr(os, "pwritev", write)
+        for one in entries[:40]:
+            stream.append([one], own=True)
+        assert stream.read(entries[30].id, ALL, 99) == entries[31:40]
+        stream.pin(entries[35].id)  # A copy under way is followed by what comes then.
+        with suppress(StoreFull):
+            for one in entries[40:]:
+                stream.append([one], own=True)
+        assert entries[40].id < stream.end < entries[-1].id
+        assert stream.holds(entries[35].id)
+        assert stream.size > 9_000

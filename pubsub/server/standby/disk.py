@@ -9,6 +9,7 @@ copied         `adopt`: a whole copy takes the place of the store, `snapshot`: o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from pubsub.server.standby.pages import PageCopy, install
 from pubsub.server.standby.stored import applied_entry, apply_entries, keep_entry
 from pubsub.server.standby.stream import STREAM_BYTES_MAX, Stream
 from pubsub.server.storage.database import Turns, lock_directory, translate
+from pubsub.server.storage.local import kept_port
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 
@@ -154,18 +156,21 @@ class MemberDisk:
         """
         while self.store is not None and (entries := following.to_apply()):
             try:
-                with self.lock:
-                    end = apply_entries(self.store, entries)
+                end = self._carry_out(self.store, entries)
             except StoreFull:
                 following.applied_to(following.applied)  # They are to be applied again.
                 return False
-            except DecodeError as error:
-                raise ConfigurationError(
-                    f"the primary is of a later release; upgrade its standby first: {error}"
-                ) from None
             following.applied_to(end)
+            self.stream.applied(end)
             self._checkpoint(sum(entry.size for entry in entries))
         return True
+
+    def _carry_out(self, store: Store, entries: list[Entry]) -> EntryId:
+        try:
+            with self.lock:
+                return apply_entries(store, entries)
+        except DecodeError as error:
+            raise ConfigurationError(f"the primary is of a later release; upgrade its standby first: {error}") from None
 
     def _checkpoint(self, size: int) -> None:
         """Copy the write-ahead log back now and then: no thread does it for a standby, whom no client waits for."""
@@ -175,6 +180,8 @@ class MemberDisk:
             self._logged = 0
             try:
                 self.store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            except apsw.FullError:  # The log holds it all until the next time.
+                _log.error("no space to copy the write-ahead log of %s back into it", self.store.path)
             except apsw.Error as error:
                 raise translate(error, self.store.path) from None
 
@@ -185,12 +192,12 @@ class MemberDisk:
             The entry that the store ends with.
 
         Raises:
+            ConfigurationError: an entry is of a later release.
             StorageError: it cannot be written.
         """
         assert self.store is not None
         self.write(following)
-        with self.lock:
-            return apply_entries(self.store, following.promote())
+        return self._carry_out(self.store, following.promote())
 
     def step_down(self) -> EntryId:
         """Drop of the stream what this member wrote as primary and did not commit.
@@ -251,6 +258,37 @@ def hold(directory: Path) -> IO[str]:
 def new_member() -> str:
     """An ID of a member; 16 hex digits, not all of them zero."""
     return f"{SystemRandom().getrandbits(64) | 1:016x}"
+
+
+def begin_pair(settings: ServerSettings, local: LocalFile, store: Store, lock: Turns, term: int) -> MemberDisk:
+    """What the first of two members has, for a server that is alone and serves: all of it, or it goes on alone.
+
+    What of it is there already when something fails does no harm: nobody else has any of that history yet.
+
+    Args:
+        store, lock: the server's.
+        term: under which it serves.
+
+    Raises:
+        ConfigurationError, StorageError: it cannot be made; StoreFull: for want of space.
+    """
+    with contextlib.ExitStack() as opened:
+        held = hold(settings.directory)
+        opened.callback(held.close)
+        disk = MemberDisk(
+            settings.directory,
+            local,
+            store_bytes_max=settings.store_bytes_max,
+            stream_bytes_max=settings.standby_stream_bytes_max,
+            store=store,
+            lock=lock,
+            held=held,
+        )
+        opened.callback(disk.stream.close)
+        disk.found(term)
+        local.make(new_member(), port=kept_port(store) or 0)  # From now on, and not before, it is one of two.
+        opened.pop_all()
+    return disk
 
 
 def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:

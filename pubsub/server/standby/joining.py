@@ -11,7 +11,10 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
+from pubsub.config.settings import ServerSettings
+from pubsub.errors import ConfigurationError
 from pubsub.protocol.messages import Message, Outcome
+from pubsub.protocol.names import parse_endpoint
 from pubsub.protocol.standby import Follow
 from pubsub.server.state.replies import LISTENER, Origin
 from pubsub.server.state.state import State
@@ -24,6 +27,22 @@ TWO_ALREADY: Final = "two_members_already_"
 def digest(proxies: Iterable[str]) -> str:
     """What stands for a set of proxies in FOLLOW: 16 hex digits, in whatever order they are named."""
     return sha256("\n".join(sorted(set(proxies))).encode()).hexdigest()[:16]
+
+
+def see_whom(settings: ServerSettings, address: str) -> None:
+    """See that a member that begins is told whose store it is to copy.
+
+    Args:
+        settings: its own.
+        address: where it is reached.
+
+    Raises:
+        ConfigurationError: it is not, or that is itself.
+    """
+    if settings.standby_of is None:
+        raise ConfigurationError(f"{settings.directory} holds no copy yet: start it with --standby-of")
+    if settings.standby_of in parse_endpoint(address):
+        raise ConfigurationError(f"{settings.standby_of} is this server itself: a standby is another process")
 
 
 def refusal(asked: Follow, server: str, proxies: Iterable[str], members: Iterable[str] = ()) -> str:

@@ -61,20 +61,20 @@ class LocalFile:
             if os.access(self._directory, os.X_OK) and self.path.exists():
                 self.local = _parsed(self.path, self.path.read_bytes())
 
-    def make(self, member: str, *, registered: bool = False) -> Local:
+    def make(self, member: str, *, registered: bool = False, port: int = 0) -> Local:
         """Make this directory that of a member, durably, if it is not that of one.
 
         Args:
             member: its ID if it has none yet, 16 random hex digits.
             registered: see above; True for who joins another member.
+            port: see above.
 
         Raises:
             StoreFull, StorageError: it cannot be written.
         """
+        self._read()  # Whoever makes it has locked the directory only now: another process may have changed it.
         if self.local is None:
-            self._read()  # Whoever makes it has locked the directory only now.
-        if self.local is None:
-            self._write(Local(member, registered))
+            self._write(Local(member, registered, port=port))
         assert self.local is not None
         return self.local
 

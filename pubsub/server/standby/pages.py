@@ -35,7 +35,7 @@ PIECE_BYTES: Final = 16 * 1024 * 1024
 """Bytes that are copied on the member's own disk at a time."""
 
 TRIES_MAX: Final = 3
-"""How often a range may read back otherwise than it should before the copy is given up."""
+"""How often what was written of a range may read back otherwise before the copy is given up."""
 
 PAGE_BYTES_MAX: Final = 65536
 _NUMBER: Final = 4
@@ -67,6 +67,7 @@ class PageCopy:
         self.first = 1
         self.received_bytes = 0
         self._tries = 0
+        self._written: dict[int, bytes] = {}  # Of this range: hashes of the pages that came, as they came.
         with failures(self._path):
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -117,13 +118,14 @@ class PageCopy:
             return False
         if answer.step != "checked":
             return False
-        found = blake2b(digest_size=HASH_BYTES)
-        for digest in self._hashes(count):
-            found.update(digest)
+        hashes = dict(enumerate(self._hashes(count), self.first))
+        found = blake2b(b"".join(hashes.values()), digest_size=HASH_BYTES)
+        kept = all(hashes.get(number) == digest for number, digest in self._written.items())
+        self._written.clear()
         if found.digest() == bytes(answer.body):
             self.first, self._tries = self.first + count, 0
             return True
-        self._tries += 1
+        self._tries += not kept  # Else pages were lost on the way, as where a link comes and goes.
         if self._tries >= TRIES_MAX:
             raise StorageError(str(self._path), f"does not keep what is written, at page {self.first} or behind it")
         return True
@@ -133,8 +135,10 @@ class PageCopy:
         for place in range(0, len(body) - step + 1, step):
             number = int.from_bytes(body[place : place + _NUMBER], "big")
             if self.first <= number < self.first + count:
+                page = body[place + _NUMBER : place + step]
+                self._written[number] = hash_of(page)
                 with failures(self._path):
-                    self._write(body[place + _NUMBER : place + step], (number - 1) * self._page_bytes)
+                    self._write(page, (number - 1) * self._page_bytes)
                 self.received_bytes += self._page_bytes
 
     def _write(self, data: bytes | memoryview, offset: int) -> None:

@@ -97,6 +97,7 @@ class Segment:
                 segment._write([head + crc32(head).to_bytes(4, "big")], 0)
             except OSError:
                 segment.close()
+                path.unlink(missing_ok=True)  # A disk that stays full would get one more with each try.
                 raise
         return segment
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pubsub.errors import StorageError, StoreDamaged
-from pubsub.protocol.standby import EntryId, format_entry
+from pubsub.errors import StorageError, StoreDamaged, StoreFull
+from pubsub.protocol.standby import ROOT, EntryId, format_entry
 from pubsub.server.standby.entries import Entry
 from pubsub.server.standby.segment import Segment, failures
 
@@ -60,6 +60,7 @@ class Stream:
         self._recent: dict[EntryId, Entry] = {}  # By the entry before it, oldest first.
         self._recent_bytes = 0
         self._pinned: EntryId | None = None
+        self._store_end = store_end
         self._synced = 0  # Bytes of the stream that are on the disk.
         self._unsynced: list[Segment] = []  # Older files that are not, or whose names are not.
         self._segments: list[Segment] = []
@@ -75,22 +76,38 @@ class Stream:
         found = [Segment.found(path, int(path.name.removesuffix(_SUFFIX))) for path in paths]
         self._number = found_number(paths)
         sound = [segment for segment in found if segment is not None]
-        for path, segment in zip(paths, found, strict=True):
-            if segment is None:
-                path.unlink()
+        # One whose head is none may never have been finished; or its disk lost that, with what was confirmed behind it.
+        headless = [Segment(path, 0, ROOT, 0) for path, one in zip(paths, found, strict=True) if one is None]
         first = next((place for place in reversed(range(len(sound))) if sound[place].base <= store_end), -1)
-        if first < 0 or not self._fit(sound[: first + 1], sound[first + 1 :], store_end, forget):
+        if first < 0:
+            self._see_loss([*headless, *sound], 0, store_end, forget)
+        if first < 0 or not self._fit(sound[: first + 1], sound[first + 1 :], headless, store_end, forget):
             for segment in sound:
                 self._remove(segment)
             self._segments, self.staged = [], []
             self._begin(store_end)
+        for segment in headless:
+            self._remove(segment)
         self._unsynced = list(self._segments[:-1])
         self.sync()
         self._sync_directory()
         for entry in self.staged:
             self._keep(entry)
 
-    def _fit(self, older: list[Segment], newer: list[Segment], store_end: EntryId, forget: bool) -> bool:
+    def _see_loss(self, files: Sequence[Segment], position: int, store_end: EntryId, forget: bool) -> bool:
+        """Whether files that are not read show that what was confirmed is lost, behind a position of the stream.
+
+        Raises:
+            StoreDamaged: they do, and it is not to be forgotten.
+        """
+        lost = next((one for one in files if one.shows_loss(0, position, store_end)), None)
+        if lost is not None and not forget:
+            raise StoreDamaged(str(lost.path), f"damaged behind entry {format_entry(store_end)}")
+        return lost is not None
+
+    def _fit(
+        self, older: list[Segment], newer: list[Segment], headless: list[Segment], store_end: EntryId, forget: bool
+    ) -> bool:
         """Take over the files that hold the store's last entry and what follows it; whether there are such."""
         self._segments = older
         newest = older[-1]
@@ -99,12 +116,12 @@ class Stream:
             newest = newer.pop(0)
             newest.index()
             self._segments.append(newest)
-        lost = newest.shows_loss(newest.size, newest.position, store_end) or any(
-            segment.shows_loss(0, newest.position, store_end) for segment in newer if segment.start > newest.position
-        )
-        behind = next((one for one in reversed(self._segments) if one.behind(store_end) is not None), None)
+        lost = newest.shows_loss(newest.size, newest.position, store_end)
         if lost and not forget:
             raise StoreDamaged(str(newest.path), f"damaged behind entry {format_entry(newest.end)}")
+        further = [*headless, *(segment for segment in newer if segment.start > newest.position)]
+        lost = self._see_loss(further, newest.position, store_end, forget) or lost
+        behind = next((one for one in reversed(self._segments) if one.behind(store_end) is not None), None)
         for segment in newer:
             self._remove(segment)
         newest.cut(newest.end, newest.size)
@@ -174,7 +191,7 @@ class Stream:
         return self.position - self._segments[0].start
 
     def append(self, entries: Sequence[Entry], *, own: bool) -> None:
-        """Append entries that follow the last one; all of them, or none where the disk is full.
+        """Append entries that follow the last one; all of them, or none where the disk is full of other things.
 
         Args:
             own: this member made them, as primary, and its own commit is not through.
@@ -186,17 +203,23 @@ class Stream:
         if entries and entries[0].previous != begun:
             reason = f"entry {format_entry(entries[0].id)} does not follow {format_entry(begun)}"
             raise StorageError(str(self._directory), reason)
-        try:
-            with failures(self._directory):
-                for entry in entries:
-                    self._make_room()
-                    self._segments[-1].append([entry], own=own, synced=self._synced)
-                    self._keep(entry)
-        except StorageError:
-            with contextlib.suppress(StorageError):
-                self.cut(begun)
-            raise
-        self._trim()
+        if own:
+            self._store_end = begun  # A primary's loop begins when the one before it is in the store.
+        while True:
+            try:
+                with failures(self._directory):
+                    for entry in entries:
+                        self._make_room()
+                        self._segments[-1].append([entry], own=own, synced=self._synced)
+                        self._keep(entry)
+                break
+            except StorageError as error:
+                with contextlib.suppress(StorageError):
+                    self.cut(begun)
+                if not (isinstance(error, StoreFull) and self.end == begun and self._drop_oldest()):
+                    raise
+        while self.size > self._bytes_max and self._drop_oldest():
+            continue
 
     def _make_room(self) -> None:
         newest = self._segments[-1]
@@ -245,6 +268,7 @@ class Stream:
             StoreFull, StorageError: the files cannot be written.
         """
         old, self._recent, self._recent_bytes = list(self._segments), {}, 0
+        self._store_end = base
         with failures(self._directory):
             self._begin(base)
             self.sync()
@@ -257,12 +281,19 @@ class Stream:
         """Keep what follows an entry as long as the stream is less than twice as long as it may be; None: no more."""
         self._pinned = entry
 
-    def _trim(self) -> None:
-        while len(self._segments) > 1 and self.size > self._bytes_max:
-            second = self._segments[1].base
-            if self._pinned is not None and second > self._pinned and self.size <= 2 * self._bytes_max:
-                return
-            self._remove(self._segments.pop(0))
+    def applied(self, entry: EntryId) -> None:
+        """A standby's store ends with this entry now: up to there it is needed by nobody but who lacks it."""
+        self._store_end = entry
+
+    def _drop_oldest(self) -> bool:
+        """Remove the oldest file, but not the only one, nor what the store lacks or is pinned; whether it was."""
+        second = self._segments[1].base if len(self._segments) > 1 else None
+        if second is None or second > self._store_end:
+            return False
+        if self._pinned is not None and second > self._pinned and self.size <= 2 * self._bytes_max:
+            return False
+        self._remove(self._segments.pop(0))
+        return True
 
     def _keep(self, entry: Entry) -> None:
         self._recent[entry.previous] = entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
@@ -57,9 +58,9 @@ def lock_directory(directory: Path) -> IO[str]:
         file.close()
         here = _locks.files.get(directory.resolve())
         raise StoreInUse(str(directory), THIS_PROCESS if here is not None and not here.closed else owner) from None
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
+    with contextlib.suppress(OSError):  # On a full disk: the lock holds all the same, only whose it is is not known.
+        file.truncate(0)
+        os.write(file.fileno(), f"{os.getpid()}\n".encode())
     _locks.files[directory.resolve()] = file
     return file
 

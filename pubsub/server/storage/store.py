@@ -113,7 +113,7 @@ class Store(Loading):
         pages, page_bytes = self._row("select page_count, page_size from pragma_page_count, pragma_page_size")
         if self.path.stat().st_size >= pages * page_bytes:
             return
-        logged, copied = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)  # The rest may be in the log.
+        logged, copied = self._checkpoint()  # The rest may be in the log.
         size = self.path.stat().st_size
         if logged == copied and size < pages * page_bytes:
             raise StoreDamaged(str(self.path), f"damaged: {size} bytes are left of {pages * page_bytes}")
@@ -127,12 +127,19 @@ class Store(Loading):
         if not log.exists() or not log.stat().st_size:
             return
         self.db.pragma("user_version")  # A connection that has not read yet does not know how long the log is.
-        sound, _ = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        sound, _ = self._checkpoint()
         lost = commits_behind(log, max(0, sound))
         if lost > 1:
             self.keep_log()
             reason = f"damaged: {lost:,} commits at the end of {log.name} cannot be read, see: pubsub server check"
             raise StoreDamaged(str(self.path), reason)
+
+    def _checkpoint(self) -> tuple[int, int]:
+        """Copy the write-ahead log back, as far as there is space: how many frames it has, and how many are copied."""
+        try:
+            return self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.FullError:
+            return self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
 
     # Writing
 
