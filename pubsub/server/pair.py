@@ -209,7 +209,7 @@ class Pair:
                 return
             message = decoded(frames[:2]) if len(frames) <= FRAMES_MAX else None
             if isinstance(message, Status) and message.outcome is Outcome.REFUSED:
-                self._hear_refusal(message.reason)
+                self._say_refused(joining.sentence(message.reason, self._settings.id, self._link_to))
             if not isinstance(message, Entries | Forget | Copy | Repair):
                 continue
             self._link_heard, self._answered = now, True
@@ -231,9 +231,8 @@ class Pair:
             _log.warning("no member of server %s answers at %s: it waits", self._settings.id, self._link_to)
         return now >= self._ready_by
 
-    def _hear_refusal(self, reason: str) -> None:
-        """Whoever was asked lets nobody follow: a member that begins ends, one that has a store says so and waits."""
-        said = joining.sentence(reason, self._settings.id, self._link_to)
+    def _say_refused(self, said: str) -> None:
+        """There is nobody to follow: a member that begins ends, one that has a store says so and waits."""
         if self.disk.store is None:
             raise ConfigurationError(said)
         if said != self._refused:
@@ -266,7 +265,12 @@ class Pair:
         if self.link is not None and (address != self._link_to or stale):
             self.disconnect()
         if self.link is None and address and address != self._address:
-            self.link, self._link_to, self._link_heard = self._wires.to_member(address), address, now
+            try:
+                self.link = self._wires.to_member(address)
+            except ConfigurationError as error:  # Its key is revoked, maybe: then this one is to take over.
+                self._say_refused(str(error))
+                return
+            self._link_to, self._link_heard = address, now
 
     def disconnect(self) -> None:
         """Close the link to the primary; the next turn makes a new one."""
