@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from pubsub.errors import DecodeError
 from pubsub.protocol import decode, encode, request_route
 from pubsub.protocol import messages as m
+from pubsub.protocol import register as r
+from pubsub.protocol import standby as s
 from pubsub.security.access import Operation
 from pubsub.security.doors import Question, question, question_of
 
 HEX = "0123456789abcdef"
+VIEW = r.View(7, HEX, "tcp://h:1", (HEX,), (HEX,))
 
 MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Put("alice", "orders", 1, HEX, 1, 0, 0), Question(Operation.PUT, "alice", "orders")),
@@ -36,6 +39,17 @@ MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Merge("p1", "orders", "tcp://h:1"), Question(Operation.OTHER, "p1")),
     (m.Transfer("s1", "orders"), Question(Operation.OTHER, "s1")),
     (m.Status("s1", m.Outcome.SUCCESS), Question(Operation.OTHER, "s1")),
+    (r.Prepare("s1", HEX, HEX, 9, 1, "take"), Question(Operation.OTHER, "s1")),
+    (r.Accept("s1", HEX, HEX, 9, 1, VIEW), Question(Operation.OTHER, "s1")),
+    (r.Look("s1", HEX, 1), Question(Operation.OTHER, "s1")),
+    (r.Admit("s1", HEX, 1, HEX, 9, 9, VIEW), Question(Operation.OTHER, "s1")),
+    (r.Vote("p1", HEX, r.VoteOutcome.NEW, 1, HEX), Question(Operation.OTHER, "p1")),
+    (r.Forget("s1", HEX, HEX, HEX), Question(Operation.OTHER, "s1")),
+    (s.Entries("s1", HEX, HEX, 7, 1, s.EntryId(7, 1), s.EntryId(7, 1)), Question(Operation.OTHER, "s1")),
+    (s.Follow("s1", HEX, HEX, 7, 1), Question(Operation.OTHER, "s1")),
+    (s.Ack("s1", HEX, HEX, 7, 1, s.EntryId(7, 1)), Question(Operation.OTHER, "s1")),
+    (s.Copy("s1", HEX, HEX, "begin", 1), Question(Operation.OTHER, "s1")),
+    (s.Repair("s1", HEX, HEX, "wanted", 7, 1, 1), Question(Operation.OTHER, "s1")),
 ]
 
 
