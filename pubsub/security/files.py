@@ -110,10 +110,14 @@ class AuthorizedFile:
 
     Args:
         path: where it is.
+
+    Attributes:
+        unread: the last `load` could not read it, for a reason that may be over though the file is the same.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.unread = False
         self._seen: tuple[int, ...] | None = ()
 
     def load(self) -> Authorized:
@@ -123,7 +127,10 @@ class AuthorizedFile:
             ConfigurationError, AuthorizedRefused: as `read_authorized`. Then what it said before is what counts.
         """
         self._seen = self._look()  # First: what is written while it is read is seen the next time.
-        return read_authorized(self.path)
+        self.unread = True
+        content = _read_authorized(self.path)
+        self.unread = False
+        return parse(content, f"authorized file {self.path}")
 
     def changed(self) -> bool:
         """Whether the file is another one, gone, or there again since the last `load`, also one that failed."""
