@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Any, Final
 
@@ -63,8 +64,10 @@ class Redials:
             self._tell(redial, refusal)
         if redial.asks:
             redial.asks = False
-            # To ask takes a connection, which may take its time.
-            Thread(target=self._find_out, args=(redial,), name="messenger asks", daemon=True).start()
+            # To ask takes a connection, which may take its time. Where no thread can be started, since the process
+            # may have no more of them or is about to end, it is asked the next time that the handshake is closed.
+            with suppress(RuntimeError):
+                Thread(target=self._find_out, args=(redial,), name="messenger asks", daemon=True).start()
         self._reckon()
 
     def _find_out(self, redial: Redial) -> None:
