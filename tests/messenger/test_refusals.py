@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from pubsub.messenger import CurveClient, CurveServer, Messenger, Refusal, redials, sockets
+from pubsub.errors import CallerError
+from pubsub.messenger import CurveClient, CurveServer, Messenger, MessengerLimits, Refusal, redials, sockets
 from pubsub.messenger import redial as redialing
 from pubsub.messenger.redial import Redial, open_redialed
 from pubsub.security.access import Access
@@ -361,3 +362,29 @@ def test_who_may_start_no_thread_asks_later_and_goes_on(bank, customer, monkeypa
         assert one.wait(lambda: len(started) > 1)
     assert one.wait(lambda: bool(one.told))
     assert one.told == [Refusal.KEY_DIFFERS]
+
+
+def test_who_is_told_by_the_thread_that_found_it_out_may_close(bank, monkeypatch):
+    """Where nobody is at the sockets just then, whoever has found out why does what there is to do, and tells."""
+    asked, again, found, closed = [], threading.Event(), threading.Event(), threading.Event()
+
+    def mechanism(endpoint: str) -> str:
+        asked.append(endpoint)
+        if len(asked) > 1:
+            again.set()
+            found.wait(20)
+        return "CURVE"
+
+    def told(refusal: Refusal | None) -> None:
+        with pytest.raises(CallerError, match="from a callback"):
+            messenger.wait(lambda: True, 0.0)
+        messenger.close()
+        closed.set()
+
+    monkeypatch.setattr(redials, "mechanism", mechanism)
+    messenger = Messenger(limits=MessengerLimits(grace_seconds=30.0))
+    messenger.connect(bank().endpoint, curve=CurveClient(ALICE, (STRANGER.public,)), told=told)
+    assert messenger.wait(again.is_set, time.monotonic() + 20)
+    found.set()
+    assert closed.wait(5)
+    messenger.close()
