@@ -340,12 +340,12 @@ class Loop:
             else:
                 core.counters.unsent += 1
 
-    def hurry(self, link: Link) -> None:
-        """Connect a link again at once where it is refused."""
+    def hurry(self, link: Link, *, anew: bool) -> None:
+        """Connect a link again at once where it is refused; `anew`: in any case."""
 
         def hurry(now: float) -> None:
             if (sock := self._sockets.get(link)) is not None:
-                self._redials.hurry(sock)
+                self._redials.hurry(sock, anew=anew)
 
         self.enqueue(hurry)
 

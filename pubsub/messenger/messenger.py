@@ -203,10 +203,13 @@ class Messenger:
         assert link.peer is not None
         return link.peer
 
-    def hurry(self, peer: Peer) -> None:
-        """Connect to a peer again at once where it refuses us, which is else tried every 1 to 30 s. From any thread."""
+    def hurry(self, peer: Peer, *, anew: bool = False) -> None:
+        """Connect to a peer again at once where it refuses us, which is else tried every 1 to 30 s. From any thread.
+
+        With `anew` also where it does not; what is on its way there is lost, and sent again where it is kept.
+        """
         self._check_own()
-        self._loop.hurry(peer.link)
+        self._loop.hurry(peer.link, anew=anew)
 
     def disconnect(self, peer: Peer) -> None:
         """Close the connection to a peer; what is pending to it is abandoned."""

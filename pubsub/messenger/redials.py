@@ -86,10 +86,10 @@ class Redials:
         if redial.told is not None:
             self._call(redial.told, (refusal,))
 
-    def hurry(self, sock: zmq.Socket[bytes]) -> None:
-        """Where a connection is refused, make it anew at once."""
+    def hurry(self, sock: zmq.Socket[bytes], *, anew: bool) -> None:
+        """Where a connection is refused, make it anew at once; `anew`: in any case."""
         redial = self._of(sock)
-        if redial is not None and redial.refused is not None:
+        if redial is not None and (anew or redial.refused is not None):
             redial.redial()  # At once, so that a message that is sent next finds a connection.
             self._counters.redialed += 1
             self._reckon()
