@@ -209,10 +209,12 @@ class Embedded:
         if self._closed:
             return
         self._closed = True
-        for client in tuple(self._clients):
-            with suppress(PubsubError):
-                client._calls.close(0.0)
-        self._stack.close()
+        try:
+            for client in tuple(self._clients):
+                with suppress(PubsubError):
+                    client._calls.close(0.0)
+        finally:  # Ctrl-C may strike, and who calls once more is told that it is closed.
+            self._stack.close()
 
     def forked(self, parent: int) -> None:
         """This is a child of the process that opened it: it makes no client, and leaves everything to the parent."""

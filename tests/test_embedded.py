@@ -52,6 +52,24 @@ def test_two_clusters_in_one_process_do_not_meet(tmp_path: Path) -> None:
         assert one.get("t", timeout=5.0) is not None
 
 
+def test_a_close_that_ctrl_c_strikes_ends_the_cluster_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = embedded(tmp_path)
+    client = cluster.client("c")
+
+    def struck(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client._calls, "close", struck)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.close()
+    client.close()
+    with embedded(tmp_path) as again, again.client("c") as other:
+        other.put("t", b"x")
+
+
 def imports(module: str) -> set[str]:
     code = f"import sys, {module}; print(*sys.modules)"
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())

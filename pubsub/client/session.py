@@ -107,23 +107,25 @@ class Session(Steps):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom())
             if sink is not None:
                 self._record(sink, boot, owned=owned)
-            self._connect(messenger or Messenger(context, self.clock))
+            self._messenger = messenger or Messenger(context, self.clock)
+            self._wire = Wire(self.name, self._messenger, settings.proxies, self.counters, self.keys)
+            self._messenger.ticker = self  # From here on its thread asks for our deadline.
+            self._ask_again()
+            forks.watch(self)
         except BaseException:
-            self.store.close(clean=False)
+            self._abandon()
             if sink is not None and owned:
                 sink.close()
             raise
-        self._ask_again()
-        forks.watch(self)
 
-    def _connect(self, messenger: Messenger) -> None:
-        self._messenger = messenger
-        try:
-            self._wire = Wire(self.name, messenger, self.settings.proxies, self.counters, self.keys)
-        except BaseException:
+    def _abandon(self) -> None:
+        """The opening failed, by Ctrl-C too: nobody has what could be closed, and its name would stay taken."""
+        self.closed = True
+        self.give_back()
+        if hasattr(self, "_messenger"):
+            self._messenger.recover()
             self._messenger.close()
-            raise
-        self._messenger.ticker = self  # From here on its thread asks for our deadline.
+        self.store.close(clean=False)
 
     def _record(self, sink: RecordSink, boot: str, *, owned: bool) -> None:
         from pubsub.client.storage.recorder import Recorder  # noqa: PLC0415 - most clients have none.

@@ -109,8 +109,12 @@ class ClientBase:
         self._session = Session(
             name, made, context=context, clock=clock, random=random, boot=boot, record=recorder, keys=keys
         )
-        self._calls = Calls(self._session)
-        leaving.opened(self._calls)
+        try:
+            self._calls = Calls(self._session)
+            leaving.opened(self._calls)
+        except BaseException:
+            self._session.release()
+            raise
 
     @property
     def name(self) -> str:

@@ -14,10 +14,16 @@ from pubsub.client.refusals import sentence
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.messenger import CurveClient, Messenger, Refusal
 from pubsub.messenger.peer import Peer
-from pubsub.protocol import Message, Status, decode, encode
+from pubsub.protocol import Message, Outcome, Status, decode, encode
 
 if TYPE_CHECKING:
     from pubsub.security.opening import ClientKeys
+
+_NOBODY: Final = "key"
+"""Why it is denied where nobody is authorized by the name that our key had when it entered (`security.access.Why.KEY`).
+
+Who is connected stays who it was: where its line was mended since, it is let in by another connection only.
+"""
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -97,7 +103,7 @@ class Wire:
                 self._messenger.forget(registered)
         tokens.clear()
 
-    def _answered(self, token: int, peer: object, contents: Any, frames: Sequence[Any]) -> None:
+    def _answered(self, token: int, peer: Peer, contents: Any, frames: Sequence[Any]) -> None:
         self._registered.pop(token, None)
         try:
             status = decode(contents, frames[0] if frames else None)
@@ -107,3 +113,5 @@ class Wire:
             return
         if isinstance(status, Status):
             self.inbox.append((token, status))
+            if status.outcome is Outcome.DENIED and status.reason == _NOBODY:
+                self._messenger.hurry(peer, anew=True)

@@ -224,6 +224,7 @@ class MessengerCore:
         """
         if peer.forgotten or (token and token not in self._callbacks):
             self.counters.abandoned += 1
+            self._callbacks.pop(token, None)  # Nobody will ever answer.
             return
         message_id = _UNKEPT
         if token or retry:

@@ -91,7 +91,7 @@ class Loop:
         self._wakeup = Wakeup()
         self._sockets: dict[Link, zmq.Socket[bytes]] = {}
         self._links: dict[zmq.Socket[bytes], Link] = {}
-        self._redials = Redials(core.counters, self._call, self.enqueue)
+        self._redials = Redials(core.counters, self._tell, self.enqueue)
         self._pollset: list[tuple[Any, int]] = [(self._wakeup.fileno(), _POLLIN)]
         self._doorkeeper = doorkeeper
         if doorkeeper is not None:
@@ -315,8 +315,16 @@ class Loop:
             return False
         return True
 
+    def _tell(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
+        """As `_call`, also from within a `flush_if_free`: who is told may close then too, and may not wait."""
+        before, self.driver = self.driver, get_ident()
+        try:
+            return self._call(function, arguments)
+        finally:
+            self.driver = before
+
     def _flush(self) -> None:
-        """Move the queue through the core into the sockets. No callback is called here."""
+        """Move the queue through the core into the sockets. Nobody is called here, but told why he is refused."""
         core = self._core
         if self._queue:
             with self.gate:
@@ -332,12 +340,12 @@ class Loop:
             else:
                 core.counters.unsent += 1
 
-    def hurry(self, link: Link) -> None:
-        """Connect a link again at once where it is refused."""
+    def hurry(self, link: Link, *, anew: bool) -> None:
+        """Connect a link again at once where it is refused; `anew`: in any case."""
 
         def hurry(now: float) -> None:
             if (sock := self._sockets.get(link)) is not None:
-                self._redials.hurry(sock)
+                self._redials.hurry(sock, anew=anew)
 
         self.enqueue(hurry)
 

@@ -203,15 +203,17 @@ class Messenger:
         assert link.peer is not None
         return link.peer
 
-    def hurry(self, peer: Peer) -> None:
-        """Connect to a peer again at once where it refuses us, which is else tried every 1 to 30 s. From any thread."""
-        self._loop.hurry(peer.link)
+    def hurry(self, peer: Peer, *, anew: bool = False) -> None:
+        """Connect to a peer again at once where it refuses us, which is else tried every 1 to 30 s. From any thread.
+
+        With `anew` also where it does not; what is on its way there is lost, and sent again where it is kept.
+        """
+        self._check_own()
+        self._loop.hurry(peer.link, anew=anew)
 
     def disconnect(self, peer: Peer) -> None:
         """Close the connection to a peer; what is pending to it is abandoned."""
-        if self._inherited is not None:
-            raise self._inherited
-
+        self._check_own()
         with self._connecting:
             self._connections = {e: p for e, p in self._connections.items() if p is not peer}
         self._loop.drop(peer.link)
@@ -246,9 +248,12 @@ class Messenger:
         """Whether this thread drives the sockets, or is the one that does where nobody else does."""
         return self._loop.driver == get_ident() or (self._thread is not None and self._thread.ident == get_ident())
 
-    def _check_open(self) -> None:
+    def _check_own(self) -> None:
         if self._inherited is not None:
             raise self._inherited
+
+    def _check_open(self) -> None:
+        self._check_own()
         if self._loop.closed:
             raise CallerError("the Messenger is closed")
         if self._loop.torn:
@@ -297,6 +302,7 @@ class Messenger:
         return token
 
     def _answer(self, request: Request, contents: Buffer | Sequence[Buffer]) -> None:
+        self._check_own()
         parts = _parts(contents)
         size = self._check_room(parts)
         self._loop.enqueue(lambda now: self._core.answer(request, parts, now), size)
@@ -366,8 +372,7 @@ class Messenger:
         except BaseException:
             self.recover()
             raise
-        if self._inherited is not None:
-            raise self._inherited
+        self._check_own()
         if loop.torn and not loop.closed:
             raise Interrupted("the Messenger")
         return done()

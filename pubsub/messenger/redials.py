@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
 from typing import Any, Final
 
@@ -63,8 +64,10 @@ class Redials:
             self._tell(redial, refusal)
         if redial.asks:
             redial.asks = False
-            # To ask takes a connection, which may take its time.
-            Thread(target=self._find_out, args=(redial,), name="messenger asks", daemon=True).start()
+            # To ask takes a connection, which may take its time. Where no thread can be started, since the process
+            # may have no more of them or is about to end, it is asked the next time that the handshake is closed.
+            with suppress(RuntimeError):
+                Thread(target=self._find_out, args=(redial,), name="messenger asks", daemon=True).start()
         self._reckon()
 
     def _find_out(self, redial: Redial) -> None:
@@ -83,10 +86,10 @@ class Redials:
         if redial.told is not None:
             self._call(redial.told, (refusal,))
 
-    def hurry(self, sock: zmq.Socket[bytes]) -> None:
-        """Where a connection is refused, make it anew at once."""
+    def hurry(self, sock: zmq.Socket[bytes], *, anew: bool) -> None:
+        """Where a connection is refused, make it anew at once; `anew`: in any case."""
         redial = self._of(sock)
-        if redial is not None and redial.refused is not None:
+        if redial is not None and (anew or redial.refused is not None):
             redial.redial()  # At once, so that a message that is sent next finds a connection.
             self._counters.redialed += 1
             self._reckon()

@@ -235,11 +235,6 @@ class ProxyProcess(KeyedTraffic):
             self._entrance.gate.hang_up()
         self._wakeup.set()
 
-    @property
-    def keyed(self) -> bool:
-        """Whether its doors ask for keys."""
-        return self._entrance is not None
-
     def close(self) -> None:
         """Release sockets and file; only after `run` has ended."""
         if self._closed:
@@ -278,11 +273,13 @@ def run_proxy(settings: ProxySettings) -> None:
     """
     allow_connections()
     process = ProxyProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
-    process.start()
-    before = {number: signal.signal(number, lambda *_: process.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
-    if process.keyed:
+    before: dict[signal.Signals, Any] = {}
+    if settings.authorized is not None:  # There are keys, or `start` refuses.
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
     try:
+        process.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, lambda *_: process.stop())
         announce(f"proxy {settings.id} ready: clients {process.bind}, servers {process.servers}")
         process.run()
     finally:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -61,6 +63,20 @@ class Audit:
             self.problem = f"audit file {self._path}: {error.strerror}"
         else:
             self.problem = ""
+            self._torn = self._ends_torn(self._path)
+
+    def _ends_torn(self, path: Path) -> bool:
+        """Whether the last line has no end: an earlier process was killed in it, or its disk was full."""
+        found = os.fstat(self._descriptor)
+        if not stat.S_ISREG(found.st_mode) or not found.st_size:
+            return False
+        with suppress(OSError):  # It may be one that is written and not read.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                return os.pread(descriptor, 1, found.st_size - 1) != b"\n"
+            finally:
+                os.close(descriptor)
+        return False
 
     def write(self, wall: float, what: str, **facts: object) -> None:
         """A line, unless there were too many of its kind in this minute.

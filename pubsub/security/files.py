@@ -41,27 +41,12 @@ def make_key_file(path: Path, secret: bytes) -> None:
     line = (format_secret(secret) + "\n").encode("ascii")
     with _errors(f"key file {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        raise ConfigurationError(
-            f"key file {path} is there already and is not overwritten; to have a second key: pubsub keys rotate"
-        ) from None
-    except OSError as error:
-        raise ConfigurationError(f"key file {path}: {error.strerror}") from None
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(descriptor, 0o600)  # Whatever the umask takes away.
-            stream.write(line)
-            stream.flush()
-            os.fsync(descriptor)
-        sync_directory(path.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            path.unlink()
-        if isinstance(error, OSError):
-            raise ConfigurationError(f"key file {path}: {error.strerror}") from None
-        raise
+        try:
+            _make(path, line)
+        except FileExistsError:
+            raise ConfigurationError(
+                f"key file {path} is there already and is not overwritten; to have a second key: pubsub keys rotate"
+            ) from None
 
 
 def read_key_file(path: Path) -> bytes:
@@ -110,10 +95,14 @@ class AuthorizedFile:
 
     Args:
         path: where it is.
+
+    Attributes:
+        unread: the last `load` could not read it, for a reason that may be over though the file is the same.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.unread = False
         self._seen: tuple[int, ...] | None = ()
 
     def load(self) -> Authorized:
@@ -123,7 +112,10 @@ class AuthorizedFile:
             ConfigurationError, AuthorizedRefused: as `read_authorized`. Then what it said before is what counts.
         """
         self._seen = self._look()  # First: what is written while it is read is seen the next time.
-        return read_authorized(self.path)
+        self.unread = True
+        content = _read_authorized(self.path)
+        self.unread = False
+        return parse(content, f"authorized file {self.path}")
 
     def changed(self) -> bool:
         """Whether the file is another one, gone, or there again since the last `load`, also one that failed."""
@@ -257,6 +249,27 @@ def _alone(directory: Path, name: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _make(path: Path, content: bytes) -> None:
+    """A new file, for its owner alone, that has its name when all of it is on the disk; FileExistsError: one has it."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(descriptor, 0o600)  # Whatever the umask takes away.
+            stream.write(content)
+            stream.flush()
+            os.fsync(descriptor)
+        os.link(temporary, path)  # Which takes no name that is there, as a rename would.
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)
+    try:
+        sync_directory(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
 
 
 def _replace(path: Path, content: bytes) -> None:

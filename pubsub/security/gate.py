@@ -41,6 +41,10 @@ _log: Final = logging.getLogger("pubsub.security")
 class Source(Protocol):
     """Where it stands who is authorized: a file (`files.AuthorizedFile`), or memory (`opening.InMemory`)."""
 
+    @property
+    def unread(self) -> bool:
+        """Whether the last `load` could not read it, for a reason that may be over though nothing has changed."""
+
     def load(self) -> Authorized:
         """What it says now; raises ConfigurationError where it cannot be used."""
 
@@ -100,16 +104,21 @@ class Gate:
         if now - self._denials_since >= REMIND_SECONDS:
             self._denials.clear()
             self._denials_since = now
-        changed = (asked or self._source.changed()) and self._reload(wall)
+        another = asked or self._source.changed()
+        # As where no further file could be opened just then: who was revoked must not stay for want of another change.
+        changed = (another or self._source.unread) and self._reload(wall, again=not another)
         if self.problem and now - self._reminded >= REMIND_SECONDS:
             self._reminded = now
             _log.warning("%s; what it said before counts on", self.problem)
         return changed
 
-    def _reload(self, wall: float) -> bool:
+    def _reload(self, wall: float, *, again: bool) -> bool:
+        """Read the file; `again`: the same one as before, of which it is known that it could not be read."""
         try:
             authorized = self._source.load()
         except ConfigurationError as error:
+            if again and str(error) == self.problem:
+                return False
             self.problem, self._reminded = str(error), float("-inf")
             self.counters["reload_failed"] += 1
             self._audit.write(wall, "reload_failed", reason=self.problem)

@@ -26,6 +26,8 @@ class InMemory:
         authorized: who is, at first; any thread may set another one later, and have the processes `hang_up`.
     """
 
+    unread = False
+
     def __init__(self, authorized: Authorized) -> None:
         self.authorized = authorized
         self._loaded: Authorized | None = None

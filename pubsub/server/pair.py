@@ -208,7 +208,7 @@ class Pair:
                 return
             message = decoded(frames[:2]) if len(frames) <= FRAMES_MAX else None
             if isinstance(message, Status) and message.outcome is Outcome.REFUSED:
-                self._hear_refusal(message.reason)
+                self._say_refused(joining.sentence(message.reason, self._settings.id, self._link_to))
             if not isinstance(message, Entries | Forget | Copy | Repair):
                 continue
             self._link_heard, self._answered = now, True

@@ -380,11 +380,6 @@ class ServerProcess:
             self._doors.gate.hang_up()
             self._wakeup.set()
 
-    @property
-    def has_keys(self) -> bool:
-        """Whether it asks others for keys; known after `start`."""
-        return self._doors is not None
-
     def stop(self) -> None:
         """Have `run` return after the current commit; any thread and any signal handler may."""
         self._stopping = True
@@ -437,11 +432,11 @@ def run_server(settings: ServerSettings) -> None:
     """
     allow_connections()
     process = ServerProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
+    if settings.authorized is not None:  # There are keys, or `start` refuses. A large store takes its time to open.
+        signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
     process.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
-    if process.has_keys:
-        signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
     try:
         process.run(lambda: announce(f"server {settings.id} ready: {process.address}"))
     finally:

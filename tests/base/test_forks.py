@@ -23,7 +23,7 @@ import pytest
 from pubsub import AsyncClient, Client, embedded
 from pubsub.embedded import Embedded
 from pubsub.errors import AfterFork, CallerError
-from pubsub.messenger import Callback, Messenger
+from pubsub.messenger import Callback, Messenger, Request
 
 _names = count(1)
 SECONDS = 30.0
@@ -257,10 +257,16 @@ def test_an_async_client_raises_in_the_child(cluster: Embedded) -> None:
 
 def test_a_messenger_raises_in_the_child() -> None:
     with Messenger() as served, Messenger() as messenger:
-        address = served.listen("tcp://127.0.0.1:0", lambda request: None)
+        requests: list[Request] = []
+        address = served.listen("tcp://127.0.0.1:0", requests.append)
         peer = messenger.connect(address)
+        replies: list[Any] = []
+        messenger.send(peer, b"x", lambda *reply: replies.append(reply))
+        assert messenger.wait(lambda: bool(requests), messenger.clock.monotonic() + 10.0)
 
         def work() -> None:
+            refused(lambda: requests[0].reply(b"of the child"))
+            refused(lambda: messenger.hurry(peer))
             refused(lambda: messenger.send(peer, b"x"))
             refused(lambda: messenger.connect(address))
             refused(lambda: messenger.wait(lambda: False, messenger.clock.monotonic() + 1.0))
@@ -268,6 +274,9 @@ def test_a_messenger_raises_in_the_child() -> None:
             messenger.close()
 
         in_child(work)
+        requests[0].reply(b"of the parent")
+        assert messenger.wait(lambda: bool(replies), messenger.clock.monotonic() + 10.0)
+        assert bytes(replies[0][1]) == b"of the parent"
         answers: list[Any] = []
         messenger.send(peer, b"x", lambda *answer: answers.append(answer), Callback.ECHO)
         assert messenger.wait(lambda: bool(answers), messenger.clock.monotonic() + 10.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import subprocess
 import sys
@@ -18,9 +19,9 @@ from striking import Strike, Striker
 from struck import Reading, Writing
 
 from pubsub import embedded
-from pubsub.client import AsyncClient, Message, Transaction
+from pubsub.client import AsyncClient, Client, Message, Transaction
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, Interrupted
+from pubsub.errors import CallerError, Interrupted, StoreInUse
 from tests.client.opened import names
 
 SAMPLE = 25
@@ -79,6 +80,24 @@ KINDS = ("put", "put_many", "transaction", "publisher", "process", "get", "get_m
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_that_is_struck_anywhere_loses_nothing_and_does_nothing_twice(cluster: Embedded, kind: str) -> None:
     run(cluster, kind, SAMPLE)
+
+
+def test_a_client_whose_opening_is_struck_anywhere_can_be_opened(cluster: Embedded) -> None:
+    """Nobody has the one that was struck, so nobody could close it."""
+    cluster.client("measured").close()
+    made: list[Client] = []
+    count = strike(lambda: made.append(cluster.client("measured")), 0).count
+    for at in places(count, 2 * SAMPLE, 3):
+        for client in made:
+            client.close()
+        made.clear()
+        striker = strike(lambda at=at: made.append(cluster.client(f"struck-{at}")), at)
+        gc.collect()
+        if not made:
+            try:
+                cluster.client(f"struck-{at}").close()
+            except StoreInUse:
+                pytest.fail(f"{at}: {striker.place}")
 
 
 @pytest.mark.parametrize("kind", ["put", "transaction", "process"])

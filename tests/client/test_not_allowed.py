@@ -244,6 +244,19 @@ def test_a_key_that_is_revoked_while_it_is_connected_is_denied(cluster: Keyed) -
         assert str(denied(lambda: alice.put("orders", b"2"))) == f"this key is not authorized any more; {KEPT}"
 
 
+def test_who_was_let_in_under_another_id_by_a_mistake_goes_on_when_it_is_mended(cluster: Keyed) -> None:
+    """Who is connected stays who it was when it entered: so the connection is made anew."""
+    cluster.authorize(line("client", "alise", "put=*", key="alice"))
+    with cluster.client() as alice:
+        with pytest.raises(NotAllowed, match="this key is alise's, not alice's"):
+            alice.put("orders", b"one", timeout=20)
+        cluster.authorize(line("client", "alice", "put=*"))
+        with pytest.raises(NotAllowed, match="is authorized as client alice since it connected"):
+            alice.put("orders", b"two", timeout=20)
+        alice.put("orders", b"three", timeout=20)
+        assert alice.unfinished("orders") == 0
+
+
 def test_of_two_proxies_of_which_one_has_not_followed_a_denial_by_one_ends_the_call(tmp_path: Path) -> None:
     with keyed(tmp_path, proxies=2) as cluster, cluster.client("bob") as bob, cluster.client() as alice:
         first, second = cluster.proxies

@@ -165,3 +165,11 @@ def test_a_client_goes_on_when_there_is_space_again(disk: SmallDisk) -> None:
     assert (disk.folder / "alice.reserve").stat().st_size == RESERVE_BYTES
     store.close()
     assert not (disk.folder / "alice.reserve").exists()
+
+
+def test_a_reserve_of_which_a_kill_left_a_part_is_made_whole(disk: SmallDisk) -> None:
+    reserve = disk.folder / "alice.reserve"
+    reserve.touch()
+    store = Store(disk.folder / "alice.db")
+    assert reserve.stat().st_size == RESERVE_BYTES
+    store.close()

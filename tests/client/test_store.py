@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +45,26 @@ def test_pragmas_are_what_they_should_be(path: Path) -> None:
     store.commit([row(2)], fsync=True)
     assert store.db.pragma("synchronous") == 2
     store.close()
+
+
+@pytest.mark.parametrize("step", ["open", "fsync"])
+def test_a_directory_that_cannot_be_brought_to_the_disk_is_said_and_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """One that may be written and not listed, say, or a file system that syncs no directory."""
+    really = getattr(os, step)
+
+    def refused(first: int | Path, *more: int) -> int:
+        if first == path.parent or (isinstance(first, int) and step == "fsync"):
+            raise OSError(errno.EACCES, "Permission denied")
+        return int(really(first, *more))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, refused)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="Permission denied"):
+                Store(path)
+    Store(path).close()
 
 
 def test_every_commit_of_a_power_safe_client_is_fsynced(path: Path) -> None:

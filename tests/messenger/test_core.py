@@ -359,6 +359,16 @@ def test_nothing_is_sent_to_a_peer_that_was_forgotten(bench):
     assert bench.core.pending.count == 0
 
 
+@pytest.mark.parametrize("retry", [True, False])
+def test_what_is_asked_of_a_peer_that_is_gone_keeps_no_callback(bench, retry):
+    bench.core.closed(bench.connection)
+    for _ in range(2 * LIMITS.callbacks_max):
+        token = bench.core.register(bench.server, print, retry=retry)
+        bench.core.send(bench.server, (b"question",), bench.now, token=token, retry=retry)
+    assert bench.core.callbacks == 0
+    assert bench.core.counters.abandoned == 2 * LIMITS.callbacks_max
+
+
 def test_a_forgotten_peer_that_comes_back_is_heard_whatever_its_next_id(bench):
     bench.receive(bench.ordinary, 1, 16, 0)
     bench.pass_time(LIMITS.idle_seconds * 2)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from pubsub.messenger import CurveClient, CurveServer, Messenger, Refusal, sockets
+from pubsub.errors import CallerError
+from pubsub.messenger import CurveClient, CurveServer, Messenger, MessengerLimits, Refusal, redials, sockets
 from pubsub.messenger import redial as redialing
 from pubsub.messenger.redial import Redial, open_redialed
 from pubsub.security.access import Access
@@ -343,3 +344,47 @@ def test_a_callback_that_raises_when_it_is_told_ends_nothing(bank):
         bob.hurry(peer)
         bob.send(peer, b"x", lambda _, contents, __: answers.append(bytes(contents)))
         assert bob.wait(lambda: bool(answers), time.monotonic() + 20)
+
+
+def test_who_may_start_no_thread_asks_later_and_goes_on(bank, customer, monkeypatch):
+    """As where a container's limit of processes is reached: why it is refused is then found out another time."""
+    there = bank()
+    monkeypatch.setattr(redialing, "ASK_SECONDS", 0.1)
+    started = []
+
+    def unable(*given: object, **named: object) -> threading.Thread:
+        started.append(given)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redials, "Thread", unable)
+        one = customer(there.endpoint, CurveClient(ALICE, (STRANGER.public,)))
+        assert one.wait(lambda: len(started) > 1)
+    assert one.wait(lambda: bool(one.told))
+    assert one.told == [Refusal.KEY_DIFFERS]
+
+
+def test_who_is_told_by_the_thread_that_found_it_out_may_close(bank, monkeypatch):
+    """Where nobody is at the sockets just then, whoever has found out why does what there is to do, and tells."""
+    asked, again, found, closed = [], threading.Event(), threading.Event(), threading.Event()
+
+    def mechanism(endpoint: str) -> str:
+        asked.append(endpoint)
+        if len(asked) > 1:
+            again.set()
+            found.wait(20)
+        return "CURVE"
+
+    def told(refusal: Refusal | None) -> None:
+        with pytest.raises(CallerError, match="from a callback"):
+            messenger.wait(lambda: True, 0.0)
+        messenger.close()
+        closed.set()
+
+    monkeypatch.setattr(redials, "mechanism", mechanism)
+    messenger = Messenger(limits=MessengerLimits(grace_seconds=30.0))
+    messenger.connect(bank().endpoint, curve=CurveClient(ALICE, (STRANGER.public,)), told=told)
+    assert messenger.wait(again.is_set, time.monotonic() + 20)
+    found.set()
+    assert closed.wait(5)
+    messenger.close()

@@ -7,6 +7,8 @@ import os
 import resource
 import signal
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,18 @@ from pubsub.security.audit import LINES_A_MINUTE_MAX, Audit
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@contextmanager
+def cut_short(size: int) -> Iterator[None]:
+    """No file gets larger than so many bytes."""
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_line_says_when_whose_and_what_and_leaves_out_what_is_not_known(tmp_path: Path) -> None:
@@ -106,13 +120,8 @@ def test_a_full_disk_is_a_problem_and_not_a_line() -> None:
 def test_a_line_that_the_disk_cut_short_does_not_spoil_the_next(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "audit", "proxy p1")
     assert audit.must_write(1.0, "operate", action="move")
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "audit").stat().st_size + 20, limits[1]))
+    with cut_short((tmp_path / "audit").stat().st_size + 20):
         assert not audit.must_write(2.0, "operate", action="forget")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
     assert audit.must_write(3.0, "operate", action="drain")
     first, cut, last = (tmp_path / "audit").read_text().splitlines()
     assert (json.loads(first)["action"], len(cut), json.loads(last)["action"]) == ("move", 20, "drain")
@@ -137,3 +146,28 @@ def test_without_a_file_nothing_is_written_and_nothing_is_missing() -> None:
     audit.reopen()
     assert audit.must_write(1.0, "operate")
     audit.close()
+
+
+def test_a_line_that_an_earlier_process_could_write_in_part_only_spoils_no_other_one(tmp_path: Path) -> None:
+    """As where the disk was full, and the process was started again once there was room."""
+    path = tmp_path / "audit"
+    path.write_text('{"time": 1.0, "process": "proxy p1", "wh')
+    path.chmod(0o600)
+    audit = Audit(path, "proxy p1")
+    assert audit.must_write(2.0, "operate", action="forget")
+    audit.close()
+    torn, whole = path.read_text().splitlines()
+    assert torn.endswith('"wh')
+    assert json.loads(whole)["action"] == "forget"
+
+
+def test_a_new_file_does_not_begin_with_the_end_of_a_line_that_was_torn(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    audit = Audit(path, "proxy p1")
+    with cut_short(20):
+        assert not audit.must_write(1.0, "operate", action="forget")
+    path.rename(tmp_path / "audit.1")
+    audit.reopen()
+    assert audit.must_write(2.0, "operate", action="drain")
+    audit.close()
+    assert [line["action"] for line in lines(path)] == ["drain"]

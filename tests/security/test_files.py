@@ -61,7 +61,9 @@ def test_file_and_directory_are_brought_to_the_disk(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "fsync", fsync)
     make_key_file(tmp_path / "key", new_pair().secret)
-    assert synced == [tmp_path / "key", tmp_path]
+    assert [path.parent for path in synced] == [tmp_path, tmp_path.parent]
+    assert synced[0].name.startswith(".key.")
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling", "directory"])
@@ -90,6 +92,21 @@ def test_a_key_file_that_cannot_be_made_in_full_is_not_left_in_part(
     with pytest.raises(ConfigurationError, match=r"key file .*key: No space left on device"):
         make_key_file(tmp_path / "key", new_pair().secret)
     assert not (tmp_path / "key").exists()
+
+
+@pytest.mark.parametrize("step", ["fchmod", "fsync"])
+def test_a_key_file_whose_making_is_killed_is_not_there_in_part(tmp_path: Path, step: str) -> None:
+    """Else it would be in the way of the next try, which overwrites none, and of the process that looks there."""
+    secret, path = new_pair().secret, tmp_path / "key"
+    child = os.fork()
+    if not child:
+        setattr(os, step, lambda *_: os._exit(0))
+        make_key_file(path, secret)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    make_key_file(path, secret)
+    assert read_key_file(path) == secret
+    assert path.stat().st_nlink == 1
 
 
 def test_where_no_file_can_be_made(tmp_path: Path) -> None:

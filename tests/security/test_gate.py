@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,30 @@ def test_the_log_says_each_minute_that_the_file_cannot_be_used(stage: Stage, cap
             stage.look()
     assert [record.message.split(";")[1] for record in caplog.records] == [" what it said before counts on"] * 3
     assert "sk_" not in caplog.text
+
+
+def test_a_file_that_could_not_be_opened_just_then_is_read_a_moment_later(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where strangers' connections are all the files that a process may have open, and somebody is revoked."""
+    stage.write(BOB)
+    opened = os.open
+
+    def full(path: Any, *given: Any, **named: Any) -> int:
+        if path == stage.path:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return opened(path, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        for _ in range(3):
+            assert not stage.look()
+    assert "Too many open files" in stage.gate.problem
+    assert stage.gate.counters["reload_failed"] == 1
+    assert [line["what"] for line in stage.lines()] == ["reload_failed"]
+    assert stage.look()
+    assert stage.knows("bob")
+    assert stage.gate.problem == ""
 
 
 def test_at_the_start_such_a_file_is_fatal(tmp_path: Path) -> None:

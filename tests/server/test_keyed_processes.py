@@ -19,7 +19,7 @@ from pubsub.messenger.sockets import open_router
 from pubsub.protocol import Get, Merge, Outcome, Report, Subscribe
 from pubsub.security.keys import format_public
 from pubsub.security.pairs import Pair
-from pubsub.server.process import ServerProcess
+from pubsub.server.process import ServerProcess, run_server
 from tests.server.keyed import KeyedProxy, Ring
 from tests.server.stage import Stage, bodies, put
 
@@ -194,6 +194,29 @@ def test_a_hang_up_opens_the_audit_anew_and_ends_nothing(
     assert audit.stat().st_mode & 0o777 == 0o600
     assert proxy.ask("s1", put("t", 1)).outcome is Outcome.SUCCESS
     assert server.end(signal.SIGTERM) == 0
+
+
+def test_a_hang_up_while_it_starts_ends_nothing(ring: Ring, proxy: KeyedProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of whoever rotates the files of processes that were started a moment ago."""
+    ended: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: ended.append(number))
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    }
+
+    def start(process: ServerProcess) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        process.stop()
+
+    monkeypatch.setattr(ServerProcess, "start", start)
+    monkeypatch.setattr(ServerProcess, "run", lambda *_: None)
+    told = ring.settings("s1")
+    try:
+        run_server(Stage.settings_of(told.pop("directory"), **told, proxies=(proxy.endpoint,)))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert ended == []
 
 
 # Topics on their way

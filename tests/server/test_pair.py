@@ -219,6 +219,29 @@ def test_a_switch_there_and_back_waits_for_no_heartbeat(proxy: Proxy, run: Calla
         assert proxy.ask(counted(number)).outcome is Outcome.SUCCESS
 
 
+def test_a_standby_that_has_nobody_to_connect_to_any_more_goes_on_and_takes_over(
+    proxy: Proxy, run: Callable[..., Running]
+) -> None:
+    """As where the primary's host was stolen, and its key is taken out of the file of who is authorized."""
+    a, b = paired(proxy, run)
+    before = proxy.serves[1]
+    pair, asked = b.process._pair, []
+    assert pair is not None
+
+    def to_member(address: str) -> Any:
+        asked.append(address)
+        raise ConfigurationError("no key of another member of server s1 is authorized here")
+
+    b.process._links.to_member = to_member  # type: ignore[method-assign]
+    pair._link_to = "the rules have changed"
+    until(lambda: asked)
+    a.stop()
+    proxy.registers.unheard(next(iter(proxy.registers.rows)), before)
+    until(lambda: proxy.serves[1] not in {"", before} or b.error is not None)
+    assert b.error is None
+    assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
+
+
 def test_the_only_proxy_gets_its_vote_back_when_an_operator_says_so(proxy: Proxy, run: Callable[..., Running]) -> None:
     paired(proxy, run)
     term = next(iter(proxy.registers.rows.values())).view

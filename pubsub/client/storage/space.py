@@ -47,8 +47,8 @@ class Space:
     def make(self) -> bool:
         """Take the reserve, where there is room for it and as much again; whether it is there."""
         try:
-            if self._reserve.exists():
-                return True
+            if self._reserve.exists() and self._reserve.stat().st_size >= RESERVE_BYTES:
+                return True  # One that is smaller was being made when the process, or the host, ended.
             if free_bytes(self._folder) < 2 * RESERVE_BYTES:
                 return False
             with self._reserve.open("wb") as file:

@@ -116,6 +116,7 @@ class Store(Reading):
         """Note that the file is open, and make the tables where they are missing (format 0)."""
         with self.transaction(fsync=True):
             if not found:
+                self._sync_folder()  # Within: where it fails there are no tables, and the next start tries it again.
                 for table in TABLES:
                     self.db.execute(table)
                 self.db.execute(f"pragma user_version = {FORMAT}")
@@ -127,12 +128,19 @@ class Store(Reading):
                 self._put_state("cuts", self.state("cuts") + 1)
             self._put_state("clean", 0)
             self._put_state("boot", self._boot)
-        if not found and self._folder is not None:
+
+    def _sync_folder(self) -> None:
+        """Bring to the disk that the file is there, by this name."""
+        if self._folder is None:
+            return
+        try:
             folder = os.open(self._folder, os.O_RDONLY)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
+        except OSError as error:
+            raise StorageError(str(self._folder), f"cannot be brought to the disk: {error.strerror}") from None
 
     def _set(self, pragma: str, value: str | int, *, check: bool = True) -> None:
         self.db.pragma(pragma, value)
