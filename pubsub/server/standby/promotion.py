@@ -59,7 +59,7 @@ class Promotion:
         self._token += 1
         asked = [proxy for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.TOLD]
         # What was told promises nothing: without a majority of promises the store is left as it is. Else it would end
-        # with an entry of a term that whoever serves need not go above, and is deposed by each time that it hears of it.
+        # with an entry of a term that whoever serves need not go above, and hearing of it would depose that one.
         self._votes = {proxy: vote for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.NEW}
         return {proxy: Prepare(me.server, me.store, me.member, self.ballot, self._token, "take") for proxy in asked}
 
