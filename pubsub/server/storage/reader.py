@@ -60,6 +60,7 @@ class Reader:
         """Keys of batches that are not what was written: they are given as they were repaired, else without bytes."""
         with contextlib.suppress(apsw.Error):  # A new store has no table yet; what is not known is found again.
             self.damaged.update(key for (key,) in db.execute("select key from quarantine"))
+            self.damaged |= repaired.keys(db)  # Of some the damaged bytes could not be kept.
 
     def _rows(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
         try:
