@@ -41,7 +41,7 @@ class Outcome(StrEnum):
     ANNOUNCE = "announce"  # to a server: who are you? announce yourself
     TAKEN = "taken"  # to a server: its ID or store is in use by one that is still heard
     STALE = "stale"  # to a server: an announcement older than what was heard before
-    DEPOSED = "deposed"  # to a member of a store with a register: a primary of a higher term was heard
+    DEPOSED = "deposed"  # to a member: a primary of a higher term was heard; by a standby, of itself: where that is
 
 
 RETRY: Final = frozenset({Outcome.GAP, Outcome.UNAVAILABLE, Outcome.MOVED, Outcome.BUSY, Outcome.FULL, Outcome.UNKNOWN})

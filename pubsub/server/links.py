@@ -6,6 +6,7 @@ expected keys in turn, leaves alone for a while who refuses, and finds out why.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Container
@@ -14,13 +15,16 @@ from typing import Any, Final, NamedTuple
 
 import zmq
 
-from pubsub.errors import ConfigurationError
+from pubsub.errors import ConfigurationError, DecodeError
 from pubsub.messenger.core import Counters
 from pubsub.messenger.curve import CurveClient
+from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.redial import Redial, Refusal, open_redialed
 from pubsub.messenger.redials import Redials
 from pubsub.messenger.sockets import Frames, open_dealer, receive, send, watch
 from pubsub.messenger.wakeup import Wakeup
+from pubsub.protocol.codec import decode, encode
+from pubsub.protocol.messages import Outcome, Status, Transfer
 from pubsub.protocol.names import parse_endpoint
 from pubsub.server.doors import Doors
 
@@ -29,6 +33,9 @@ GOODBYE_MS: Final = 200
 
 REFUSALS_MAX: Final = 512
 """Addresses of which it is remembered why they refuse this server; with one more all are forgotten, and said again."""
+
+TURNED_AWAY_MAX: Final = 32
+"""Messages that a standby takes at a time at its own address."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -205,12 +212,23 @@ class Links:
         self._open.clear()
 
 
-def drop_requests(links: Links, listener: zmq.Socket[bytes], most: int) -> None:
-    """A standby serves nobody; what another server sends it is sent again, to the primary.
+def turn_away(links: Links, listener: Any, server: str, primary: str) -> None:
+    """A standby serves nobody. Who gives it a topic is told where the primary is: nobody else would say so.
 
     Args:
-        most: messages that are dropped at a time.
+        server: the ID that both members have.
+        primary: the address of the one that serves; "" where it is not known.
     """
-    for _ in range(most):
-        if links.receive_known(listener) is None:
+    for _ in range(TURNED_AWAY_MAX):
+        taken = links.receive_known(listener)
+        if taken is None:
             return
+        speaker, frames = taken
+        with contextlib.suppress(DecodeError):
+            prefix = unpack(bytes(frames[1])) if len(frames) in {2, 3} else None
+            if prefix is None or not prefix.source or not primary:
+                continue
+            said = decode(bytes(frames[1])[prefix.length :], frames[2] if len(frames) == 3 else None)
+            if isinstance(said, Transfer) and speaker in {None, said.sender}:
+                head, _ = encode(Status(server, Outcome.DEPOSED, reason=primary))
+                links.send(listener, [frames[0], pack(0, 0, prefix.source) + head])

@@ -208,7 +208,7 @@ class Pair:
                 return
             message = decoded(frames[:2]) if len(frames) <= FRAMES_MAX else None
             if isinstance(message, Status) and message.outcome is Outcome.REFUSED:
-                self._say_refused(joining.sentence(message.reason, self._settings.id, self._link_to))
+                self._not_reached(joining.sentence(message.reason, self._settings.id, self._link_to))
             if not isinstance(message, Entries | Forget | Copy | Repair):
                 continue
             self._link_heard, self._answered = now, True
@@ -229,10 +229,6 @@ class Pair:
         if now >= self._ready_by:
             _log.warning("no member of server %s answers at %s: it waits", self._settings.id, self._link_to)
         return now >= self._ready_by
-
-    def _hear_refusal(self, reason: str) -> None:
-        """Whoever was asked lets nobody follow."""
-        self._not_reached(joining.sentence(reason, self._settings.id, self._link_to))
 
     def _not_reached(self, said: str) -> None:
         """Nobody is there to be followed: a member that begins ends, one that has a store says so and goes on."""

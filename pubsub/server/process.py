@@ -35,7 +35,7 @@ from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
 from pubsub.security.opening import ProcessKeys
 from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
-from pubsub.server.links import Links, drop_requests
+from pubsub.server.links import Links, turn_away
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.pair import Pair
 from pubsub.server.standby import joining
@@ -357,7 +357,7 @@ class ServerProcess:
                 self._step_down(pair, now)
         else:
             if self._listener in ready:
-                drop_requests(self._links, self._listener, TRANSFERS_RECEIVED_MAX)
+                turn_away(self._links, self._listener, self.settings.id, pair.member.primary[1])
             pair.turn(ready, now, self._wall_ms())
             if pair.member.role is Role.TAKING:
                 self._take(pair, now)

@@ -143,8 +143,7 @@ def _asking(settings: ServerSettings) -> Iterator[Callable[[dict[str, Message], 
                 for proxy in sorted(waiting):
                     while (frames := links.receive(dealers[proxy])) is not None:
                         vote = decoded(frames[1:])
-                        if isinstance(vote, Vote):
-                            promotion.receive(proxy, vote)
+                        if isinstance(vote, Vote) and promotion.receive(proxy, vote):
                             waiting.discard(proxy)
 
         yield ask

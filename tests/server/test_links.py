@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import zmq
 
-from pubsub.messenger.sockets import open_router
+from pubsub.messenger.framing import pack, unpack
+from pubsub.messenger.sockets import open_dealer, open_router
 from pubsub.messenger.wakeup import Wakeup
-from pubsub.server.links import Links
+from pubsub.protocol import Outcome, Status, Transfer, decode, encode
+from pubsub.server.links import Links, turn_away
 from tests.server.running import until
 
 
@@ -86,3 +88,29 @@ def test_a_closed_link_is_polled_no_more(context: zmq.Context[Any], poller: zmq.
     links.close(sock)
     assert poller.sockets == []
     router.close(0)
+
+
+@pytest.mark.parametrize("primary", ["tcp://127.0.0.1:21", ""])
+def test_a_standby_tells_who_gives_it_a_topic_where_the_primary_is(
+    context: zmq.Context[Any], links: Links, primary: str
+) -> None:
+    """And nobody else, and of nothing that it cannot read."""
+    router, endpoint = open_router(context, "tcp://127.0.0.1:0")
+    dealer = open_dealer(context, endpoint)
+    head, _ = encode(Transfer("s2", "t", "offer", "1" * 16, 0, "2" * 16))
+    for frames in ([b"rubbish"], [pack(0, 8, 0) + b"rubbish"], [pack(0, 0, 0) + head], [pack(0, 9, 0) + head]):
+        dealer.send_multipart(frames)
+
+    def answered() -> bool:
+        turn_away(links, router, "s1", primary)
+        return bool(dealer.poll(20))
+
+    if not primary:
+        assert not any(answered() for _ in range(10))
+        return
+    until(answered)
+    (answer,) = dealer.recv_multipart()
+    prefix = unpack(answer)
+    said = decode(answer[prefix.length :])
+    assert (prefix.destination, said) == (9, Status("s1", Outcome.DEPOSED, reason=primary))
+    assert not dealer.poll(200)

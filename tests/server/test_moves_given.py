@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from pubsub.protocol import Get, Outcome
+from pubsub.protocol import Get, Outcome, Status
+from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.notes import GIVEN
 from pubsub.server.upkeep import retention
@@ -216,3 +219,36 @@ def test_an_announcement_of_all_in_the_very_loop_in_which_a_topic_goes_says_to_w
     assert pair.holders() == ["s1"]
     named = [(one.topics or {}).get("t") for one in giver.periodics()]
     assert None not in named, "between that and what follows a proxy would take the topic for nobody's"
+
+
+@pytest.mark.parametrize(
+    ("lost", "restarts"), [("accepted", False), *product(("chunk", "commit", "done"), (False, True))]
+)
+def test_where_the_receivers_other_member_serves_its_standby_says_where(
+    pair: Pair, lost: str, restarts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would: no proxy knows of a topic that is on its way to who does not hold it."""
+    split(pair)
+    pair.lose = {lost}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    before, after = ADDRESS["s1"], "tcp://127.0.0.1:21"
+    monkeypatch.setitem(ADDRESS, "s1", after)
+    pair["s1"].settings = replace(pair["s1"].settings, advertise=after)
+    pair["s1"].restart()
+    if restarts:
+        pair["s2"].restart()
+    pair.lose = set()
+    carry = pair.carry
+
+    def carried(name: str, stage: Stage, out: Outgoing) -> None:
+        if out.link == before:
+            status = Status("s1", Outcome.DEPOSED, reason=after)
+            stage.core.handle(Origin(before, b"", out.source), status, stage.now)
+        else:
+            carry(name, stage, out)
+
+    monkeypatch.setattr(pair, "carry", carried)
+    pair.turns(20)
+    assert pair.holders() == ["s1"]
+    assert take(pair["s1"], "bob") == [b"alice1", b"alice2", b"carl1", b"carl2"]

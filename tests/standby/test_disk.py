@@ -21,6 +21,7 @@ from pubsub.server.standby.following import Following
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.segment import Segment
 from pubsub.server.storage.database import Turns
+from pubsub.server.storage.local import begin_incarnation
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import NoteKept
 from tests.standby.cast import STORE, A, B
@@ -208,6 +209,17 @@ def test_the_history_of_a_store_that_had_one_member_cannot_be_followed_from_its_
     assert home.disk.found(TERM) == EntryId(TERM, 0) == home.disk.end
     assert not home.disk.stream.holds(ROOT)
     assert home.disk.found(TERM + 1) == EntryId(TERM, 0)
+
+
+def test_a_store_that_was_served_alone_since_its_last_entry_has_a_new_history(home: Home) -> None:
+    """Somebody ran it without the file of its member: whoever ends with that entry lacks what was put meanwhile."""
+    new = entries(1)
+    home.hear(new, committed=new[0].id)
+    assert home.disk.apply(home.following)
+    assert home.disk.store is not None
+    term = begin_incarnation(home.disk.store, TERM + 10, "s1")
+    assert home.disk.found(term) == EntryId(term, 0) == home.disk.stream.end
+    assert not home.disk.stream.holds(new[0].id)
 
 
 def _full(*arguments: object, **named: object) -> None:

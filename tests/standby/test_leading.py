@@ -378,6 +378,20 @@ def test_a_second_standby_waits_until_the_first_is_given_up() -> None:
     assert one.core.required == {"C"}
 
 
+def test_of_two_that_are_to_be_copied_the_first_one_is_as_long_as_it_asks() -> None:
+    """It acknowledges nothing meanwhile. In turns, each beginning anew, neither would ever be done."""
+    one = Primary("A")
+    one.loop(changes=PUT)
+    for _ in range(10):
+        for member, token in (("B", 8), ("C", 9)):
+            one.follow(EntryId(4, 9), member=member, token=token)
+            assert one.core.to_copy() == ("B", 8)
+        one.sleep(1.0)
+    one.sleep(3.0)
+    one.follow(EntryId(4, 9), member="C", token=9)
+    assert one.core.to_copy() == ("C", 9)
+
+
 def test_a_planned_change_hands_over_when_nothing_is_held_and_goes_on_when_nobody_takes_it() -> None:
     one = joined()
     one.loop("a", changes=PUT)

@@ -14,7 +14,7 @@ from pubsub.proxy.remembered import RegisterRow
 from pubsub.server.standby import following, leading
 from pubsub.server.standby.member import NO_STORE
 from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, A, B
-from tests.standby.duo import BASE, TIMES, C, Duo, Node, views
+from tests.standby.duo import BASE, STEP, TIMES, C, Duo, Node, views
 
 
 def test_who_the_register_names_serves_again_and_the_other_one_follows() -> None:
@@ -186,6 +186,27 @@ def test_a_change_of_who_is_in_sync_is_proposed_until_its_outcome_is_known() -> 
     duo.cut = set()
     duo.run(15.0)
     assert views(duo) == {(A, (A, B))}
+
+
+def test_who_was_given_up_while_it_was_about_to_be_proposed_is_not_in_sync_then() -> None:
+    """It is required no more from then on, and lacks what is answered without it."""
+    duo = Duo().started()
+    duo.b.crash()
+    duo.run(5.0)
+    duo.b.start()
+    while duo.a.member.proposer.attempt is None:
+        duo.now += STEP
+        duo.b.turn()
+        duo.exchange()
+        duo.a.turn()
+    duo.cut = {A}
+    duo.a.member.link_ended(duo.now)
+    duo.a.turn()
+    duo.a.put(1)
+    duo.a.turn()
+    duo.exchange()
+    assert duo.a.released == [1]
+    assert views(duo) == {(A, (A,))}
 
 
 def test_a_ballot_tells_a_primary_that_it_is_replaced() -> None:

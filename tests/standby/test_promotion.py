@@ -111,6 +111,12 @@ def test_an_answer_to_an_earlier_step_does_not_count() -> None:
     assert attempt.ask(attempt.core.look()) == ""
     messages = attempt.core.prepare()
     attempt.core.receive("p0", late)
-    assert attempt.ask(messages, "p0", "p1") == ""
-    attempt.ask(attempt.core.accept())
-    assert not attempt.core.done
+    assert attempt.ask(messages, "p0", "p1") == "2 of 3 proxies must answer, and these do not: p0, p1"
+    assert not attempt.core.receive("p1", late)
+
+
+def test_nothing_is_changed_before_a_majority_has_promised() -> None:
+    """The store would end with an entry of a ballot that the others need not know of, and depose them for ever."""
+    attempt = Attempt(Cast(ALONE))
+    assert attempt.ask(attempt.core.look()) == ""
+    assert attempt.ask(attempt.core.prepare(), "p0", "p1") == "2 of 3 proxies must answer, and these do not: p0, p1"

@@ -360,6 +360,20 @@ def test_a_repair_goes_with_the_batch(two: Two) -> None:
     assert db.execute("select count(*) from repaired").fetchall() == [(0,)]
 
 
+def test_a_repair_of_a_batch_whose_damaged_bytes_could_not_be_kept_goes_with_it_too(two: Two) -> None:
+    two.damage(two.primary.store)
+    two.restart()
+    for last in (0, 1):
+        two.get(last)
+    two.primary.store.db.execute("delete from quarantine")
+    two.restart()
+    two.get(3)
+    two.primary.sleep(60.0)
+    for _ in range(5):
+        two.primary.loop()
+    assert two.primary.store.db.execute("select count(*) from repaired").fetchall() == [(0,)]
+
+
 def test_a_store_without_a_repair_is_as_it_ever_was(two: Two) -> None:
     two.get(0)
     tables = {row[0] for row in rows(two.primary.store, LOCAL)}

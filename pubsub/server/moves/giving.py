@@ -4,6 +4,7 @@ A table, state by what arrives:
 
     OFFERED   accepted → freeze, durably, and send chunks    done → it was merged before: delete
               moved to X → offer to X                        busy or silence → offer again
+              its other member serves → offer to that one
     SENDING   chunk n acknowledged → send on                 all acknowledged → commit
               done → delete, leaving a tombstone             moved to X, unknown → offer again (to X)
 
@@ -157,8 +158,11 @@ class Giving:
         gift = self.gifts.get(topic)
         if gift is None or not gift.frozen or gift.address == address or gift.tries < SILENT_TRIES:
             return
+        self._ask_elsewhere(gift, address)
+
+    def _ask_elsewhere(self, gift: Gift, address: str) -> None:
         gift.question, gift.elsewhere = self._new_id(), address
-        self.out.append((address, Transfer(self._sender, topic, "offer", gift.question, 0, gift.log)))
+        self.out.append((address, Transfer(self._sender, gift.topic, "offer", gift.question, 0, gift.log)))
 
     def _answered_elsewhere(self, gift: Gift, message: Transfer, now: float) -> None:
         if message.step == "done":
@@ -227,8 +231,9 @@ class Giving:
         """The receiver's answer where it is not the next step.
 
         MOVED: it is giving the topic away itself, to the server named; the log was not merged and will not be.
-        UNKNOWN: it does not know this transfer (any more). GONE: the log was given up, so it takes it never; a topic
-        that is frozen is nobody else's to take, and is to be set aside. Anything else: later.
+        DEPOSED: its other member serves, at the address named. UNKNOWN: it does not know this transfer (any more).
+        GONE: the log was given up, so it takes it never; a topic that is frozen is nobody else's to take, and is to be
+        set aside. Anything else: later.
 
         Returns:
             The open log of a frozen topic, where the receiver says that this very log was given up; else "".
@@ -240,7 +245,9 @@ class Giving:
             return gift.log if status.outcome is Outcome.GONE else ""
         if gift is None or gift.transfer != transfer:
             return ""
-        if status.outcome is Outcome.MOVED and status.reason:
+        if status.outcome is Outcome.DEPOSED and status.reason:
+            self._replaced(gift, status, now)
+        elif status.outcome is Outcome.MOVED and status.reason:
             gift.transfer = self._new_id()
             if status.server == self._sender:
                 self._crossed(gift, status)
@@ -253,6 +260,15 @@ class Giving:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)
         return ""
+
+    def _replaced(self, gift: Gift, status: Status, now: float) -> None:
+        """The receiver's other member serves. Where that one is silent by now too, this one may be asked again."""
+        gift.server = gift.server or status.sender
+        if gift.frozen:
+            self._ask_elsewhere(gift, status.reason)
+        else:
+            gift.address, gift.transfer = status.reason, self._new_id()
+            self._send_offer(gift, now)
 
     def _crossed(self, gift: Gift, status: Status) -> None:
         """Each of the two waits for the other: the topic is frozen there for this server.

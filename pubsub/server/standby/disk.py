@@ -112,7 +112,8 @@ class MemberDisk:
     def found(self, term: int) -> EntryId:
         """Begin the history of a store that had one member: with all that it holds as one entry that never travels.
 
-        A member that has none of it cannot go on behind it, and is copied.
+        A member that has none of it cannot go on behind it, and is copied. So is one of an earlier history, where the
+        store was served alone since: then its incarnation is another one than the term of its last entry.
 
         Args:
             term: under which it serves.
@@ -121,7 +122,7 @@ class MemberDisk:
             StorageError: it cannot be written.
         """
         assert self.store is not None
-        if self.end == ROOT:
+        if self.end == ROOT or self.end.term != self.store.incarnation():
             with self.lock, self.store.guarded():
                 keep_entry(self.store, EntryId(term, 0))
             self.stream.reset(self.end)

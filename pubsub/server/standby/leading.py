@@ -69,7 +69,7 @@ class _Standby:
         asked: the loop of the last ENTRY.
         heard: when it last acknowledged something new, monotonic seconds.
         needs_copy: its store is no beginning of this one, or what it lacks is not in the file any more.
-        token: of its last FOLLOW.
+        token, followed: of its last FOLLOW, and when that came; who is copied acknowledges nothing meanwhile.
         below: how many FOLLOWs in a row named less than it had acknowledged.
         under_way: ID and bytes of what was sent and not acknowledged.
     """
@@ -83,6 +83,7 @@ class _Standby:
     needs_copy: bool = False
     full: bool = False
     token: int = 0
+    followed: float = float("-inf")
     below: int = 0
     under_way: deque[tuple[EntryId, int]] = field(default_factory=deque)
     under_way_bytes: int = 0
@@ -320,7 +321,7 @@ class Leading:
         standby = self._standby_named(follow.member, now)
         if standby is None:
             return
-        standby.token = follow.token
+        standby.token, standby.followed = follow.token, now
         found = next((one for one in reversed(ids) if one <= self.end and self._history.holds(one)), None)
         standby.needs_copy = found is None
         if found is None:
@@ -336,11 +337,11 @@ class Leading:
         """The standby, where it is this one: a second one is told apart, and waits until the first is given up."""
         standby = self._standby
         if standby is None or standby.id != member:
-            if standby is not None and (standby.id in self.required or now - standby.heard < self._silence):
+            heard = now if standby is None else max(standby.heard, standby.followed)
+            if standby is not None and (standby.id in self.required or now - heard < self._silence):
                 return None
-            self._standby = standby = _Standby(member, now)
-            self._damping = Damping(self._silence)
-        return standby
+            self._standby, self._damping = _Standby(member, now), Damping(self._silence)
+        return self._standby
 
     @property
     def standby(self) -> str:
@@ -426,8 +427,7 @@ class Leading:
 
     def chosen(self, in_sync: Collection[str]) -> None:
         """The register has chosen this set, with this term."""
-        self.in_sync = frozenset(in_sync)
-        self._joining, self._unsure = None, False
+        self.in_sync, self._joining, self._unsure = frozenset(in_sync), None, False
         self._require_only(in_sync)
 
     def to_copy(self) -> tuple[str, int] | None:

@@ -340,7 +340,7 @@ class Member:
     def _lead_on(self, leading: Leading, now: float, wall_ms: int) -> None:
         """Ask the register for what the primary needs of it."""
         founding, view = self.founding, self.proposer.view
-        if self.proposer.attempt is not None:
+        if self.proposer.is_busy(leading.required, now):
             return
         if founding is not None:
             existing = founding.existing

@@ -57,11 +57,11 @@ class Promotion:
         me, highest = self._me, max((max(one.promised, one.ballot) for one in self._votes.values()), default=0)
         self.ballot = max(self._wall_ms, highest) + GENERATION
         self._token += 1
-        return {
-            proxy: Prepare(me.server, me.store, me.member, self.ballot, self._token, "take")
-            for proxy, vote in self._votes.items()
-            if vote.outcome is VoteOutcome.TOLD
-        }
+        asked = [proxy for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.TOLD]
+        # What was told promises nothing: without a majority of promises the store is left as it is. Else it would end
+        # with an entry of a term that whoever serves need not go above, and hearing of it would depose that one.
+        self._votes = {proxy: vote for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.NEW}
+        return {proxy: Prepare(me.server, me.store, me.member, self.ballot, self._token, "take") for proxy in asked}
 
     def accept(self) -> dict[str, Message]:
         """The third step: accept, or take a row."""
@@ -77,10 +77,16 @@ class Promotion:
                 out[proxy] = admit
         return out
 
-    def receive(self, proxy: str, vote: Vote) -> None:
-        """An answer of a proxy; those to an earlier step, and of one proxy under two addresses, do not count."""
-        if vote.token == self._token and vote.store == self._me.store and not said_elsewhere(self._votes, proxy, vote):
+    def receive(self, proxy: str, vote: Vote) -> bool:
+        """An answer of a proxy; those to an earlier step, and of one proxy under two addresses, do not count.
+
+        Returns:
+            Whether it answers this step.
+        """
+        answers = vote.token == self._token and vote.store == self._me.store
+        if answers and not said_elsewhere(self._votes, proxy, vote):
             self._votes[proxy] = vote
+        return answers
 
     # What is known
 

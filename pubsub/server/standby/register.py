@@ -24,7 +24,7 @@ under way to the proxies and comes too late then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -276,6 +276,21 @@ class Proposer:
         if self.attempt is None or now < self.attempt.until:
             return None
         return self._end(self.attempt, now)
+
+    def is_busy(self, required: Collection[str], now: float) -> bool:
+        """Whether an attempt is under way.
+
+        One that is to add a member ends where the primary waits for that member no more: it was given up while the
+        ballot was being prepared, and may lack by now what was answered without it.
+
+        Args:
+            required: the members that the primary waits for.
+            now: the monotonic clock, in seconds.
+        """
+        attempt = self.attempt
+        if attempt is not None and attempt.kind == "add" and attempt.view is None and attempt.other not in required:
+            self.cancel(now)
+        return attempt is not None
 
     def cancel(self, now: float) -> None:
         """End the attempt, since what it was for has changed; whether its view was chosen stays open."""
