@@ -20,7 +20,7 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Message, Outcome, Status
-from pubsub.protocol.register import MEMBERS_MAX, Forget, Vote
+from pubsub.protocol.register import Forget, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
 from pubsub.server.core import ServerCore
 from pubsub.server.links import GOODBYE_MS
@@ -273,10 +273,10 @@ class Pair:
             except ConfigurationError as error:  # Of a member that is gone: this one may have to take over.
                 self._not_reached(str(error))
 
-    def disconnect(self) -> None:
+    def disconnect(self, linger_ms: int = 0) -> None:
         """Close the link to the primary; the next turn makes a new one."""
         if self.link is not None:
-            self._wires.close(self.link)
+            self._wires.close(self.link, linger_ms)
             self.link = None
 
     @property
@@ -300,16 +300,11 @@ class Pair:
             _log.error("this member is to be primary and cannot, it tries again: %s", error)
             self.member.follow(self.disk.end, following.promote(), now, wall_ms, resume_after=APPLY_RETRY_SECONDS)
             return False
-        self._leave_standby()
-        return True
-
-    def _leave_standby(self) -> None:
-        if self.link is not None:
-            self._wires.close(self.link, GOODBYE_MS)
-            self.link = None
+        self.disconnect(GOODBYE_MS)
         for dealer in self.dealers:
             self._wires.close(dealer)
         self.dealers = []
+        return True
 
     def lead(self, now: float) -> Loops:
         """Begin the term that was chosen; for `GroupCommit`, which commits its first entry."""
@@ -353,29 +348,20 @@ class Pair:
             self._core.state.counters["servers_under_a_wrong_name"] += 1
             return True
         core = self._core.state
-        if isinstance(message, Follow) and not joining.may_follow(core, origin, message, self._full_of(message)):
+        if isinstance(message, Follow) and not joining.may_follow(
+            core, origin, message, joining.occupants(self.member.proposer.view, message.member)
+        ):
             return True
         try:
             if isinstance(message, Copy):
                 self.giving.asked(message, now)
             elif isinstance(message, Repair):
                 self.mending.hear(message, self.member)
-            elif self.member.hear(message, (), now) and self._is_standby(message):
+            elif self.member.hear(message, (), now) and joining.is_of_standby(self.member.leading, message):
                 self._route = origin.origin
         except DecodeError:
             self._core.state.counters["malformed"] += 1
         return True
-
-    def _full_of(self, asked: Follow) -> Sequence[str]:
-        """The members, where there is no room for the one who asks."""
-        view = self.member.proposer.view
-        members = () if view is None else view.members
-        return members if len(members) == MEMBERS_MAX and asked.member not in members else ()
-
-    def _is_standby(self, message: Message) -> bool:
-        """Whether this is a FOLLOW of the member that entries are sent to: they go where it came from."""
-        leading = self.member.leading
-        return isinstance(message, Follow) and leading is not None and leading.standby == message.member
 
     def after(self, now: float, wall_ms: int) -> None:
         """What a primary does once a loop, behind the server's: time, ballots, messages.

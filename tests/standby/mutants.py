@@ -7,7 +7,7 @@ from typing import Any
 from pubsub.protocol.standby import ROOT, Entries, EntryId, Follow, join_ids
 from pubsub.server.standby.entries import Entry
 from pubsub.server.standby.following import Following, _Copying
-from pubsub.server.standby.leading import Leading, _Joining
+from pubsub.server.standby.leading import Joining, Leading
 from tests.standby.pair import World
 
 RULES = {
@@ -71,7 +71,7 @@ class NoUnapplied(Following):
 
 class NoJoinFirst(Leading):
     def _require(self, standby: Any) -> None:
-        self._joining = _Joining(0, proposed=True)
+        self._joining = Joining(0, proposed=True)
 
     def proposal(self, now: float) -> frozenset[str] | None:
         standby = self._standby
@@ -86,7 +86,7 @@ class NoJoinAll(Leading):
 
     def _require(self, standby: Any) -> None:
         self.required.add(standby.id)
-        self._joining = _Joining(0, proposed=True)
+        self._joining = Joining(0, proposed=True)
 
 
 class NoChosen(Leading):

@@ -7,7 +7,7 @@ A member that has a store already waits: the address may be the right one again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -15,7 +15,9 @@ from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError
 from pubsub.protocol.messages import Message, Outcome
 from pubsub.protocol.names import parse_endpoint
+from pubsub.protocol.register import MEMBERS_MAX, View
 from pubsub.protocol.standby import Follow
+from pubsub.server.standby.leading import Leading
 from pubsub.server.state.replies import LISTENER, Origin
 from pubsub.server.state.state import State
 
@@ -77,6 +79,17 @@ def may_follow(state: State, origin: Origin, message: Message, members: Iterable
     if reason:
         state.replies.answer(origin, Outcome.REFUSED, reason=reason)
     return not reason
+
+
+def occupants(view: View | None, asking: str) -> Sequence[str]:
+    """The members of a store, where there is no room for the one who asks; none where there is."""
+    members = () if view is None else view.members
+    return members if len(members) == MEMBERS_MAX and asking not in members else ()
+
+
+def is_of_standby(leading: Leading | None, message: Message) -> bool:
+    """Whether this is a FOLLOW of the member that entries are sent to: they go where it came from."""
+    return isinstance(message, Follow) and leading is not None and leading.standby == message.member
 
 
 def sentence(reason: str, server: str, address: str) -> str:

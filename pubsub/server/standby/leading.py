@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from pubsub.protocol.standby import ENTRIES_MAX, ROOT, Ack, Entries, EntryId, Follow, join_entries, split_ids
+from pubsub.protocol.standby import ENTRIES_MAX, Ack, Entries, EntryId, Follow, join_entries, split_ids
 from pubsub.server.standby.damping import Damping
 from pubsub.server.standby.entries import Entry, make_entry
+from pubsub.server.standby.progress import Joining, Progress
 from pubsub.server.topic.changes import Change
 
 HELD_LOOPS_MAX: Final = 256
@@ -56,55 +57,6 @@ class _Held:
     loop: int
     out: list[Any]
     size: int
-
-
-@dataclass(slots=True)
-class _Standby:
-    """What is known of the other member.
-
-    Attributes:
-        loop: the highest loop that it has confirmed in this term.
-        durable: the last entry that it has on its disk.
-        sent: the last entry that was sent to it; None: where it stands is not known.
-        asked: the loop of the last ENTRY.
-        heard: when it last acknowledged something new, monotonic seconds.
-        needs_copy: its store is no beginning of this one, or what it lacks is not in the file any more.
-        token, followed: of its last FOLLOW, and when that came; who is copied acknowledges nothing meanwhile.
-        below: how many FOLLOWs in a row named less than it had acknowledged.
-        under_way: ID and bytes of what was sent and not acknowledged.
-    """
-
-    id: str
-    heard: float
-    loop: int = 0
-    durable: EntryId = ROOT
-    sent: EntryId | None = None
-    asked: int = 0
-    needs_copy: bool = False
-    full: bool = False
-    token: int = 0
-    followed: float = float("-inf")
-    below: int = 0
-    under_way: deque[tuple[EntryId, int]] = field(default_factory=deque)
-    under_way_bytes: int = 0
-
-    def go_back(self, entry: EntryId | None) -> None:
-        self.sent = entry
-        self.under_way.clear()
-        self.under_way_bytes = 0
-
-
-@dataclass(slots=True)
-class _Joining:
-    """A standby that is required and not in sync yet.
-
-    Attributes:
-        since: the loop that it is to confirm first.
-        proposed: whether it may have been chosen.
-    """
-
-    since: int
-    proposed: bool = False
 
 
 class Leading:
@@ -152,8 +104,8 @@ class Leading:
         self._held: deque[_Held] = deque()
         self._unacknowledged: deque[tuple[EntryId, int]] = deque()
         self._held_bytes = self._unacknowledged_bytes = 0
-        self._standby = next((_Standby(name, now) for name in sorted(self.required)), None)
-        self._joining: _Joining | None = None
+        self._standby = next((Progress(name, now) for name in sorted(self.required)), None)
+        self._joining: Joining | None = None
         self._damping = Damping(silence_seconds)
         self._unsure = self._beat = self._handing = False
         self._stalled_at: float | None = None
@@ -333,14 +285,14 @@ class Leading:
         if standby.sent is None or follow.gap:
             standby.go_back(found)
 
-    def _standby_named(self, member: str, now: float) -> _Standby | None:
+    def _standby_named(self, member: str, now: float) -> Progress | None:
         """The standby, where it is this one: a second one is told apart, and waits until the first is given up."""
         standby = self._standby
         if standby is None or standby.id != member:
             heard = now if standby is None else max(standby.heard, standby.followed)
             if standby is not None and (standby.id in self.required or now - heard < self._silence):
                 return None
-            self._standby, self._damping = _Standby(member, now), Damping(self._silence)
+            self._standby, self._damping = Progress(member, now), Damping(self._silence)
         return self._standby
 
     @property
@@ -384,21 +336,21 @@ class Leading:
             self._require_only(self.in_sync)
             self._damping.failed(now)
 
-    def _is_well(self, standby: _Standby, now: float) -> bool:
+    def _is_well(self, standby: Progress, now: float) -> bool:
         fit = not (standby.needs_copy or standby.full) and standby.below < BELOW_MAX
         return fit and now - standby.heard < self._silence
 
-    def _is_near(self, standby: _Standby) -> bool:
+    def _is_near(self, standby: Progress) -> bool:
         return standby.sent == self.end and standby.loop >= max(1, self.loop - NEAR_LOOPS)
 
-    def _require(self, standby: _Standby) -> None:
+    def _require(self, standby: Progress) -> None:
         """Wait for its acknowledgements from now on; it is proposed when it has all up to this moment.
 
         What it confirmed before does not count: its disk may have lost that since.
         """
         self.required.add(standby.id)
         self.loop = self._done = self.loop + 1
-        self._joining = _Joining(self.loop)
+        self._joining = Joining(self.loop)
 
     def _require_only(self, members: Collection[str]) -> None:
         self.required = set(members) - {self.member}

@@ -145,9 +145,7 @@ class Member:
 
         Args:
             term: under which it serves.
-            end: the entry that the store ends with.
-            history: the stream file.
-            now: monotonic seconds.
+            end, history, now: as for `lead`.
         """
         self.term = term
         self.founding = Founding(self.proposer, term, self._random)
@@ -298,12 +296,7 @@ class Member:
     # Time
 
     def tick(self, now: float, wall_ms: int) -> None:
-        """What is due by now.
-
-        Args:
-            now: monotonic seconds.
-            wall_ms: the wall clock, in milliseconds since 1970: ballots begin there.
-        """
+        """What is due by now, in monotonic seconds; ballots begin at the wall clock, milliseconds since 1970."""
         self._become(self.proposer.poll(now))
         if self.following is not None and self.role is Role.STANDBY:
             self._take_part(self.following, now, wall_ms)
@@ -392,10 +385,7 @@ class Member:
         return out
 
     def to_other(self, now: float) -> list[tuple[ToMember, list[Entry]]]:
-        """What is to be sent to the other member, and the entries that travel behind it.
-
-        Heartbeats and acknowledgements are among it: none of it waits for anything.
-        """
+        """What is to be sent to the other member, and the entries that travel behind it; none of it waits."""
         out: list[tuple[ToMember, list[Entry]]] = [(message, []) for message in self._said]
         self._said.clear()
         asked = self.proposer.outgoing
