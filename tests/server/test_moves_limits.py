@@ -10,6 +10,7 @@ import pytest
 from pubsub.protocol import Outcome, Subscribe
 from pubsub.server.moves import receiving
 from pubsub.server.moves.chunks import Moving, chunks, read
+from pubsub.server.moves.giving import GIFTS_MAX
 from pubsub.server.requests import admission
 from pubsub.server.topic import delivery
 from pubsub.server.topic.spans import Span
@@ -84,3 +85,23 @@ def test_what_both_sides_staged_can_be_given_on(pair: Pair) -> None:
         pair.turns()
         assert pair.holders() == ["s2"]
         assert [key[2] for key in pair["s2"].core.state.topics["t"].stages] == ["new"]
+
+
+def test_topics_on_their_way_to_a_dead_server_keep_no_other_from_being_given(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2", "s3")
+    giver = pair["s1"]
+    topics = [f"t{n}" for n in range(GIFTS_MAX + 1)]
+    for topic in topics:
+        assert giver.put(topic, 1).outcome is Outcome.SUCCESS
+    pair.lose = {"chunk"}
+    for topic in topics[:-1]:
+        pair.merge("s1", "s2", topic)
+    pair.turns(6)
+    assert all(giver.core.state.topics[topic].frozen for topic in topics[:-1])
+    del pair.stages["s2"]
+    pair.lose = set()
+    pair.turns(30)
+    pair.merge("s1", "s3", topics[-1])
+    pair.turns(10)
+    assert pair.holders(topics[-1]) == ["s3"]
+    pair.close()

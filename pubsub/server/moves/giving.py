@@ -43,7 +43,7 @@ SILENT_TRIES: Final = 3
 """Tries without an answer after which the receiver may have gone elsewhere."""
 
 GIFTS_MAX: Final = 4
-"""Topics that are given at the same time; others wait."""
+"""Topics that are given at the same time; others wait. Those whose receiver is silent are in nobody's way."""
 
 
 class State(Enum):
@@ -133,7 +133,8 @@ class Giving:
         Returns:
             False where it is being given already, or too many are.
         """
-        if topic in self.gifts or (len(self.gifts) >= GIFTS_MAX and not frozen):
+        heard = sum(gift.tries < SILENT_TRIES for gift in self.gifts.values())
+        if topic in self.gifts or (heard >= GIFTS_MAX and not frozen):
             return False
         server = parse_endpoint(address)[0]
         self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, server, frozen=address if frozen else "")
