@@ -6,11 +6,14 @@ A table, state by what arrives:
               moved to X → offer to X                        busy or silence → offer again
     SENDING   chunk n acknowledged → send on                 all acknowledged → commit
               done → delete, leaving a tombstone             moved to X, unknown → offer again (to X)
+              chunk refused → thaw
 
 Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which
 the receiver answers with `done` where it has merged the log already. A topic that is frozen stays so until some server
-says it has merged it, or the one it was meant for says it never will. Where that one is silent and another address is
-named, that one is asked: the receiver may have come back there, or somebody may hold what it had merged. An address
+says it has merged it, or the one it was meant for says it never will. That is so too where it accepts the offer, and
+refuses a chunk: it had not merged the log by then, and can merge nothing of which it takes a part only. Where that one
+is silent and another address is named, that one is asked: the receiver may have come back there, or somebody may hold
+what it had merged. An address
 from before the servers had keys leads nowhere, and one with keys leads nowhere once they are gone: the same place with
 the server's ID, or without it, is the same receiver.
 """
@@ -41,6 +44,9 @@ OFFER_TRIES_MAX: Final = 8
 
 SILENT_TRIES: Final = 3
 """Tries without an answer after which the receiver may have gone elsewhere."""
+
+REFUSED_SECONDS: Final = 60.0
+"""How long a topic of which a receiver refused a chunk is offered to nobody: proxies ask for it every second."""
 
 GIFTS_MAX: Final = 4
 """Topics that are given at the same time; others wait. Those whose receiver is silent are in nobody's way."""
@@ -120,6 +126,8 @@ class Giving:
         self._freeze, self._thaw, self._chunks, self._given = freeze, thaw, chunks, given
         self._unreadable, self._given_up = unreadable, given_up
         self.gifts: dict[str, Gift] = {}
+        self._refused: dict[str, float] = {}
+        """Topics of which a receiver refused a chunk, and until when they are offered to nobody."""
         self.out: list[tuple[str, Transfer]] = []
         """Address and message, to be sent."""
 
@@ -131,10 +139,10 @@ class Giving:
             frozen: it was frozen in an earlier life.
 
         Returns:
-            False where it is being given already, or too many are.
+            False where it is being given already, or too many are, or where a chunk of it was refused lately.
         """
         heard = sum(gift.tries < SILENT_TRIES for gift in self.gifts.values())
-        if topic in self.gifts or (heard >= GIFTS_MAX and not frozen):
+        if topic in self.gifts or (not frozen and (heard >= GIFTS_MAX or now < self._refused.get(topic, 0.0))):
             return False
         server = parse_endpoint(address)[0]
         self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, server, frozen=address if frozen else "")
@@ -229,7 +237,8 @@ class Giving:
 
         MOVED: it is giving the topic away itself, to the server named; the log was not merged and will not be.
         UNKNOWN: it does not know this transfer (any more). GONE: the log was given up, so it takes it never; a topic
-        that is frozen is nobody else's to take, and is to be set aside. Anything else: later.
+        that is frozen is nobody else's to take, and is to be set aside. REFUSED, of a chunk: it takes nothing of it,
+        and each further try would end so. Anything else: later.
 
         Returns:
             The open log of a frozen topic, where the receiver says that this very log was given up; else "".
@@ -253,6 +262,11 @@ class Giving:
         elif status.outcome is Outcome.UNKNOWN and gift.state is State.SENDING:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)
+        elif status.outcome is Outcome.REFUSED and gift.unacknowledged:  # No commit was sent since it accepted.
+            self._refused = {one: until for one, until in self._refused.items() if now < until}
+            self._refused[topic] = now + REFUSED_SECONDS
+            del self.gifts[topic]
+            self._thaw(topic)
         return ""
 
     def _crossed(self, gift: Gift, status: Status) -> None:
