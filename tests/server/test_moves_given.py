@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.protocol import Get, Outcome
+from pubsub.protocol import Get, Outcome, Status
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.notes import GIVEN
 from pubsub.server.upkeep import retention
@@ -216,3 +216,28 @@ def test_an_announcement_of_all_in_the_very_loop_in_which_a_topic_goes_says_to_w
     assert pair.holders() == ["s1"]
     named = [(one.topics or {}).get("t") for one in giver.periodics()]
     assert None not in named, "between that and what follows a proxy would take the topic for nobody's"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("lost", ["commit", "done"])
+def test_another_holder_that_is_named_when_the_first_chunk_has_left_is_known_to_the_receiver(
+    pair: Pair, lost: str, restarted: bool
+) -> None:
+    """Every proxy may forget that holder, who is away, before the receiver has heard of it."""
+    giver, other = pair["s2"], {"c" * 16: "s3"}
+    split(pair)
+    pair.lose = {lost}
+    pair.merge("s2", "s1")
+    while lost not in pair.steps:
+        pair.turn()
+    giver.say(Status("p1", Outcome.SUCCESS, body=b"t=s3." + b"c" * 16), origin=b"", callback=0)
+    giver.loop()
+    assert giver.core.state.topics["t"].contested == other
+    if restarted:
+        giver.restart()
+    pair.lose = set()
+    pair.turns(40)
+    assert pair.holders() == ["s1"]
+    assert pair["s1"].core.state.topics["t"].contested == other
+    pair["s1"].restart()
+    assert pair["s1"].core.state.topics["t"].contested == other

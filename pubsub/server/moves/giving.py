@@ -8,6 +8,8 @@ A table, state by what arrives:
               done → delete, leaving a tombstone             moved to X, unknown → offer again (to X)
               chunk refused → thaw
 
+What is learned of other holders when the first chunk has left is said behind a `done`, in a commit that follows it.
+
 Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which
 the receiver answers with `done` where it has merged the log already. A topic that is frozen stays so until some server
 says it has merged it, or the one it was meant for says it never will. That is so too where it accepts the offer, and
@@ -73,6 +75,8 @@ class Gift:
         total: how many there are, once all were made.
         behind: the last answer was for a chunk that the receiver had acknowledged already.
         hungry: whether the window may have room.
+        said: the other holders that the first chunk, or the last commit, has named.
+        late: those that the commit names.
         question: the ID of an offer to another address, `elsewhere`, than that of the silent receiver; "" for none.
     """
 
@@ -89,6 +93,8 @@ class Gift:
     total: int | None = None
     behind: bool = False
     hungry: bool = False
+    said: str = ""
+    late: str = ""
     question: str = ""
     elsewhere: str = ""
     tries: int = 0
@@ -108,6 +114,7 @@ class Giving:
         given: deletes a topic that the sender of this `done`, at an address, has merged.
         unreadable: told of a topic that cannot be given because the store is damaged there, and why.
         given_up: tells of a log whether it is known here as given up.
+        others: names the other holders of a topic that are known here, in one word.
     """
 
     def __init__(
@@ -121,10 +128,11 @@ class Giving:
         given: Callable[[str, Transfer, str], None],
         unreadable: Callable[[str, str], None] = lambda topic, reason: None,
         given_up: Callable[[str], bool] = lambda log: False,
+        others: Callable[[str], str] = lambda topic: "",
     ) -> None:
         self._sender, self._random = sender, random
         self._freeze, self._thaw, self._chunks, self._given = freeze, thaw, chunks, given
-        self._unreadable, self._given_up = unreadable, given_up
+        self._unreadable, self._given_up, self._others = unreadable, given_up, others
         self.gifts: dict[str, Gift] = {}
         self._refused: dict[str, float] = {}
         """Topics of which a receiver refused a chunk, and until when they are offered to nobody."""
@@ -171,8 +179,8 @@ class Giving:
 
     def _answered_elsewhere(self, gift: Gift, message: Transfer, now: float) -> None:
         if message.step == "done":
-            del self.gifts[gift.topic]
-            self._given(gift.topic, message, gift.elsewhere)
+            gift.address, gift.server, gift.question = gift.elsewhere, message.sender, ""
+            self._done(gift, message, now)
         elif message.step == "accepted" and _is_receiver(gift, message.sender):
             gift.address, gift.question, gift.transfer = gift.elsewhere, "", self._new_id()
             gift.tries, gift.wait = 0, RETRY_SECONDS
@@ -191,6 +199,7 @@ class Giving:
         gift.hungry = False
         gift.unacknowledged.clear()
         gift.behind = False
+        gift.said = gift.late = ""
         gift.tries += 1
         gift.retry_at = now + gift.wait
         self._send(gift, "offer")
@@ -216,13 +225,13 @@ class Giving:
             return
         gift.tries, gift.wait, gift.server = 0, RETRY_SECONDS, message.sender
         if message.step == "done":
-            del self.gifts[gift.topic]
-            self._given(gift.topic, message, gift.address)
+            self._done(gift, message, now)
         elif message.step == "accepted" and gift.state is State.OFFERED:
             # Also where it was frozen for another one, which sent it on to this one: who may merge it is remembered.
             if gift.frozen != gift.address:
                 self._freeze_for_receiver(gift)
             gift.state, gift.source = State.SENDING, self._chunks(gift.topic)
+            gift.said = self._others(gift.topic)
             gift.hungry, gift.retry_at = True, now + gift.wait
         elif message.step == "chunk" and gift.state is State.SENDING:
             while gift.acknowledged < message.chunk and gift.unacknowledged:
@@ -231,6 +240,24 @@ class Giving:
             gift.behind = message.chunk < gift.acknowledged
             if not gift.behind:  # No chunk that could be sent helps a receiver that is behind: `tick` begins anew.
                 gift.hungry, gift.retry_at = True, now + gift.wait
+
+    def _done(self, gift: Gift, message: Transfer, now: float) -> None:
+        """The receiver has merged it: the topic is deleted here, when the receiver knows what was learned meanwhile."""
+        others = self._others(gift.topic)
+        if not gift.frozen or others in {"", gift.said}:
+            del self.gifts[gift.topic]
+            self._given(gift.topic, message, gift.address)
+            return
+        # Under another ID, so that a late `done` to what was sent before is not taken for the answer to this.
+        gift.transfer, gift.said, gift.late = self._new_id(), others, others
+        gift.state, gift.source, gift.total = State.SENDING, None, 0
+        gift.unacknowledged.clear()
+        self._send_commit(gift, now)
+
+    def _send_commit(self, gift: Gift, now: float) -> None:
+        assert gift.total is not None
+        self._send(gift, "commit", gift.total, gift.late.encode("ascii"))
+        gift.retry_at = now + gift.wait
 
     def refused(self, topic: str, transfer: str, status: Status, now: float) -> str:
         """The receiver's answer where it is not the next step.
@@ -303,9 +330,9 @@ class Giving:
             else:
                 gift.unacknowledged.append(chunk)
                 self._send(gift, "chunk", number, chunk)
-        if gift.total is not None and not gift.unacknowledged:
-            self._send(gift, "commit", gift.total)
         gift.retry_at = now + gift.wait
+        if gift.total is not None and not gift.unacknowledged:
+            self._send_commit(gift, now)
 
     # Time
 
@@ -332,7 +359,7 @@ class Giving:
                 for index, chunk in enumerate(gift.unacknowledged):
                     self._send(gift, "chunk", gift.acknowledged + index, chunk)
             elif gift.total is not None:
-                self._send(gift, "commit", gift.total)
+                self._send_commit(gift, now)
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
