@@ -123,12 +123,16 @@ class Roster:
 
     def left(self, server: Server) -> None:
         """A drained server that holds nothing has left for good, it says."""
-        doubted = any(server in servers for servers in self._table.assignments.doubts.values())
+        assignments = self._table.assignments
+        doubted = (
+            any(server in servers for servers in assignments.doubts.values()) or server.store in assignments.beyond
+        )
         if self.is_idle(server) and not doubted:
             self._table.forget_store(GoneStore(server.store, server.incarnation))
 
     def forget(self, server: Server) -> None:
-        """An operator says that a store is gone for good."""
+        """An operator says that a store is gone for good: of whatever topics it may have made nobody knows."""
+        self._table.assignments.beyond.pop(server.store, None)
         self._table.forget_store(GoneStore(server.store, server.incarnation))
 
     # What is to be told
