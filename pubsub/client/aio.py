@@ -16,7 +16,7 @@ from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.client.arguments import check_count
+from pubsub.client.arguments import check_body, check_count
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.flows.awaiting import AsyncProcessing
@@ -48,11 +48,11 @@ class AsyncPublisher:
         self._publisher, self._calls, self._run = publisher, calls, run
 
     async def put(self, body: bytes) -> BatchTicket:
-        """Put one message; waits only where a window of batches is unfinished; cancelled then, it has put."""
-        ticket = self._publisher.add(body)
+        """Put one message; waits only where a window of batches is unfinished; cancelled then, it has not put."""
         if self._publisher.crowded:
+            check_body(body)
             await self._run(self._publisher.room())
-        return ticket
+        return self._publisher.add(body)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send the open batch and wait until everything put so far is on the server's disk."""

@@ -189,7 +189,7 @@ class Publisher:
             A light ticket: `done` says whether the message is on the server's disk.
 
         Raises:
-            As `Client.put`.
+            As `Client.put`, and Unavailable where there is no room in time. This message was not put then.
         """
         # Inside a transaction this thread has the session's lock, for which whoever closes a batch waits with ours.
         if self._session.owner is not None:
@@ -206,10 +206,10 @@ class Publisher:
             except BaseException:
                 self._session.recover()
                 raise
-        ticket = self.add(body)
-        if self._chain.crowded:
+        if self.crowded:  # Before the message is taken: who is told that there is no room may put it once more.
+            check_body(body)
             self._run(self.room())
-        return ticket
+        return self.add(body)
 
     def add(self, body: bytes) -> BatchTicket:
         """As `put`, without ever waiting: the caller looks after `crowded`."""
@@ -248,8 +248,8 @@ class Publisher:
 
     @property
     def crowded(self) -> bool:
-        """Whether a window of batches is unfinished."""
-        return self._chain.crowded
+        """Whether a window of batches is unfinished; a closed publisher refuses and waits for nothing."""
+        return self._chain.crowded and not self._closed
 
     def room(self) -> Flow[None]:
         """Wait until it is not crowded any more.

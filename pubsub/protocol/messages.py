@@ -291,6 +291,7 @@ class Transfer:
         transfer: the ID of this transfer, 64 bits in hex.
         chunk: number of the chunk, from 0.
         log: the open log of the topic that is given; with `accepted` the receiver's own, "" where it holds none of it.
+        body: with `chunk`, the chunk; with `commit`, other holders that were learned of since the first chunk.
         store, change: with `done`, the receiver's store and a change number of it that comes after the join.
     """
 

@@ -12,7 +12,8 @@ What each of them knows is merged, in whatever order it comes:
             its server was drained, held nothing, and left
 
 A store is in the roster where it is known with a higher incarnation than it is gone with: a server that comes back
-after all has started again, and is in the roster again. An incarnation grows with every start of a server.
+after all has started again, and is in the roster again. An incarnation grows with every start of a server. One that was
+forgotten while it could not be heard may come back without a start: it is known with the incarnation above that one.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Announcements:
         )
         complete = not said.partial or (server.complete and follows(server, said))
         self._admit(server, link, said, now)
-        if not said.partial and self._table.assignments.doubts:
+        if not said.partial:
             self._table.assignments.settle(server)
         self._counters["announcements"] += 1
         if not (same or over):

@@ -34,11 +34,13 @@ class Assignments:
     Attributes:
         tentative: by topic.
         doubts: servers that were given a topic, and may have made it without this proxy having heard.
+        beyond: servers that may have made any topic: there were more doubts than are remembered by topic.
     """
 
     def __init__(self) -> None:
         self.tentative: dict[str, Assignment] = {}
         self.doubts: dict[str, set[Server]] = {}
+        self.beyond: dict[str, Server] = {}
 
     def assigned(self, topic: str, now: float) -> Server | None:
         """Whom the topic was given to, while that server is alive."""
@@ -113,9 +115,12 @@ class Assignments:
     def _doubt(self, topic: str, server: Server) -> None:
         if topic in self.doubts or len(self.doubts) < TENTATIVE_MAX:
             self.doubts.setdefault(topic, set()).add(server)
+        else:
+            self.beyond[server.store] = server
 
     def settle(self, server: Server) -> None:
         """The server has said all it holds."""
+        self.beyond.pop(server.store, None)
         # A store that was forgotten meanwhile, and has come back, is known as another object.
         for topic, servers in list(self.doubts.items()):
             for one in [one for one in servers if one.store == server.store]:
@@ -135,11 +140,12 @@ class Assignments:
     def may_be_making(self, server: Server, topic: str) -> bool:
         """Whether a server was given a topic and has not said since what it holds."""
         assignment = self.tentative.get(topic)
-        return (assignment is not None and assignment.server is server) or server in self.doubts.get(topic, ())
+        given = assignment is not None and assignment.server is server
+        return given or server in self.doubts.get(topic, ()) or server.store in self.beyond
 
     def undecided(self, server: Server, topics: Iterable[str]) -> bool:
         """Whether one of the topics was given to another server, which may be making it just now, or has made it."""
-        if len(self.doubts) >= TENTATIVE_MAX:
+        if len(self.doubts) >= TENTATIVE_MAX or any(store != server.store for store in self.beyond):
             return True
         return any(
             (topic in self.tentative and self.tentative[topic].server is not server)

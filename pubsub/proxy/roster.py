@@ -96,7 +96,7 @@ class Roster:
     def _lose(self, store: str, incarnation: int) -> None:
         """A store is gone, up to an incarnation, unless this proxy knows better."""
         server = self._table.servers.get(store)
-        if server is not None and (not self.is_idle(server) or server.incarnation > incarnation):
+        if server is not None and (not self.is_idle(server) or _mark(server) > incarnation):
             return
         self._left_out.discard(store)
         known = self._table.gone.get(store)
@@ -112,9 +112,12 @@ class Roster:
         """The store's server has said all it holds; whether it was not in the roster before."""
         table = self._table
         self._left_out.discard(server.store)
-        fresh = table.gone.pop(server.store, None) is not None
-        if fresh:
+        gone = table.gone.pop(server.store, None)
+        fresh = gone is not None
+        if gone is not None:
             table.changes.gone[server.store] = None
+            if not gone.here:  # Others know it as gone up to that incarnation, and it may not have been started since.
+                server.mark = gone.incarnation + 1
         table.awaited.pop(server.store, None)
         if not server.heard:
             server.heard = fresh = True
@@ -123,13 +126,17 @@ class Roster:
 
     def left(self, server: Server) -> None:
         """A drained server that holds nothing has left for good, it says."""
-        doubted = any(server in servers for servers in self._table.assignments.doubts.values())
+        assignments = self._table.assignments
+        doubted = (
+            any(server in servers for servers in assignments.doubts.values()) or server.store in assignments.beyond
+        )
         if self.is_idle(server) and not doubted:
-            self._table.forget_store(GoneStore(server.store, server.incarnation))
+            self._table.forget_store(GoneStore(server.store, _mark(server)))
 
     def forget(self, server: Server) -> None:
-        """An operator says that a store is gone for good."""
-        self._table.forget_store(GoneStore(server.store, server.incarnation))
+        """An operator says that a store is gone for good: of whatever topics it may have made nobody knows."""
+        self._table.assignments.beyond.pop(server.store, None)
+        self._table.forget_store(GoneStore(server.store, _mark(server)))
 
     # What is to be told
 
@@ -143,8 +150,8 @@ class Roster:
             missing = store not in said.known
             if missing and store != server.store:
                 lost = said.lost.get(store)
-                if lost is None or lost.incarnation < other.incarnation:
-                    stores[store] = Known(other.id, other.incarnation)
+                if lost is None or lost.incarnation < _mark(other):
+                    stores[store] = Known(other.id, _mark(other))
         # No server remembers more, and a longer word would not be understood: the rest is told as these are known.
         stores = dict(islice(stores.items(), STORES_MAX))
         gone = {
@@ -159,3 +166,7 @@ class Roster:
         """Whether a server's roster has a store, as far as it has said."""
         said = self._said.get(server.store)
         return store == server.store or (said is not None and store in said.known)
+
+
+def _mark(server: Server) -> int:
+    return max(server.incarnation, server.mark)

@@ -26,6 +26,8 @@ class Server:
         draining: whether it is to be given no new topic.
         digest: of the body of the last full announcement, while nothing has changed since.
         in_flight: what is on its way to it.
+        mark: the incarnation as which others are told of it: a higher one than its own where it was forgotten as that,
+            and came back without a start.
         newcomer: the link of a server that waits for this one to be silent.
         was_alive: whether it was alive when that was looked at last.
         heard: whether it has ever said all it holds.
@@ -50,6 +52,7 @@ class Server:
         "incarnation",
         "link",
         "liveness",
+        "mark",
         "member",
         "newcomer",
         "overflow",
@@ -63,7 +66,7 @@ class Server:
     def __init__(self, row: StoreRow, liveness: Liveness) -> None:
         self.id, self.store, self.incarnation, self.change = row.server, row.store, row.incarnation, row.change
         self.address, self.overflow, self.heard = row.address, row.overflow, row.heard
-        self.said_all, self.back = 0, False
+        self.said_all, self.back, self.mark = 0, False, 0
         self.proxies: tuple[str, ...] | None = None
         self.topics: dict[str, str] = {}
         self.given: dict[str, int] = {}

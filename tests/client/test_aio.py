@@ -14,7 +14,7 @@ import pytest
 from pubsub.client import AsyncClient, Client, Message, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, InDoubt, NotSubscribed
+from pubsub.errors import CallerError, InDoubt, NotSubscribed, Unavailable
 
 _names = count(1)
 
@@ -97,6 +97,21 @@ def test_process_and_transactions(cluster: Embedded, topic: str) -> None:
                 await client.put(topic, b"y")
 
     run(cluster, work)
+
+
+def test_what_a_publisher_has_no_room_for_is_not_put(cluster: Embedded, topic: str) -> None:
+    async def work(client: AsyncClient) -> None:
+        publisher = client.publisher(topic, records=1)
+        most = 2 * client.settings.window
+        for _ in range(most):
+            await publisher.put(b"x")
+        with pytest.raises(Unavailable):
+            await publisher.put(b"y")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(publisher.put(b"y"), 0.01)
+        assert client.unfinished(topic) == most
+
+    run(cluster, work, proxies=["tcp://127.0.0.1:1"], timeout=0.1)
 
 
 def test_a_publisher_batches(cluster: Embedded, topic: str) -> None:

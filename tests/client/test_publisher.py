@@ -143,10 +143,19 @@ def test_a_publisher_nobody_answers_waits_at_its_window_and_is_in_doubt_at_its_e
     with cluster.client(name, proxies=["tcp://127.0.0.1:1"], timeout=0.1) as alone:
         publisher = alone.publisher(topic, records=1)
         most = 2 * alone.settings.window
-        with pytest.raises(Unavailable):
-            [publisher.put(b"x") for _ in range(most)]
+        for _ in range(most):
+            publisher.put(b"x")
+        for _ in range(2):  # As who puts once more what was not taken.
+            with pytest.raises(Unavailable) as none:
+                publisher.put(b"y")
+            assert type(none.value) is Unavailable
+        with pytest.raises(TooLarge):
+            publisher.put(bytes(BATCH_BYTES_MAX + 1))
+        assert alone.unfinished(topic) == most
         with pytest.raises(InDoubt):
             publisher.close()
+        with pytest.raises(CallerError, match="closed"):
+            publisher.put(b"y")
         assert alone.unfinished(topic) == most
     with cluster.client(name) as again:
         again.flush()

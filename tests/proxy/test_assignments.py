@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pubsub.proxy import assignments
 from pubsub.proxy.assignments import TENTATIVE_MAX, TENTATIVE_SECONDS
 from pubsub.proxy.routing_table import RoutingTable
 from tests.proxy.stage import log_id, server
@@ -87,6 +88,22 @@ def test_of_two_that_died_with_the_same_assignment_each_stays_in_doubt_until_it_
     assert table.assignments.undecided(s3, ["t"])
     table.assignments.settle(s2)
     assert not table.assignments.undecided(s3, ["t"])
+
+
+def test_of_more_doubts_than_are_remembered_by_topic_none_is_forgotten(
+    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assignments, "TENTATIVE_MAX", 1)
+    s1, s2, s3 = (server(table, name) for name in ("s1", "s2", "s3"))
+    for dead, topic in ((s1, "t"), (s2, "u")):
+        assert table.assign(topic, 0.0) is dead
+        dead.liveness.forget()
+    table.assignments.expire(TENTATIVE_SECONDS)
+    table.assignments.settle(s1)
+    assert table.assignments.undecided(s3, ["u"]), "s2 may have made it"
+    assert not table.assignments.undecided(s2, ["u"])
+    table.assignments.settle(s2)
+    assert not table.assignments.undecided(s3, ["u"])
 
 
 def test_assignments_are_bounded() -> None:

@@ -209,6 +209,28 @@ def test_a_forgotten_store_that_comes_back_is_a_store_like_any_other(tmp_path: P
     assert answer.stores == roster("s2", incarnation=2)
 
 
+def test_a_forgotten_store_that_comes_back_without_a_start_is_in_every_roster_again() -> None:
+    stage = Stage()
+    stage.announce("s1")
+    stage.announce("s2")
+    stage.sleep(10.0, "s1")
+    assert operate(stage, server="s2", store=S2).outcome is Outcome.SUCCESS
+    stage.announce("s2", {"t": "two"}, change=2)
+    answer = stage.announce("s1", change=2, stores="", gone=format_stores({S2: Known("", 1)}))
+    assert answer is not None
+    back = parse_stores(answer.stores)
+    assert back[S2].incarnation > 1, "else s1 goes on to count it as gone"
+    forgetful = Stage()
+    forgetful.announce("s1", stores=answer.stores)
+    assert forgetful.whole("s1", "t").outcome is Outcome.UNAVAILABLE
+    # What ends this end ends it for all: it leaves as what it came back as.
+    stage.announce("s2", {}, change=3, draining=1)
+    stage.heartbeat("s2", leaving=1, empty=1)
+    answer = stage.announce("s1", change=3, stores=answer.stores)
+    assert answer is not None
+    assert parse_stores(answer.gone) == {S2: Known("", back[S2].incarnation)}
+
+
 def test_a_drained_server_that_holds_nothing_leaves_the_roster_when_it_leaves() -> None:
     stage = Stage()
     stage.announce("s1")

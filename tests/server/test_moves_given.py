@@ -252,3 +252,28 @@ def test_where_the_receivers_other_member_serves_its_standby_says_where(
     pair.turns(20)
     assert pair.holders() == ["s1"]
     assert take(pair["s1"], "bob") == [b"alice1", b"alice2", b"carl1", b"carl2"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("lost", ["commit", "done"])
+def test_another_holder_that_is_named_when_the_first_chunk_has_left_is_known_to_the_receiver(
+    pair: Pair, lost: str, restarted: bool
+) -> None:
+    """Every proxy may forget that holder, who is away, before the receiver has heard of it."""
+    giver, other = pair["s2"], {"c" * 16: "s3"}
+    split(pair)
+    pair.lose = {lost}
+    pair.merge("s2", "s1")
+    while lost not in pair.steps:
+        pair.turn()
+    giver.say(Status("p1", Outcome.SUCCESS, body=b"t=s3." + b"c" * 16), origin=b"", callback=0)
+    giver.loop()
+    assert giver.core.state.topics["t"].contested == other
+    if restarted:
+        giver.restart()
+    pair.lose = set()
+    pair.turns(40)
+    assert pair.holders() == ["s1"]
+    assert pair["s1"].core.state.topics["t"].contested == other
+    pair["s1"].restart()
+    assert pair["s1"].core.state.topics["t"].contested == other

@@ -10,12 +10,13 @@ import pytest
 from pubsub.protocol import Outcome, Subscribe
 from pubsub.server.moves import receiving
 from pubsub.server.moves.chunks import Moving, chunks, read
+from pubsub.server.moves.giving import GIFTS_MAX, REFUSED_SECONDS
 from pubsub.server.requests import admission
 from pubsub.server.topic import delivery
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Subscription
 from pubsub.server.upkeep import staging
-from tests.server.moving import Pair, put, take
+from tests.server.moving import Pair, put, split, take
 from tests.server.stage import Stage
 from tests.server.test_sinks import write
 
@@ -84,3 +85,43 @@ def test_what_both_sides_staged_can_be_given_on(pair: Pair) -> None:
         pair.turns()
         assert pair.holders() == ["s2"]
         assert [key[2] for key in pair["s2"].core.state.topics["t"].stages] == ["new"]
+
+
+def test_topics_on_their_way_to_a_dead_server_keep_no_other_from_being_given(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2", "s3")
+    giver = pair["s1"]
+    topics = [f"t{n}" for n in range(GIFTS_MAX + 1)]
+    for topic in topics:
+        assert giver.put(topic, 1).outcome is Outcome.SUCCESS
+    pair.lose = {"chunk"}
+    for topic in topics[:-1]:
+        pair.merge("s1", "s2", topic)
+    pair.turns(6)
+    assert all(giver.core.state.topics[topic].frozen for topic in topics[:-1])
+    del pair.stages["s2"]
+    pair.lose = set()
+    pair.turns(30)
+    pair.merge("s1", "s3", topics[-1])
+    pair.turns(10)
+    assert pair.holders(topics[-1]) == ["s3"]
+    pair.close()
+
+
+def test_a_topic_of_which_the_receiver_takes_only_a_part_is_served_again_and_offered_later(pair: Pair) -> None:
+    """As one of another release might."""
+    giver = pair["s1"]
+    split(pair)
+    with patch.object(receiving, "PIECES_MAX", 0):
+        assert write(giver, 0, "first", 0, b"x").outcome is Outcome.SUCCESS
+        for _ in range(30):
+            pair.merge("s1", "s2")
+            pair.turn()
+        assert pair.holders() == ["s1", "s2"]
+        assert not giver.core.state.topics["t"].frozen
+        assert put(giver, "alice", 12, 11, b"alice3") == "success"
+        assert pair.steps.count("offer") == 1
+    giver.sleep(REFUSED_SECONDS)
+    pair.merge("s1", "s2")
+    pair.turns(20)
+    assert pair.holders() == ["s2"]
+    assert take(pair["s2"], "bob") == [b"alice1", b"alice2", b"alice3", b"carl1", b"carl2"]

@@ -269,3 +269,17 @@ def test_of_two_tries_of_one_request_the_subscription_goes_on_that_was_read(
     assert named.everything(pair[to], done) == [b"b1"]
     kept = acknowledged and not restarted  # An acknowledgement becomes durable with the next change.
     assert named.everything(pair[to], None) == ([b"b1"] if kept else [b"e1", b"e2", b"b1"])
+
+
+def test_a_named_subscription_is_not_used_because_an_earlier_one_of_its_name_was(pair: Pair) -> None:
+    for name, number in (("s1", 9), ("s2", 7)):
+        assert named.make(pair[name], number=number).outcome is Outcome.SUCCESS
+        put(pair[name], "eve", 1, 0, b"e1")
+    named.everything(pair["s2"], named.plan(pair["s2"], None)["position"])
+    assert pair["s2"].core.state.topics["t"].subscriptions["@archive"].used
+    pair.merge("s2", "s1")
+    pair.turns()
+    joined = pair["s1"].core.state.topics["t"].subscriptions["@archive"]
+    assert (joined.number, joined.used) == (9, False)
+    named.everything(pair["s1"], joined.acknowledged)
+    assert joined.used

@@ -31,6 +31,11 @@ KNOWN_MAX: Final = 64
 """Of so many milliseconds it is remembered that numbers were given out; each opening of a client takes new ones."""
 
 
+def and_then(known: Sequence[int], milliseconds: int) -> list[int]:
+    """The milliseconds that are remembered when these are used, behind those that were known: the last KNOWN_MAX."""
+    return [*known, milliseconds][-KNOWN_MAX:]
+
+
 class Numbers:
     """Gives out numbers that rise and are never given out again.
 
@@ -104,6 +109,6 @@ class Numbers:
             raise PubsubError(f"no number is left above {max(above, self._milliseconds << COUNT_BITS)}")
         self._save(milliseconds)
         self._milliseconds = milliseconds
-        self.known = [*self.known, milliseconds][-KNOWN_MAX:]
+        self.known = and_then(self.known, milliseconds)
         self._next = (milliseconds << COUNT_BITS) + self._random.randrange(START_MAX)
         self._end = (milliseconds + 1) << COUNT_BITS

@@ -20,7 +20,7 @@ import apsw
 
 from pubsub.base import forks
 from pubsub.client.core import changes as c
-from pubsub.client.core.numbers import KNOWN_MAX
+from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.disk_errors import open_here, storage_errors
 from pubsub.client.storage.reading import Reading
@@ -325,7 +325,7 @@ class Store(Reading):
             StorageError: it could not be.
         """
         with self.transaction(fsync=True):
-            known = [*self.known_milliseconds(), milliseconds][-KNOWN_MAX:]
+            known = and_then(self.known_milliseconds(), milliseconds)
             self._put_state("milliseconds", milliseconds)
             self.db.execute("insert or replace into pubsub_state values ('known', ?)", (",".join(map(str, known)),))
 

@@ -7,11 +7,16 @@ A table, state by what arrives:
               its other member serves → offer to that one
     SENDING   chunk n acknowledged → send on                 all acknowledged → commit
               done → delete, leaving a tombstone             moved to X, unknown → offer again (to X)
+              chunk refused → thaw
+
+What is learned of other holders when the first chunk has left is said behind a `done`, in a commit that follows it.
 
 Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which
 the receiver answers with `done` where it has merged the log already. A topic that is frozen stays so until some server
-says it has merged it, or the one it was meant for says it never will. Where that one is silent and another address is
-named, that one is asked: the receiver may have come back there, or somebody may hold what it had merged. An address
+says it has merged it, or the one it was meant for says it never will. That is so too where it accepts the offer, and
+refuses a chunk: it had not merged the log by then, and can merge nothing of which it takes a part only. Where that one
+is silent and another address is named, that one is asked: the receiver may have come back there, or somebody may hold
+what it had merged. An address
 from before the servers had keys leads nowhere, and one with keys leads nowhere once they are gone: the same place with
 the server's ID, or without it, is the same receiver.
 """
@@ -43,8 +48,11 @@ OFFER_TRIES_MAX: Final = 8
 SILENT_TRIES: Final = 3
 """Tries without an answer after which the receiver may have gone elsewhere."""
 
+REFUSED_SECONDS: Final = 60.0
+"""How long a topic of which a receiver refused a chunk is offered to nobody: proxies ask for it every second."""
+
 GIFTS_MAX: Final = 4
-"""Topics that are given at the same time; others wait."""
+"""Topics that are given at the same time; others wait. Those whose receiver is silent are in nobody's way."""
 
 
 class State(Enum):
@@ -68,6 +76,8 @@ class Gift:
         total: how many there are, once all were made.
         behind: the last answer was for a chunk that the receiver had acknowledged already.
         hungry: whether the window may have room.
+        said: the other holders that the first chunk, or the last commit, has named.
+        late: those that the commit names.
         question: the ID of an offer to another address, `elsewhere`, than that of the silent receiver; "" for none.
     """
 
@@ -84,6 +94,8 @@ class Gift:
     total: int | None = None
     behind: bool = False
     hungry: bool = False
+    said: str = ""
+    late: str = ""
     question: str = ""
     elsewhere: str = ""
     tries: int = 0
@@ -103,6 +115,7 @@ class Giving:
         given: deletes a topic that the sender of this `done`, at an address, has merged.
         unreadable: told of a topic that cannot be given because the store is damaged there, and why.
         given_up: tells of a log whether it is known here as given up.
+        others: names the other holders of a topic that are known here, in one word.
     """
 
     def __init__(
@@ -116,11 +129,14 @@ class Giving:
         given: Callable[[str, Transfer, str], None],
         unreadable: Callable[[str, str], None] = lambda topic, reason: None,
         given_up: Callable[[str], bool] = lambda log: False,
+        others: Callable[[str], str] = lambda topic: "",
     ) -> None:
         self._sender, self._random = sender, random
         self._freeze, self._thaw, self._chunks, self._given = freeze, thaw, chunks, given
-        self._unreadable, self._given_up = unreadable, given_up
+        self._unreadable, self._given_up, self._others = unreadable, given_up, others
         self.gifts: dict[str, Gift] = {}
+        self._refused: dict[str, float] = {}
+        """Topics of which a receiver refused a chunk, and until when they are offered to nobody."""
         self.out: list[tuple[str, Transfer]] = []
         """Address and message, to be sent."""
 
@@ -132,9 +148,10 @@ class Giving:
             frozen: it was frozen in an earlier life.
 
         Returns:
-            False where it is being given already, or too many are.
+            False where it is being given already, or too many are, or where a chunk of it was refused lately.
         """
-        if topic in self.gifts or (len(self.gifts) >= GIFTS_MAX and not frozen):
+        heard = sum(gift.tries < SILENT_TRIES for gift in self.gifts.values())
+        if topic in self.gifts or (not frozen and (heard >= GIFTS_MAX or now < self._refused.get(topic, 0.0))):
             return False
         server = parse_endpoint(address)[0]
         self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, server, frozen=address if frozen else "")
@@ -166,8 +183,8 @@ class Giving:
 
     def _answered_elsewhere(self, gift: Gift, message: Transfer, now: float) -> None:
         if message.step == "done":
-            del self.gifts[gift.topic]
-            self._given(gift.topic, message, gift.elsewhere)
+            gift.address, gift.server, gift.question = gift.elsewhere, message.sender, ""
+            self._done(gift, message, now)
         elif message.step == "accepted" and _is_receiver(gift, message.sender):
             gift.address, gift.question, gift.transfer = gift.elsewhere, "", self._new_id()
             gift.tries, gift.wait = 0, RETRY_SECONDS
@@ -186,6 +203,7 @@ class Giving:
         gift.hungry = False
         gift.unacknowledged.clear()
         gift.behind = False
+        gift.said = gift.late = ""
         gift.tries += 1
         gift.retry_at = now + gift.wait
         self._send(gift, "offer")
@@ -211,13 +229,13 @@ class Giving:
             return
         gift.tries, gift.wait, gift.server = 0, RETRY_SECONDS, message.sender
         if message.step == "done":
-            del self.gifts[gift.topic]
-            self._given(gift.topic, message, gift.address)
+            self._done(gift, message, now)
         elif message.step == "accepted" and gift.state is State.OFFERED:
             # Also where it was frozen for another one, which sent it on to this one: who may merge it is remembered.
             if gift.frozen != gift.address:
                 self._freeze_for_receiver(gift)
             gift.state, gift.source = State.SENDING, self._chunks(gift.topic)
+            gift.said = self._others(gift.topic)
             gift.hungry, gift.retry_at = True, now + gift.wait
         elif message.step == "chunk" and gift.state is State.SENDING:
             while gift.acknowledged < message.chunk and gift.unacknowledged:
@@ -227,13 +245,31 @@ class Giving:
             if not gift.behind:  # No chunk that could be sent helps a receiver that is behind: `tick` begins anew.
                 gift.hungry, gift.retry_at = True, now + gift.wait
 
+    def _done(self, gift: Gift, message: Transfer, now: float) -> None:
+        """The receiver has merged it: the topic is deleted here, when the receiver knows what was learned meanwhile."""
+        others = self._others(gift.topic)
+        if not gift.frozen or others in {"", gift.said}:
+            del self.gifts[gift.topic]
+            self._given(gift.topic, message, gift.address)
+            return
+        # Under another ID, so that a late `done` to what was sent before is not taken for the answer to this.
+        gift.transfer, gift.said, gift.late = self._new_id(), others, others
+        gift.state, gift.source, gift.total = State.SENDING, None, 0
+        gift.unacknowledged.clear()
+        self._send_commit(gift, now)
+
+    def _send_commit(self, gift: Gift, now: float) -> None:
+        assert gift.total is not None
+        self._send(gift, "commit", gift.total, gift.late.encode("ascii"))
+        gift.retry_at = now + gift.wait
+
     def refused(self, topic: str, transfer: str, status: Status, now: float) -> str:
         """The receiver's answer where it is not the next step.
 
         MOVED: it is giving the topic away itself, to the server named; the log was not merged and will not be.
         DEPOSED: its other member serves, at the address named. UNKNOWN: it does not know this transfer (any more).
         GONE: the log was given up, so it takes it never; a topic that is frozen is nobody else's to take, and is to be
-        set aside. Anything else: later.
+        set aside. REFUSED, of a chunk: it takes nothing of it, and each further try would end so. Anything else: later.
 
         Returns:
             The open log of a frozen topic, where the receiver says that this very log was given up; else "".
@@ -259,6 +295,11 @@ class Giving:
         elif status.outcome is Outcome.UNKNOWN and gift.state is State.SENDING:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)
+        elif status.outcome is Outcome.REFUSED and gift.unacknowledged:  # No commit was sent since it accepted.
+            self._refused = {one: until for one, until in self._refused.items() if now < until}
+            self._refused[topic] = now + REFUSED_SECONDS
+            del self.gifts[topic]
+            self._thaw(topic)
         return ""
 
     def _replaced(self, gift: Gift, status: Status, now: float) -> None:
@@ -304,9 +345,9 @@ class Giving:
             else:
                 gift.unacknowledged.append(chunk)
                 self._send(gift, "chunk", number, chunk)
-        if gift.total is not None and not gift.unacknowledged:
-            self._send(gift, "commit", gift.total)
         gift.retry_at = now + gift.wait
+        if gift.total is not None and not gift.unacknowledged:
+            self._send_commit(gift, now)
 
     # Time
 
@@ -333,7 +374,7 @@ class Giving:
                 for index, chunk in enumerate(gift.unacknowledged):
                     self._send(gift, "chunk", gift.acknowledged + index, chunk)
             elif gift.total is not None:
-                self._send(gift, "commit", gift.total)
+                self._send_commit(gift, now)
 
     def deadline(self) -> float:
         """When `tick` has something to do."""

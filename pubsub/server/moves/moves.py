@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
-from pubsub.protocol.names import is_endpoint, may_be_one_server, parse_endpoint
+from pubsub.protocol.names import format_holder, is_endpoint, may_be_one_server, parse_endpoint
 from pubsub.server.moves.chunks import ArrivedBatches, ArrivedRows, chunks
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
@@ -64,6 +64,7 @@ class Moves:
             given=self._given,
             unreadable=self._unreadable,
             given_up=lambda log: bool(log) and state.reader.log_state(log) is c.LogState.ABANDONED,
+            others=self._others,
         )
         self.receiving = Receiving(
             state.settings.id,
@@ -147,6 +148,8 @@ class Moves:
         if message.sender == state.settings.id:
             return Outcome.REFUSED, "from_myself"
         if self._is_merged(topic, message.log):
+            if message.step == "commit" and message.body:  # Other holders, of which the giver has learned meanwhile.
+                self._contested.told(message.topic, str(message.body, "ascii", "replace"))
             return Transfer(state.settings.id, message.topic, "done", message.transfer)
         if state.reader.log_state(message.log) is c.LogState.ABANDONED:
             return Outcome.GONE, "this_log_was_given_up"
@@ -201,6 +204,10 @@ class Moves:
 
     def _chunks(self, name: str) -> Iterator[bytes]:
         return chunks(self._state.topics[name], self._state.reader, self._state.publishers.names)
+
+    def _others(self, name: str) -> str:
+        contested = self._state.topics[name].contested
+        return ",".join(format_holder(server, log) for log, server in sorted(contested.items()))
 
     def _given(self, name: str, done: Transfer, address: str) -> None:
         state = self._state

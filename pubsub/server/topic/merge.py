@@ -132,7 +132,7 @@ def _is_newer(name: str, mine: Subscription, its: Subscription, behind: bool) ->
     if mine.number != its.number or behind:
         return mine.number > its.number
     # Two tries of one request made both. A reader has been told of one only, and stands in that one's logs.
-    return not name.startswith(KEY) or mine.epoch >= its.epoch
+    return not name.startswith(KEY) or mine.used or not its.used
 
 
 def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:

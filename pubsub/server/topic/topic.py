@@ -66,7 +66,7 @@ class Subscription:
 
     Attributes:
         number: of the subscription; the highest ever asked for.
-        epoch: the highest of the client's epochs that was seen; of a named subscription 0 until it was used.
+        epoch: the highest of the client's epochs that was seen. A named subscription has none, and `used` stands there.
         on: whether it is subscribed.
         since: the server's clock when it subscribed, less the bound on skew (microseconds since 1970).
         acknowledged: the last position that is durable at the client.
@@ -79,6 +79,15 @@ class Subscription:
     since: int
     acknowledged: Position
     backlog: tuple[Span, ...]
+
+    @property
+    def used(self) -> bool:
+        """Of a named subscription: whether somebody who was told of it by this holder has read it."""
+        return self.epoch == self.number  # A merge leaves a lower one, of a subscription before this one.
+
+    def use(self) -> None:
+        """Of a named subscription: somebody has."""
+        self.epoch = self.number
 
     def outdates(self, number: int, epoch: int) -> bool:
         """Whether these are of an earlier subscription, or of an earlier epoch of its client."""
@@ -281,8 +290,8 @@ class Topic:
     def use(self, name: str) -> None:
         """Somebody who was told of a named subscription by this holder reads it."""
         subscription = self.subscriptions[name]
-        if not subscription.epoch:
-            subscription.epoch = subscription.number
+        if not subscription.used:
+            subscription.use()
             self.noted.subscription(self.name, name)
 
     def end(self, name: str) -> None:
