@@ -134,8 +134,8 @@ def test_a_publisher_is_told_by_put_where_it_is_crowded_and_by_flush(cluster: Ke
         def fill() -> None:
             nonlocal put
             for _ in range(100):
-                put += 1
-                publisher.put(b"%d" % put)
+                publisher.put(b"%d" % (put + 1))
+                put += 1  # What raises has not taken the message.
 
         denied(fill)
         denied(publisher.flush)
