@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from pubsub.cli.operating import Holder, Operator, View, cluster, confirm
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, takes_settings
-from pubsub.errors import NotKnown, NotNow, Unavailable
+from pubsub.errors import NotHeard, NotKnown, NotNow, Unavailable
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id, check_topic, may_be_one_server, parse_endpoint
 
@@ -76,23 +77,28 @@ def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> N
     Raises:
         NotKnown, NotNow, NotHeard, Unavailable: why it is not.
     """
-    address = view.address_of(to)
+    view.address_of(to)
 
-    def tell() -> None:
+    def tell(*, again: bool = False) -> None:
         now = found.look(name)
         if to in {holder.server for holder in now.holders(name)}:
             return  # The topic has arrived; the giver has only its own copy to delete.
-        answer = found.operate(giver, now, "move", topic=name, server=to, address=address)
+        # A standby of it may have taken over since the last time, and is elsewhere.
+        answer = found.operate(giver, now, "move", topic=name, server=to, address=now.address_of(to))
         reason = answer.reason.replace("_", " ")
-        if answer.outcome is Outcome.MOVED:
+        if answer.outcome is Outcome.MOVED and not again:
             raise NotNow(f"topic {name} is on its way to {answer.reason} already")
         if answer.outcome is Outcome.REFUSED:
             raise NotNow(f"topic {name} is not moved: {reason}")
         if answer.outcome is Outcome.UNKNOWN and not found.look(name).held_by(name, to):
             raise NotKnown(f"topic {name} is not held by {giver} any more")
 
+    def tell_again() -> None:
+        with suppress(NotHeard):  # One of the two is started again, or its standby takes over.
+            tell(again=True)
+
     tell()
-    found.wait(lambda: found.look(name).held_by(name, to), "move", name, again=tell)
+    found.wait(lambda: found.look(name).held_by(name, to), "move", name, again=tell_again)
 
 
 @app.command()
