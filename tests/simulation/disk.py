@@ -99,7 +99,9 @@ class Disk:
         full: whether writes that make a file longer fail.
         full_in: it is full so many writes from now; None: not.
         refusals: how many of them fail, though there is space again at once.
-        troubled: whether any access of the process that runs now has failed.
+        keeps_reserve: whether the reserve beside a store is space that it has when the disk is full.
+        reserved: whether that space is taken; spare: whether it is given to the store, until it is taken again.
+        troubled: whether any access of the process that runs now has failed; broken: for another reason than space.
         ignores_syncs: a deliberate breakage: syncs do nothing.
     """
 
@@ -108,7 +110,8 @@ class Disk:
         self.kill_in: int | None = None
         self.fail_in: int | None = None
         self.full_in: int | None = None
-        self.full = self.troubled = False
+        self.full = self.troubled = self.broken = False
+        self.keeps_reserve = self.reserved = self.spare = False
         self.refusals = 0
         self.ignores_syncs = False
         self.epoch = 0
@@ -121,7 +124,7 @@ class Disk:
         """Handles that are open now are dead: nothing is written through them any more."""
         self.epoch += 1
         self.kill_in = self.fail_in = None
-        self.troubled = False
+        self.troubled = self.broken = False
 
     # Names of plain files (`tests.simulation.files`): SQLite's are as safe as its own syncs.
 
@@ -189,8 +192,13 @@ class Disk:
             self.fail_in -= 1
             if self.fail_in < 0:
                 self.fail_in = None
-                self.troubled = True
+                self.troubled = self.broken = True
                 raise apsw.IOError("the disk failed")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no space but what is reserved."""
+        return self.full and not self.spare
 
     def fill(self) -> None:
         """One write; the disk may be full from it on."""
@@ -221,7 +229,7 @@ class Handle:
             disk.step()
         if disk.full_in is not None:
             disk.fill()
-        if (disk.full or disk.refusals) and offset + len(data) > len(self.file.data):
+        if (disk.is_full or disk.refusals) and offset + len(data) > len(self.file.data):
             disk.refusals = max(0, disk.refusals - 1)
             disk.troubled = True
             raise apsw.FullError("full")

@@ -72,7 +72,7 @@ class SimulatedOs:
         if flags & os.O_CREAT and file is None:
             with _system(disk):
                 disk.step()
-                if disk.full:
+                if disk.is_full:
                     disk.troubled = True
                     raise apsw.FullError("full")
             file = disk.files[name] = File()
@@ -101,7 +101,7 @@ class SimulatedOs:
             if disk.kill_in is not None or disk.fail_in is not None:
                 disk.step()
             disk.fill()
-            if disk.full and offset + len(data) > len(file.data):
+            if disk.is_full and offset + len(data) > len(file.data):
                 disk.troubled = True
                 raise apsw.FullError("full")
         file.write(data, offset)

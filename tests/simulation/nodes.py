@@ -9,10 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import apsw
 import zmq
 
 from pubsub.config.settings import ProxySettings, ServerSettings
-from pubsub.errors import ConfigurationError
+from pubsub.errors import ConfigurationError, StoreFull
 from pubsub.messenger.framing import pack
 from pubsub.messenger.unsent import Unsent
 from pubsub.protocol import Merge, encode
@@ -44,10 +45,14 @@ class Reserve:
         self.disk, self.size = disk, 4096
 
     def make(self) -> bool:
+        self.disk.reserved = self.disk.keeps_reserve and not self.disk.full
+        if not self.disk.full:
+            self.disk.spare = False
         return not self.disk.full
 
     def release(self) -> None:
-        pass
+        self.disk.spare = self.disk.spare or self.disk.reserved
+        self.disk.reserved = False
 
 
 def proxy_addresses(name: str) -> tuple[str, str]:
@@ -152,6 +157,9 @@ class ServerNode(Process):
 
     def expected(self, error: BaseException) -> bool:
         # Its ID may be taken by its own earlier life, whose silence is not heard yet.
+        disk = self.host.disk
+        if disk.keeps_reserve and not disk.broken and isinstance(error, StoreFull | apsw.FullError):
+            self.found.append(f"{self.name} ended on a full disk: {type(error).__name__}: {error}")
         return isinstance(error, ConfigurationError) or self.host.disk.explains(error)
 
 
