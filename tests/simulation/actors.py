@@ -80,6 +80,8 @@ class Application:
         self.iterated: dict[str, float] = {}
         """When an iteration was last under way, by topic."""
         self.relaying = False
+        self._tried: set[tuple[str, str]] = set()
+        """What a handler was given, by topic and body."""
         self._letters: dict[tuple[str, str], set[str]] = {}
         self._first_asked: dict[str, dict[str, float]] = {}
         self.opened_at = 0.0
@@ -121,8 +123,11 @@ class Application:
         self.getting.clear()
         for topic, chunks in self.iterating.items():
             left = sum(chunk.total - chunk.handed for chunk in chunks)
-            self.history.reading(self.name, topic, by_get=True).excused += left
-            if left:
+            if not self.node.closed:  # Who closes gives it back.
+                self.history.reading(self.name, topic, by_get=True).excused += left
+            elif left:
+                self.history.counters["iterations that a close gave back"] += 1
+            if left and not self.node.closed:
                 self.history.counters["clients gone while they iterate"] += 1
         self.iterating.clear()
         if self.relaying:
@@ -211,6 +216,8 @@ class Application:
                     self.history.violate(f"{self.name} buried {text!r}, which nobody put to {topic}")
                 else:
                     reading.parts.insert(0, [Seen(topic, text, f"x{text}.1", 1e12)])
+                if (topic, text) not in self._tried and not (self.node.cut_off or self.life):
+                    self.history.violate(f"{self.name} buried {text} of {topic}, which no handler was given")
 
     # Publishing
 
@@ -478,6 +485,7 @@ class Application:
         def handle(message: Any, transaction: Any) -> None:
             body = message.body.decode()
             self._check_not_left(topic, body)
+            self._tried.add((topic, body))
             self.relaying = False
             self.node.operations += 1
             stamp = message.stamp / 1e6 - EPOCH

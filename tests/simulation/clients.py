@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import apsw
 
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.processing import Processing
 from pubsub.client.session import Session
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import CallerError, InDoubt, PubsubError
+from pubsub.errors import CallerError, InDoubt, PubsubError, StorageError
 from pubsub.messenger.core import MessengerCore
 from tests.simulation import client_memory
 from tests.simulation.disk import NAME
@@ -77,6 +80,10 @@ class SimulatedMessenger:
             call[0](*call[1])
 
 
+class Cancelled(Exception):
+    """A call was cancelled where it waited."""
+
+
 class HandlerError(Exception):
     """What a handler of the simulated application raises."""
 
@@ -135,7 +142,7 @@ class ClientNode(Process):
             power_safe=power_safe,
             window=4,
             prefetch_records=50,
-            handler_attempts=4,
+            handler_attempts=world.fate.attempts,
         )
         self.calls: Calls
         self.processing: Processing
@@ -147,10 +154,14 @@ class ClientNode(Process):
         self.found: list[str] = []
         """What was otherwise in memory than in the store."""
         self._turning = self._bare = False
+        self.closed = False
+        """Whether its last life ended in order, with what was not handed out given back."""
+        self.cut_off = False
+        """Whether any life has ended otherwise."""
 
     def begin(self) -> None:
         self._calls = []
-        self.acting = None
+        self.acting, self.closed = None, False
         self._messenger = SimulatedMessenger(self)
         self.session = self.make_session()
         self.calls = Calls(self.session)
@@ -241,6 +252,7 @@ class ClientNode(Process):
     def end(self, how: str) -> None:
         if self.alive and not self._turning:
             self.compare()
+        self.cut_off = self.cut_off or (self.alive and how not in {"closed", "over"})
         super().end(how)
 
     def compare(self) -> None:
@@ -282,8 +294,29 @@ class ClientNode(Process):
             self._guarded(self._close)
             self.end("closed")
 
+    def cancel(self, random: Random) -> bool:
+        """Cancel one of the calls that wait, as `AsyncClient` does; False where none does."""
+        waiting = [call for call in self._calls if call.wait is not None]
+        if waiting:
+            call = random.choice(waiting)
+            self.act(partial(self._cancel, call))
+        return bool(waiting)
+
+    def _cancel(self, call: Call) -> None:
+        self._calls.remove(call)
+        call.flow.close()
+        self.session.recover()
+        call.then(None, Cancelled())
+
     def _close(self) -> None:
-        self.calls.close(0.0)
+        try:
+            self.calls.close(0.0)
+        except StorageError:
+            with suppress(apsw.ConnectionClosedError):
+                self.session.store.db.pragma("user_version")
+                self.found.append(f"{self.name} is not released, as its disk failed at its close")
+            raise
+        self.closed = True
         for call in self._calls:
             if call.wait is not None:
                 assert call.wait.done(), "a call goes on waiting when its client is closed"

@@ -34,6 +34,7 @@ class Fate:
         tight: limits in bytes that are reached.
         skew: bound on the difference of two servers' clocks.
         pairs: servers that have two members, the first ones; witness: whether there is a proxy that only votes.
+        attempts: that a client's handler has at a message.
     """
 
     servers: int = 2
@@ -62,6 +63,7 @@ class Fate:
     faults: dict[str, float] = field(default_factory=dict)
     pairs: int = 0
     witness: bool = False
+    attempts: int = 4
 
 
 def draw(random: Random) -> Fate:
