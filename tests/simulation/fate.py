@@ -17,6 +17,9 @@ PAIR_FAULTS = (
 )  # fmt: skip
 """What strikes pairs only, beside all that strikes any server."""
 
+MOMENTS = ("full start", "turn receiver", "kill maker", "close midway", "cancel")
+"""What waits for its moment (`tests.simulation.moments`)."""
+
 PAIRED = 0.6
 """How many runs have pairs."""
 
@@ -34,6 +37,7 @@ class Fate:
         tight: limits in bytes that are reached.
         skew: bound on the difference of two servers' clocks.
         pairs: servers that have two members, the first ones; witness: whether there is a proxy that only votes.
+        scarce: tables and looks so small that a run reaches their limits.
         attempts: that a client's handler has at a message.
     """
 
@@ -63,6 +67,7 @@ class Fate:
     faults: dict[str, float] = field(default_factory=dict)
     pairs: int = 0
     witness: bool = False
+    scarce: bool = False
     attempts: int = 4
 
 
@@ -151,6 +156,26 @@ def pair(fate: Fate, seed: int) -> Fate:
             fate.faults[fault] *= 0.3
     if random.random() < 0.3:
         fate.faults.setdefault("lose routes", random.choice((0.1, 0.3, 1.0)))
+    return fate
+
+
+def moments(fate: Fate, seed: int) -> Fate:
+    """Have some runs meet moments and limits that chance hardly ever does; drawn apart, as pairs are.
+
+    Args:
+        fate: of a run without.
+        seed: the run's.
+    """
+    random = Random(f"moments of {seed}")
+    if random.random() < 0.5:
+        return fate
+    busy = random.choice((0.1, 0.3, 1.0))
+    for fault in MOMENTS:
+        if random.random() < 0.3 and (fault != "turn receiver" or (fate.pairs and fate.servers > 1)):
+            fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
+    fate.scarce = random.random() < 0.3
+    if "close midway" in fate.faults:
+        fate.attempts = random.choice((4, 1))
     return fate
 
 

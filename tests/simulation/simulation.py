@@ -17,12 +17,16 @@ import pubsub.client.flows.calls
 import pubsub.client.flows.gets
 import pubsub.client.storage.store
 import pubsub.proxy.assignments
+import pubsub.proxy.routing_table
 import pubsub.proxy.servers
 import pubsub.proxy.traffic
 import pubsub.server.moves.chunks
+import pubsub.server.moves.giving
 import pubsub.server.moves.moves
+import pubsub.server.moves.receiving
 import pubsub.server.offline.restore
 import pubsub.server.process
+import pubsub.server.requests.admission
 import pubsub.server.standby.disk
 import pubsub.server.standby.following
 import pubsub.server.standby.local_file
@@ -31,17 +35,19 @@ import pubsub.server.standby.segment
 import pubsub.server.standby.snapshot
 import pubsub.server.standby.stream
 import pubsub.server.storage.store
+import pubsub.server.topic.delivery
 import pubsub.server.upkeep.retention
 import pubsub.server.upkeep.staging
 from tests.simulation.actors import CHUNK_MAX, Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.damage import flip
 from tests.simulation.disk import Disk, disks, untidy
-from tests.simulation.fate import PAIR_FAULTS, Fate, draw, pair
+from tests.simulation.fate import MOMENTS, PAIR_FAULTS, Fate, draw, moments, pair
 from tests.simulation.files import SYSTEM, open_beside
 from tests.simulation.history import History
 from tests.simulation.members import MemberNode, MemberStore, Paired, members_of, small_stream
 from tests.simulation.messengers import Talker
+from tests.simulation.moments import Moments
 from tests.simulation.nodes import ProxyNode, Router, ServerNode
 from tests.simulation.operators import Operators
 from tests.simulation.pairs import Pairs
@@ -58,6 +64,18 @@ FLIGHTS_MAX = 500
 
 SHORT_SECONDS = 2.5
 """Virtual length of the phase with faults in a shortened run."""
+
+SCARCE = (
+    (pubsub.proxy.assignments, "TENTATIVE_MAX", 1),
+    (pubsub.proxy.routing_table, "TENTATIVE_MAX", 1),
+    (pubsub.server.moves.giving, "GIFTS_MAX", 1),
+    (pubsub.server.moves.receiving, "INCOMING_MAX", 1),
+    (pubsub.server.moves.receiving, "PIECES_MAX", 10),
+    (pubsub.server.requests.admission, "PIECES_MAX", 10),
+    (pubsub.server.topic.delivery, "BATCHES_MAX", 1),
+    (pubsub.server.upkeep.staging, "PIECES_MAX", 10),
+)
+"""Limits that runs with `scarce` reach."""
 
 
 @dataclass
@@ -132,6 +150,15 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
         yield
 
 
+@contextlib.contextmanager
+def scarce(so: bool) -> Iterator[None]:
+    """Tables and looks so small that a run reaches them, where it is `so`."""
+    with contextlib.ExitStack() as stack:
+        for target, name, value in SCARCE if so else ():
+            stack.enter_context(mock.patch.object(target, name, value))
+        yield
+
+
 class Simulation:
     """One run.
 
@@ -143,7 +170,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         self.random = random = Random(seed)
-        self.seed, self.fate = seed, fate or pair(draw(random), seed)
+        self.seed, self.fate = seed, fate or moments(pair(draw(random), seed), seed)
         fate = self.fate
         self.world = world = World(seed, fate, random)
         world.log = log
@@ -194,7 +221,10 @@ class Simulation:
         self.copies: dict[str, tuple[float, dict[str, bytes]]] = {}
         self.over = False
         self.operators = Operators(self)
-        self._pairs = Pairs(self)
+        self._pairs, self._moments = Pairs(self), Moments(self)
+        if "full start" in fate.faults:
+            for node in self.processes():
+                node.host.disk.keeps_reserve = True
 
     @property
     def nodes(self) -> list[Process]:
@@ -218,7 +248,7 @@ class Simulation:
         """The whole run."""
         started = time.process_time()
         world = self.world
-        with small(self.random, self.counters):
+        with small(self.random, self.counters), scarce(self.fate.scarce):
             for node in self.nodes:
                 world.at(world.random.random() * 0.3, node.start)
             if "quarters" in self.fate.faults:
@@ -258,7 +288,7 @@ class Simulation:
         if self.over:
             return
         self.counters[f"fault: {fault}"] = self.counters.get(f"fault: {fault}", 0) + 1
-        strikes = self._pairs if fault in PAIR_FAULTS else self
+        strikes = self._pairs if fault in PAIR_FAULTS else self._moments if fault in MOMENTS else self
         getattr(strikes, "_" * (strikes is self) + fault.replace(" ", "_"))()
         self._later(fault)
 
@@ -724,7 +754,7 @@ class Simulation:
 
 def shortened(seed: int) -> Fate:
     """The world that a seed draws, with a phase of faults so short that some hundred runs take a minute or two."""
-    fate = pair(draw(Random(seed)), seed)
+    fate = moments(pair(draw(Random(seed)), seed), seed)
     fate.seconds = min(fate.seconds, SHORT_SECONDS)
     return fate
 

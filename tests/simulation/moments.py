@@ -1,0 +1,174 @@
+"""Faults at moments that chance hardly ever meets: within a move, within a close, at a start on a full disk.
+
+Each was added because a fault of ours that was found by reading needed it (docs/reliability.md, *What it found*). Which
+runs have which is drawn apart from all else (`fate.moments`), and each moment that came about is counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.members import MemberNode, Paired
+from tests.simulation.nodes import ServerNode
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+LOOK_SECONDS = 0.002
+LOOKS_MAX = 500
+"""Looks for a moment to strike at; none of it came about where they are used up."""
+
+AWAY_SECONDS = 3.0
+"""How long a member is away: its other one serves by then."""
+
+
+class Moments:
+    """The faults of one run that wait for their moment."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.world, self.random = simulation.world, simulation.random
+
+    def _count(self, what: str) -> None:
+        self.simulation.counters[what] = self.simulation.counters.get(what, 0) + 1
+
+    # Disks
+
+    def full_start(self) -> None:
+        """A server, or a standby with a store, is killed while its disk is full, and started before there is room."""
+        server = self.simulation._process(self.random.choice(self.simulation.servers))
+        disk = server.host.disk
+        if not server.alive or server.restarting or not (disk.reserved or self._follows(server)):
+            return
+        disk.full = True
+        self.world.after(0.3 * self.random.random(), self._kill_full, server, server.life)
+
+    @staticmethod
+    def _follows(server: ServerNode) -> bool:
+        """Whether it is a standby that has a store; it has no reserve, and need not write to start."""
+        if not isinstance(server, MemberNode) or server.serves:
+            return False
+        return server.pair is not None and server.pair.disk.store is not None
+
+    def _kill_full(self, server: ServerNode, life: int) -> None:
+        if self.simulation.over or not server.alive or server.life != life or not server.host.disk.full:
+            return
+        server.end("killed")
+        server.restarting = True
+        self.world.after(0.2 * self.random.random(), self._start_full, server)
+
+    def _start_full(self, server: ServerNode) -> None:
+        if server.host.disk.full:
+            self._count("servers started on a full disk")
+        self.simulation._start(server)
+        self.world.after(1.0 + self.random.random(), self.simulation._space, server.host.disk)
+
+    # Moves
+
+    def turn_receiver(self) -> None:
+        """The primary to which a topic is on its way dies when the topic is frozen for it, and is away for long."""
+        pairs = [pair for pair in self.simulation.pairs if pair.alive and not pair.restarting]
+        givers = [one for one in self.simulation.servers if one.alive and one.core.state.topics]
+        if not pairs:
+            return
+        pair = self.random.choice(pairs)
+        givers = [giver for giver in givers if giver is not pair]
+        if not givers:
+            return
+        giver = self.random.choice(givers)
+        topic = self.random.choice(sorted(giver.core.state.topics))
+        heard = [proxy for proxy in self.simulation.proxies if proxy.alive and not proxy.paused]
+        if heard:
+            self.simulation._give(self.random.choice(heard), giver, pair, topic)
+            self._until_frozen(giver, pair, pair.active, topic, LOOKS_MAX)
+
+    def _until_frozen(
+        self, giver: ServerNode | Paired, pair: Paired, primary: MemberNode, topic: str, looks: int
+    ) -> None:
+        if self.simulation.over or not giver.alive or not primary.alive or not looks:
+            return
+        held = giver.core.state.topics.get(topic)
+        if held is None or held.frozen != primary.address:
+            self.world.after(LOOK_SECONDS, self._until_frozen, giver, pair, primary, topic, looks - 1)
+            return
+        self._count("receivers killed while a topic was frozen for them")
+        self.world.note(f"{topic} is frozen at {giver.name} for {primary.name}, which dies")
+        primary.end("killed")
+        primary.restarting = True
+        self.world.after(AWAY_SECONDS * (0.5 + self.random.random()), self.simulation._start, primary)
+        self._until_turned(giver, pair, primary, topic, self.world.now + 2 * AWAY_SECONDS)
+
+    def _until_turned(
+        self, giver: ServerNode | Paired, pair: Paired, primary: MemberNode, topic: str, end: float
+    ) -> None:
+        if self.world.now > end or self.simulation.over:
+            return
+        held = giver.core.state.topics.get(topic) if giver.alive else None
+        if pair.other(primary).serves and held is not None and held.frozen == primary.address:
+            self._count("topics frozen for a member whose other one serves")
+            return
+        self.world.after(0.1, self._until_turned, giver, pair, primary, topic, end)
+
+    # Topics that are begun
+
+    def kill_maker(self) -> None:
+        """A server that was given a new topic dies once it has made it, and before any proxy has heard that."""
+        self._until_given(LOOKS_MAX)
+
+    def _until_given(self, looks: int) -> None:
+        if self.simulation.over or not looks:
+            return
+        given = [
+            (topic, assignment.server.id)
+            for proxy in self.simulation.proxies
+            if proxy.alive
+            for topic, assignment in sorted(proxy.core.table.assignments.tentative.items())
+        ]
+        for topic, name in given:
+            server = self.simulation.server(name)
+            if server.alive and not server.restarting and not isinstance(server, Paired):
+                server.kill_at_step = self.random.choice(("after commit", "while sending"))
+                server.restarting = True
+                self._count("servers killed as they made a topic")
+                self.world.note(f"{name} is to die as it makes {topic}")
+                self.world.after(1.0 + 2.0 * self.random.random(), self._back, server)
+                return
+        self.world.after(LOOK_SECONDS, self._until_given, looks - 1)
+
+    def _back(self, server: ServerNode) -> None:
+        server.kill_at_step = ""
+        self.simulation._start(server)
+
+    # Closes
+
+    def close_midway(self) -> None:
+        """A client is closed in order after Ctrl-C has cut a step of it off, or while its disk takes no commit.
+
+        One that has taken messages and not handed them out, where there is one.
+        """
+        iterating = [
+            one.node
+            for one in self.simulation.applications
+            if any(chunk.handed < chunk.total for chunks in one.iterating.values() for chunk in chunks)
+        ]
+        client = self.random.choice(iterating or self.simulation.clients)
+        if not client.alive or client.paused:
+            return
+        if self.random.random() < 0.5:
+            client.session.midway = True
+            self._count("clients closed after a step was cut off")
+        else:
+            client.host.disk.full = True
+            client.host.disk.fail_in = self.random.choice((None, 0, 1, 2))
+            self._count("clients closed while their disk takes no commit")
+        client.close()
+        self.simulation._space(client.host.disk)
+        self.simulation.restart(client)
+
+    # Calls
+
+    def cancel(self) -> None:
+        """A call of a client is cancelled where it waits, as by asyncio or a signal."""
+        client = self.random.choice(self.simulation.clients)
+        if client.alive and not client.paused and client.cancel(self.random):
+            self._count("calls cancelled")
