@@ -223,6 +223,14 @@ def test_a_forgotten_store_that_comes_back_without_a_start_is_in_every_roster_ag
     forgetful = Stage()
     forgetful.announce("s1", stores=answer.stores)
     assert forgetful.whole("s1", "t").outcome is Outcome.UNAVAILABLE
+    # It was never started since, and is no copy for that.
+    heard = forgetful.announce("s2", {"t": "two"}, change=2)
+    assert heard is not None
+    assert heard.outcome is Outcome.SUCCESS
+    assert forgetful.put("t") == "-> s2"
+    told = forgetful.announce("s3", stores=roster("s1"), gone=format_stores({S2: Known("", 1)}))
+    assert told is not None
+    assert parse_stores(told.stores) == back
     # What ends this end ends it for all: it leaves as what it came back as.
     stage.announce("s2", {}, change=3, draining=1)
     stage.heartbeat("s2", leaving=1, empty=1)
