@@ -10,6 +10,7 @@ import pytest
 
 from pubsub.protocol import Operate, Outcome, Report, Status
 from pubsub.protocol.stores import STORES_MAX, Known, format_stores, parse_stores
+from pubsub.proxy.roster import AWAITED_MAX
 from pubsub.proxy.routes_file import RoutesStore
 from tests.proxy.stage import Stage, log_id
 
@@ -296,3 +297,24 @@ def test_what_a_forgotten_store_said_of_the_roster_is_forgotten() -> None:
         stage.announce(f"s{number}")
         stage.heartbeat(f"s{number}", leaving=1)
     assert len(stage.core.servers.roster._said) <= 3
+
+
+def test_stores_beyond_the_table_that_had_room_later_and_were_forgotten_are_awaited_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pubsub.proxy.roster.AWAITED_MAX", 2)
+    stage = Stage()
+    for server in ("s2", "s3"):
+        stage.announce("s1", stores=roster("s2", "s3"))
+        assert stage.whole("s1", "t").outcome is Outcome.UNAVAILABLE
+        assert operate(stage, server=server, store=log_id(server)).outcome is Outcome.SUCCESS
+    stage.announce("s1", stores=roster("s2", "s3"))
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+
+
+def test_so_many_stores_beyond_the_table_are_noted() -> None:
+    stage = Stage()
+    for number in range(12):
+        stage.announce("s1", stores=format_stores({f"{number:08x}{k:08x}": Known("x", 1) for k in range(200)}))
+    assert len(stage.core.servers.roster._left_out) == AWAITED_MAX
+    assert stage.whole("s1", "t").outcome is Outcome.UNAVAILABLE
