@@ -299,6 +299,16 @@ def test_a_routes_file_of_the_first_format_is_taken_over(tmp_path: Path) -> None
     store.close()
 
 
+def test_a_server_that_held_more_than_there_is_room_for_can_be_forgotten() -> None:
+    stage = Stage(topics_max=1)
+    stage.announce("s1", {"a": "one"})
+    stage.announce("s2", {"b": "two", "c": "three"})
+    stage.heartbeat("s2", leaving=1)
+    assert stage.whole("s1", "a").reason == "topics_max_is_reached"
+    assert stage.outcome(Operate("op", "-", "forget", server="s2", store=log_id("s2"))) == "success "
+    assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
+
+
 # Stale stores
 
 
