@@ -153,6 +153,7 @@ class RoutingTable:
         if self.servers.pop(gone.store, None) is not None:
             self.changes.stores[gone.store] = None
         self.awaited.pop(gone.store, None)
+        self.stale.pop(gone.store, None)
         self.gone[gone.store] = self.changes.gone[gone.store] = gone
         if len(self.gone) > GONE_MAX:
             oldest = min(self.gone.values(), key=lambda one: one.incarnation)
