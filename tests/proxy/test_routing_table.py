@@ -200,3 +200,14 @@ def test_a_receiver_that_a_long_roster_left_without_a_name_has_one_when_it_is_gi
     store.write(table.changes)
     assert [lost.server for lost in store.load().abandoned] == ["s1"]
     store.close()
+
+
+def test_a_giver_s_word_for_which_there_is_no_room_was_left_out() -> None:
+    table = RoutingTable(topics_max=1)
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.update(s1, {"a": log_id("a")})
+    word = {"t": given("s3", "t", 9)}
+    assert table.update(s2, word, 6) == 1, "else its giver takes it for known here, and says it no more"
+    table.update(s1, {"a": ""})
+    assert table.update(s2, word, 6) == 0
+    assert [holder.id for holder in table.holders("t")] == ["s3"]
