@@ -76,6 +76,9 @@ class RoutingTable:
         self.gone = {gone.store: gone for gone in remembered.gone}
         for topic, store, log in remembered.holders:
             self._hold(self.servers[store], topic, log)
+        for topic, store, after in remembered.given:
+            if after > self.servers[store].change:
+                self.servers[store].given[topic] = after
         for lost in remembered.abandoned:
             self.abandoned.setdefault(lost.topic, {})[lost.log] = lost
 
@@ -198,7 +201,7 @@ class RoutingTable:
                     over += 1
                     continue
                 self._hold(server, topic, log)
-                self.changes.holders[topic, server.store] = log
+                self._note_holder(server, topic, log)
         if server.given:
             server.given = {topic: after for topic, after in server.given.items() if after > change}
         return over
@@ -235,7 +238,7 @@ class RoutingTable:
         server.digest = b""
         if topic not in server.topics:
             self._hold(server, topic, log)
-            self.changes.holders[topic, store] = log
+        self._note_holder(server, topic, server.topics[topic])
         return True
 
     def abandon(self, lost: AbandonedLog) -> bool:
@@ -268,6 +271,10 @@ class RoutingTable:
     def note(self, server: Server) -> None:
         """What is kept of the store itself has changed."""
         self.changes.stores[server.store] = server.row()
+
+    def _note_holder(self, server: Server, topic: str, log: str) -> None:
+        self.changes.holders[topic, server.store] = log
+        self.changes.given[topic, server.store] = server.given.get(topic, 0)
 
     def _fits(self, topic: str) -> bool:
         return (

@@ -293,6 +293,7 @@ def test_a_routes_file_of_the_first_format_is_taken_over(tmp_path: Path) -> None
     db.execute("drop table registers")
     db.execute("drop table identity")
     db.execute("alter table stores drop column heard")
+    db.execute("alter table holders drop column given")
     db.pragma("user_version", 1)
     db.close()
     store = RoutesStore(tmp_path)
