@@ -50,8 +50,8 @@ class Standing:
 
         Returns:
             `member`, `role`, `address`, `term`, `members` and `in_sync` (as far as this one knows), `held` (loops whose
-            answers wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), `stranger` (a
-            third member that asked to join, or ""), and what `facts` says of the other member.
+            answers wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), and what `facts`
+            says of the other member.
         """
         view, leading = member.proposer.view or member.view, member.leading
         in_sync = leading.in_sync if leading is not None else view.in_sync if view is not None else ()
@@ -64,7 +64,6 @@ class Standing:
             "in_sync": sorted(in_sync),
             "held": 0 if leading is None else leading.held,
             "votes": {proxy: outcome.value for proxy, outcome in sorted(member.readmission.standing.items())},
-            "stranger": member.stranger,
             **self.facts(member, copied, now),
         }
 
