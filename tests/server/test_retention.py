@@ -13,7 +13,9 @@ from pubsub.protocol.messages import Whole
 from pubsub.server.topic.changes import LogTrimmed
 from pubsub.server.topic.spans import Span
 from pubsub.server.upkeep import retention
+from tests.server.moving import Pair
 from tests.server.stage import Stage, bodies, put
+from tests.server.test_sinks import counted
 
 
 def stored(stage: Stage, topic: str = "t") -> list[int]:
@@ -21,6 +23,11 @@ def stored(stage: Stage, topic: str = "t") -> list[int]:
     log = stage.core.state.topics[topic].open.number
     rows = stage.store.db.execute("select key & 0xffffffffff from batch where key >> 40 = ? order by key", (log,))
     return [offset for (offset,) in rows]
+
+
+def stored_keys(stage: Stage) -> list[int]:
+    """Offsets of all batches on the disk, whatever log they are of."""
+    return [offset for (offset,) in stage.store.db.execute("select key & 0xffffffffff from batch order by key")]
 
 
 def test_a_topic_without_subscribers_keeps_nothing_beyond_the_hold(stage: Stage) -> None:
@@ -217,6 +224,34 @@ def test_a_disk_too_full_to_delete_is_not_tried_in_every_loop(stage: Stage) -> N
         stage.loop()
         loops += 1
     assert loops < 250
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_damaged_batch_of_a_log_that_was_given_away_is_passed_by(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    monkeypatch.setattr(retention, "PIECE_BYTES_MIN", 1_000)
+    giver = pair["s2"]
+    giver.subscribe("bob", "t", 5)
+    for counter in range(1, 41):
+        giver.put("t", counter, [b"x" * 88], previous=counter - 1)
+    giver.restart()
+    giver.store.db.execute("update batch set body = zeroblob(length(body)) where key & 0xffffffffff = 1")
+    assert giver.get("bob", "t", None, 5).outcome is Outcome.LOST
+    pair.turns(2)
+    pair["s1"].subscribe("eve", "t", 5)
+    pair.merge("s2", "s1")
+    while counted(giver, "batch") == 40:
+        pair.turn()
+    assert pair.holders() == ["s1"]
+    giver.fail_commit = full
+    pair.turns(3)
+    giver.fail_commit = giver.core.state.full = False
+    pair.turns(10)
+    assert stored_keys(giver) == [1], "its pages may be another's"
+    giver.commits = []
+    giver.sleep(1.0)
+    assert giver.commits == []
 
 
 # Consumed, and not known to be whole
