@@ -15,7 +15,7 @@ from pubsub.server.topic.spans import Span
 from pubsub.server.upkeep import retention
 from tests.server.moving import Pair
 from tests.server.stage import Stage, bodies, put
-from tests.server.test_sinks import counted
+from tests.server.test_sinks import counted, publish, write
 
 
 def stored(stage: Stage, topic: str = "t") -> list[int]:
@@ -327,6 +327,20 @@ def test_a_log_whose_newest_batch_lost_its_bytes_has_had_as_many_after_a_start(t
     assert total == 1_000
     stage.restart()
     assert stage.core.state.topics["t"].open.total == total
+    stage.close()
+
+
+def test_the_limit_on_history_is_that_of_what_sinks_published_too(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, history_bytes_max=300)
+    for batch in range(6):
+        write(stage, batch, "a", 0, b"x" * 88)
+        publish(stage, batch, a=1)
+    stage.whole = False
+    stage.sleep(80)
+    assert (counted(stage, "batch"), counted(stage, "published"), counted(stage, "staged")) == (6, 3, 3)
+    total = stage.core.state.topics["t"].open.total
+    stage.restart()
+    assert stage.core.state.topics["t"].open.total == total == 600
     stage.close()
 
 
