@@ -110,8 +110,8 @@ class Retention:
             self._state.uncommitted.undo(self._discarded.pop)
 
     def discard_watermarks(self, numbers: Iterable[int]) -> None:
-        """Delete copies of `last` that no span refers to, by their numbers."""
-        self._watermarks.extend(numbers)
+        """Delete copies of `last` that no span refers to, by their numbers; some may be about to be deleted."""
+        self._watermarks.extend(sorted(set(numbers).difference(self._watermarks)))
 
     def pause(self, now: float, topics: Iterable[str]) -> None:
         """The loop was undone: nothing was deleted, and it is not to be tried again at once.
