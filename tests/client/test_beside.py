@@ -1,0 +1,78 @@
+"""One call of a client beside another: what each of them may rely on, whatever the other one does just then."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pubsub.client import Message, Transaction
+from pubsub.embedded import Embedded
+from tests.client.opened import names
+
+
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """What a call returns on another thread."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join(30.0)
+    return found[0]
+
+
+def test_what_an_iteration_takes_while_the_client_is_closed_is_given_back(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(names)}"
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put_many(topic, [b"%d" % number for number in range(10)])
+        iterator = client.messages(topic, timeout=5.0)
+        assert next(iterator).body == b"0"
+        session, found = client._session, []
+        wait = session.wait
+
+        def acknowledging(done: Callable[[], bool], deadline: float) -> bool:
+            """The close waits for its last acknowledgements, and the iteration goes on meanwhile."""
+            found.append(elsewhere(lambda: next(iterator)).body)
+            return wait(done, deadline)
+
+        session.wait = acknowledging  # type: ignore[method-assign]
+        client.close()
+        assert found == [b"1"]
+        iterator.close()  # type: ignore[attr-defined]
+    with cluster.client(name) as again:
+        assert [message.body for message in again.messages(topic, timeout=0.2)] == [b"%d" % at for at in range(2, 10)]
+
+
+def test_an_attempt_that_begins_while_the_client_is_closed_does_not_count(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(names)}"
+
+    async def closed_meanwhile() -> None:
+        client, began = cluster.async_client(name), threading.Event()
+        await client.subscribe(topic)
+        await client.put_many(topic, [b"0", b"1"])
+        assert await client.get(topic, timeout=5.0) is not None
+        loop, session = asyncio.get_running_loop(), client._session
+        wait, tasks = session.wait, []
+
+        async def handler(message: Message, transaction: Transaction) -> None:
+            began.set()
+            await asyncio.sleep(30.0)
+
+        async def process() -> None:
+            tasks.append(asyncio.ensure_future(client.process(topic, handler, 5.0)))
+
+        def acknowledging(done: Callable[[], bool], deadline: float) -> bool:
+            asyncio.run_coroutine_threadsafe(process(), loop).result(10.0)
+            assert began.wait(10.0)
+            return wait(done, deadline)
+
+        session.wait = acknowledging  # type: ignore[method-assign]
+        await client.close()
+        (task,) = tasks
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(closed_meanwhile())
+    with cluster.client(name) as again:
+        assert again._session.core.subscriptions[topic].attempts == 0
