@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pubsub.client import Message, Transaction
+from pubsub.client import Client, Message, Transaction
 from pubsub.embedded import Embedded
 from tests.client.opened import names
 
@@ -42,6 +42,18 @@ def test_what_an_iteration_takes_while_the_client_is_closed_is_given_back(cluste
         iterator.close()  # type: ignore[attr-defined]
     with cluster.client(name) as again:
         assert [message.body for message in again.messages(topic, timeout=0.2)] == [b"%d" % at for at in range(2, 10)]
+
+
+def test_a_publisher_is_made_between_two_steps_and_not_within_one(client: Client, topic: str) -> None:
+    with client.transaction():
+        thread = threading.Thread(target=client.publisher, args=(topic,))
+        thread.start()
+        thread.join(0.3)
+        # A step goes through all chains, and looks for one before it makes it: two of one topic would know nothing
+        # of each other's puts.
+        assert topic not in client._session.core.outbox.chains
+    thread.join(10.0)
+    assert topic in client._session.core.outbox.chains
 
 
 def test_an_attempt_that_begins_while_the_client_is_closed_does_not_count(cluster: Embedded, topic: str) -> None:

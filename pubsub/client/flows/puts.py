@@ -55,6 +55,11 @@ class Puts:
         if chain is None or not (chain.previous or chain.rows):
             check_new_topic(topic)
 
+    def chain(self, topic: str) -> Chain:
+        """The chain of a topic, found or made between two steps: within one others look for it, or go through all."""
+        with self.session.lock:
+            return self.core.outbox.chain(topic)
+
     def put_many(
         self, topic: str, bodies: Sequence[bytes], timeout: float | None, transaction: Transaction | None, wait: bool
     ) -> Flow[list[Row]]:
