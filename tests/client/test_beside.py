@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pubsub.client import Client, Message, Transaction
+from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
+from pubsub.errors import Unavailable
+from pubsub.protocol import Outcome, Status
 from tests.client.opened import names
 
 
@@ -54,6 +60,23 @@ def test_a_publisher_is_made_between_two_steps_and_not_within_one(client: Client
         assert topic not in client._session.core.outbox.chains
     thread.join(10.0)
     assert topic in client._session.core.outbox.chains
+
+
+def test_one_subscribe_that_ends_leaves_the_other_its_wish_to_go_above(tmp_path: Path, nowhere: str) -> None:
+    settings = ClientSettings(proxies=(nowhere,), directory=tmp_path)
+    with Client("c", settings=settings) as client:
+        core, intend = client._session.core, client._calls.subscribing.intend
+        short, long = intend("t", True, 0.01), intend("t", True, 30.0)
+        next(short), next(long)
+        with pytest.raises(Unavailable):
+            short.send(False)
+        sub = core.subscriptions["t"]
+        higher = Status("s1", Outcome.SUPERSEDED, number=core.numbers.highest + 5, opening=1)
+        with client._session.entered():
+            core.receive(sub.tokens[-1], higher, client._session.now)
+        assert sub.failure is None
+        assert core.numbers.highest > higher.number
+        long.close()
 
 
 def test_an_attempt_that_begins_while_the_client_is_closed_does_not_count(cluster: Embedded, topic: str) -> None:

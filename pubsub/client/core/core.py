@@ -255,7 +255,7 @@ class ClientCore:
         if not sub.insists:
             sub.failure = Superseded(self.settings.client, sub.topic)
             return
-        sub.insists = False
+        sub.insists.clear()
         try:
             self.numbers.reopen(max(status.number, status.opening))
         except PubsubError as error:
