@@ -13,7 +13,7 @@ import pytest
 from pubsub.client import Client, Message, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import Unavailable
+from pubsub.errors import TooLarge, Unavailable
 from pubsub.protocol import Outcome, Status
 from tests.client.opened import names
 
@@ -77,6 +77,17 @@ def test_one_subscribe_that_ends_leaves_the_other_its_wish_to_go_above(tmp_path:
         assert sub.failure is None
         assert core.numbers.highest > higher.number
         long.close()
+
+
+def test_put_many_that_is_too_much_for_a_transaction_leaves_nothing_in_it(tmp_path: Path, nowhere: str) -> None:
+    settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, outbox_bytes_max=1 << 20)
+    with Client("c", settings=settings) as client:
+        with client.transaction() as transaction:
+            client.put("t", b"before", transaction=transaction)
+            with pytest.raises(TooLarge):
+                client.put_many("t", [b"x"] * 70_000 + [b"x" * 900_000], transaction=transaction)
+            client.put("t", b"behind", transaction=transaction)
+        assert client.unfinished("t") == 2
 
 
 def test_an_attempt_that_begins_while_the_client_is_closed_does_not_count(cluster: Embedded, topic: str) -> None:
