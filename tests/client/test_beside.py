@@ -13,7 +13,7 @@ import pytest
 from pubsub.client import Client, Message, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import TooLarge, Unavailable
+from pubsub.errors import CallerError, TooLarge, Unavailable
 from pubsub.protocol import Outcome, Status
 from tests.client.opened import names
 
@@ -88,6 +88,18 @@ def test_put_many_that_is_too_much_for_a_transaction_leaves_nothing_in_it(tmp_pa
                 client.put_many("t", [b"x"] * 70_000 + [b"x" * 900_000], transaction=transaction)
             client.put("t", b"behind", transaction=transaction)
         assert client.unfinished("t") == 2
+
+
+def test_a_transaction_that_is_entered_within_itself_is_refused_and_the_client_goes_on(
+    tmp_path: Path, nowhere: str
+) -> None:
+    with Client("c", settings=ClientSettings(proxies=(nowhere,), directory=tmp_path)) as client:
+        block = client.transaction()
+        with pytest.raises(CallerError, match="inside a transaction"), block, block:
+            pass
+        with client.transaction() as transaction:
+            client.put("t", b"x", transaction=transaction)
+        assert client.unfinished("t") == 1
 
 
 def test_an_attempt_that_begins_while_the_client_is_closed_does_not_count(cluster: Embedded, topic: str) -> None:
