@@ -13,7 +13,7 @@ import pytest
 from pubsub.client import Client, Message, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, TooLarge, Unavailable
+from pubsub.errors import CallerError, InDoubt, TooLarge, Unavailable
 from pubsub.protocol import Outcome, Status
 from tests.client.opened import names
 
@@ -100,6 +100,17 @@ def test_a_transaction_that_is_entered_within_itself_is_refused_and_the_client_g
         with client.transaction() as transaction:
             client.put("t", b"x", transaction=transaction)
         assert client.unfinished("t") == 1
+
+
+def test_who_puts_and_discards_while_nobody_answers_waits_for_nothing_in_the_end(tmp_path: Path, nowhere: str) -> None:
+    settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, try_seconds=0.02)
+    with Client("c", settings=settings) as client:
+        for _ in range(3):
+            with pytest.raises(InDoubt):
+                client.put("t", b"x", timeout=0.1)
+            client.discard("t")
+        assert len(client._session.core.flights) == 0
+        assert client._session._messenger._core.callbacks == 0
 
 
 def test_an_attempt_that_begins_while_the_client_is_closed_does_not_count(cluster: Embedded, topic: str) -> None:

@@ -239,6 +239,8 @@ class Puts:
             self.store.commit(changes, fsync=True)
             self.core.outbox.removed()
             self.core.outbox.discarded(topic)
+            for row in rows:
+                self.core.flights.forget(row.tokens)
             if self.session.recorder is not None:
                 self.session.recorder.discarded(rows)
             self.session.follow()
