@@ -125,6 +125,7 @@ class Puts:
         Raises:
             Unavailable: there was no room in time; nothing of this put was written.
         """
+        started = self.session.now
         with self.session.entered():
             chain = self.core.outbox.chain(topic)
             if not chain.crowded:
@@ -136,7 +137,7 @@ class Puts:
             if not (yield Wait(lambda: chain.roomy or self._broken(chain), until)):
                 if not chain.crowded:
                     break
-                seconds = self.session.settings.timeout_seconds
+                seconds = round(until - started, 3)
                 raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
         self._check(chain)
 
