@@ -159,6 +159,21 @@ def test_a_server_gets_a_standby_while_it_serves(proxy: Proxy, run: Callable[...
     assert a.process.core.proxies.member == proxy.serves[1]
 
 
+def test_the_primarys_log_says_when_its_standby_is_in_sync_and_when_it_is_dropped(
+    proxy: Proxy, run: Callable[..., Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pubsub.server.pair")
+    _, b = paired(proxy, run)
+
+    def said(text: str) -> list[str]:
+        return [record.levelname for record in caplog.records if text in record.getMessage()]
+
+    until(lambda: said("the standby is in sync") == ["INFO"])
+    assert not said("no standby in sync any more")
+    b.stop()
+    until(lambda: said("no standby in sync any more") == ["WARNING"])
+
+
 def test_the_standby_takes_over_and_knows_what_was_put(proxy: Proxy, run: Callable[..., Running]) -> None:
     a, _ = paired(proxy, run)
     before = proxy.serves[1]
