@@ -247,6 +247,9 @@ def test_a_standby_that_has_nobody_to_connect_to_any_more_goes_on_and_takes_over
         asked.append(address)
         raise ConfigurationError("no key of another member of server s1 is authorized here")
 
+    leading = a.process._pair.member.leading if a.process._pair is not None else None
+    assert leading is not None
+    leading._silence, leading.unreachable = 60.0, lambda: None  # type: ignore[method-assign]  # Its host is gone first.
     b.process._links.to_member = to_member  # type: ignore[method-assign]
     pair._link_to = "the rules have changed"
     until(lambda: asked)
