@@ -72,7 +72,7 @@ class Puts:
             check_kind("transaction", transaction, Transaction, "a Transaction")
             if transaction.draft.outbox is not self.core.outbox:
                 raise CallerError("the transaction is another client's")
-            return transaction.put(topic, batches)
+            return transaction.put_batches(topic, batches)
         if not wait:
             yield from self.room(topic, until)
         session = self.session

@@ -98,7 +98,16 @@ class Transaction:
         if not self._db.in_transaction:
             raise CallerError("a statement ended the transaction; leave that to the with block or the handler's return")
 
-    def put(self, topic: str, batches: Sequence[Sequence[bytes]]) -> list[Row]:
+    def put(self, topic: str, bodies: Sequence[bytes]) -> Row:
+        """Add one batch.
+
+        Raises:
+            TooLarge: TRANSACTION_RECORDS_MAX is passed, or the batch or the outbox is.
+        """
+        (row,) = self.put_batches(topic, [bodies])
+        return row
+
+    def put_batches(self, topic: str, batches: Sequence[Sequence[bytes]]) -> list[Row]:
         """Add batches, all of them or none.
 
         Raises:
