@@ -241,6 +241,14 @@ def test_every_socket_bounds_what_it_queues_and_how_large_a_frame_is(context):
     assert (router.rcvhwm, dealer.rcvhwm) == (7, sockets.HIGH_WATER_MARK)
     assert router.getsockopt(zmq.TCP_MAXRT) == sockets.SILENT_SECONDS * 1000
     assert router.backlog == sockets.BACKLOG
+    for sock in (router, dealer):  # A host that is gone says nothing: TCP asks for it.
+        asked = sock.getsockopt(zmq.TCP_KEEPALIVE_IDLE), sock.getsockopt(zmq.TCP_KEEPALIVE_INTVL)
+        assert sock.getsockopt(zmq.TCP_KEEPALIVE) == 1
+        assert sum(asked[:1] + asked[1:] * sock.getsockopt(zmq.TCP_KEEPALIVE_CNT)) == sockets.SILENT_SECONDS
+    pinging = open_dealer(context, endpoint, heartbeat_seconds=1.0)
+    assert pinging.rcvhwm == 0
+    assert pinging.getsockopt(zmq.HEARTBEAT_TTL) == sockets.SILENT_SECONDS * 1000
+    assert router.getsockopt(zmq.HEARTBEAT_IVL) == 0
 
 
 def test_no_socket_is_made_elsewhere():
