@@ -23,6 +23,7 @@ from pubsub.protocol.register import Accept, Admit, Look, Prepare
 from pubsub.protocol.standby import EntryId
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RouteChanges
+from pubsub.server.links import GOODBYE_MS, Links
 from pubsub.server.process import listen
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.following import Following
@@ -222,7 +223,16 @@ def test_a_switch_and_back_within_the_same_processes(proxy: Proxy, run: Callable
     assert a.error is b.error is None
 
 
-def test_a_switch_there_and_back_waits_for_no_heartbeat(proxy: Proxy, run: Callable[..., Running]) -> None:
+def test_a_switch_there_and_back_waits_for_no_heartbeat(
+    proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, lingers = Links.close, []
+
+    def closed(links: Links, sock: Any, linger_ms: int = 0) -> None:
+        lingers.append(linger_ms)
+        close(links, sock, linger_ms)
+
+    monkeypatch.setattr(Links, "close", closed)
     for one in paired(proxy, run):
         one.stop()
     slow = {"heartbeat_seconds": 60.0, "standby_heartbeat_seconds": 60.0, "retention_hold_seconds": 600.0}
@@ -232,6 +242,7 @@ def test_a_switch_there_and_back_waits_for_no_heartbeat(proxy: Proxy, run: Calla
         assert proxy.ask(Operate("op", "s1", "switch")).outcome is Outcome.SUCCESS
         until(lambda before=before: proxy.serves[1] not in {"", before})
         assert proxy.ask(counted(number)).outcome is Outcome.SUCCESS
+    assert lingers.count(GOODBYE_MS) == 3, "the last word to who is replaced may leave"
 
 
 def test_a_standby_that_has_nobody_to_connect_to_any_more_goes_on_and_takes_over(
