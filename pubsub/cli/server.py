@@ -14,9 +14,9 @@ from pubsub.cli.topic import AsJson, Patience, Wait, Yes, move_topic
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings, ServerSettings
 from pubsub.console.options import REACHING, KeyFile, ProxiesFile, ProxyAddresses, ProxyKeys, read, takes_settings
-from pubsub.errors import NotKnown, NotNow, PubsubError, Unavailable
+from pubsub.errors import InvalidName, NotKnown, NotNow, PubsubError, Unavailable
 from pubsub.protocol.messages import Outcome, Status
-from pubsub.protocol.names import check_id
+from pubsub.protocol.names import check_id, is_hex
 from pubsub.server.commands import app
 
 __all__ = ["app"]
@@ -203,14 +203,19 @@ def remove(
 ) -> None:
     """Remove a member that is gone for good from a server, so that another one may take its place.
 
-    It is removed once it is not in sync any more. Its directory is of no use then.
+    A member in sync is refused. The directory of one that was removed is of no use then.
     """
     check_id("server ID", server)
+    if not is_hex(member):
+        raise InvalidName("member ID", member, "16 lower-case hex digits, as pubsub status names them")
     with cluster(loaded, patience, wait) as found:
         view = found.look()
         facts = _members(found, view, server)
         if member == facts["member"]:
             raise NotNow(f"member {member} is the primary of server {server}: pubsub server switch {server} first")
+        if member in facts["in_sync"]:
+            # The primary would keep the request, and remove the member when it is dropped next, at an upgrade say.
+            raise NotNow(f"member {member} is in sync: it is not gone, or was heard a moment ago; stop it first")
         if member in facts["members"]:
             confirm(f"Member {member} of server {server} is forgotten, and what is on its disk with it.", yes)
             if found.operate(server, view, "remove", member=member).outcome is Outcome.REFUSED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -15,27 +16,30 @@ from pubsub.protocol import Position
 _log: Final = logging.getLogger("pubsub.client")
 
 
-def close(session: Session, acknowledge_seconds: float) -> None:
+def close(session: Session, acknowledge_seconds: float, give_back: Callable[[], None]) -> None:
     """Fsync, acknowledge what was taken, and release everything; what is unfinished is kept.
 
     Args:
         session: which one.
         acknowledge_seconds: how long the last acknowledgements may take.
+        give_back: commits that what was taken and not handed out is for the next start.
 
     Raises:
         StorageError: the last commit failed; everything is released all the same.
     """
-    with suppress(Interrupted):
-        if not session.over:
-            _take_leave(session, acknowledge_seconds)
-    session.release()
+    try:
+        with suppress(Interrupted):
+            if not session.over:
+                _take_leave(session, acknowledge_seconds)
+                _shut(session, give_back)
+    finally:
+        session.release()
 
 
 def _take_leave(session: Session, acknowledge_seconds: float) -> None:
     flying: list[Subscription] = []
     with session.entered():
         try:
-            _uncount(session)
             session.forget_told(list(session.core.subscriptions.values()), fsync=True)
             flying = session.core.acknowledge(session.now)
             session.send()
@@ -43,6 +47,22 @@ def _take_leave(session: Session, acknowledge_seconds: float) -> None:
             _log.warning("client %s: %s", session.name, error)
     if flying:
         session.wait(lambda: not any(sub.deadline is not None for sub in flying), session.now + acknowledge_seconds)
+
+
+def _shut(session: Session, give_back: Callable[[], None]) -> None:
+    """Let nobody in any more. Until now other calls went on: what they have in hand is for the next start too."""
+    with session.lock:
+        if session.over:
+            return
+        try:
+            with session.entered():
+                _uncount(session)
+        except StorageError as error:
+            _log.warning("client %s: %s", session.name, error)
+        try:
+            give_back()
+        finally:
+            session.closed = True
 
 
 def _uncount(session: Session) -> None:

@@ -6,10 +6,12 @@ everything that a program's client promises.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,7 +22,7 @@ from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import naming_default, takes_settings
-from pubsub.errors import CallerError, Unavailable
+from pubsub.errors import CallerError, InDoubt, TooLarge, Unavailable
 
 if TYPE_CHECKING:
     from pubsub.client import Batch, Client, Transaction
@@ -224,7 +226,7 @@ def put(
         console.report(as_json, facts, f"put {done:,} messages to {topic} in {seconds:.2f} s")
         return
     with _source(path) as stream, _readable(path):
-        body = stream.read()
+        body = _message(stream)
     with _opened(ctx, loaded, topic, new=True) as opened:
         ticket = opened.put(topic, body)
     if as_json:
@@ -332,9 +334,25 @@ def _readable(path: Path) -> Iterator[None]:
         raise CallerError(f"{name}: {error.strerror or error}") from None
 
 
+def _message(stream: IO[bytes]) -> bytes:
+    """All that is there; what no message can be is not read to its end, which may be more than there is memory."""
+    from pubsub.protocol import RECORD_BYTES_MAX
+
+    body = stream.read(RECORD_BYTES_MAX + 1)
+    if len(body) > RECORD_BYTES_MAX:
+        size = len(body)
+        with suppress(OSError):  # Of a pipe it is not known, and where there is no file there is no number.
+            size = max(size, os.fstat(stream.fileno()).st_size)
+        raise TooLarge("body", size, RECORD_BYTES_MAX, "RECORD_BYTES_MAX")
+    return body
+
+
 def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
+    """Each line, one that no message can be only so far that it is refused."""
+    from pubsub.protocol import RECORD_BYTES_MAX
+
     with _readable(path):
-        yield from stream
+        yield from iter(partial(stream.readline, RECORD_BYTES_MAX + 2), b"")
 
 
 @contextmanager
@@ -374,12 +392,19 @@ def _put_lines(opened: Client, topic: str, stream: IO[bytes], path: Path) -> tup
     """Puts each line; a bar on stderr shows how far it is, if that is a terminal."""
     started = time.monotonic()
     done = 0
-    with _progress(path) as advance, opened.publisher(topic) as publisher:
-        for line in _lines(stream, path):
-            publisher.put(line[:-1] if line.endswith(b"\n") else line)
-            done += 1
-            advance(len(line))
-        publisher.flush()
+    try:
+        with _progress(path) as advance, opened.publisher(topic) as publisher:
+            for line in _lines(stream, path):
+                publisher.put(line[:-1] if line.endswith(b"\n") else line)
+                done += 1
+                advance(len(line))
+            publisher.flush()
+    except Unavailable as error:
+        if isinstance(error, InDoubt) or not (unfinished := opened.unfinished(topic)):
+            raise
+        # There was no room for a line: those before it are kept, and must not be put once more.
+        reason = f"{error.reason}; lines behind the first {done:,} were not put"
+        raise InDoubt(opened.name, topic, error.seconds, reason, unfinished) from None
     return done, time.monotonic() - started
 
 

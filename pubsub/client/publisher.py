@@ -177,7 +177,7 @@ class Publisher:
         self._lock = threading.RLock()
         self._filling = Filling()
         self._deadline = _NEVER
-        self._chain = calls.session.core.outbox.chain(topic)
+        self._chain = guarded(calls.session, calls.puts.chain, topic)
         self._closed = False
         self._lingering = Lingering(self, calls)
         calls.session.timers.append(self._lingering)

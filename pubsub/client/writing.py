@@ -88,7 +88,7 @@ class FileTarget:
             os.fsync(self._stream.fileno())
         self._size += len(contents)
         transaction.execute(_TABLE)
-        row = str(self.path), str(self.part), self._size
+        row = _stored(self.path), _stored(self.part), self._size
         transaction.execute("insert or replace into pubsub_files values (?, ?, ?)", row)
 
     def finish(self, client: Client) -> None:
@@ -150,13 +150,23 @@ def finish_interrupted(client: Client) -> list[Path]:
             return []
         found = list(db.execute("select path, part, size from pubsub_files"))
     done = []
-    for path, part, size in found:
+    for stored, part, size in found:
+        path = Path(os.fsdecode(stored))
         # One that had its name already and was not taken away yet must not be replaced by the very get that made it.
-        if _rename(Path(path), Path(part), size) or os.path.lexists(path):
-            done.append(Path(path))
+        if _rename(path, Path(os.fsdecode(part)), size) or os.path.lexists(path):
+            done.append(path)
         with client.transaction() as transaction:
-            transaction.execute("delete from pubsub_files where path = ?", (path,))
+            transaction.execute("delete from pubsub_files where path = ?", (stored,))
     return done
+
+
+def _stored(path: Path) -> str | bytes:
+    """A path as the database takes it: bytes where its name is no text in UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path)
+    return str(path)
 
 
 def _rename(path: Path, part: Path, size: int) -> bool:

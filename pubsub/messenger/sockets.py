@@ -31,8 +31,11 @@ HANDSHAKE_SECONDS: Final = 5.0
 """Whoever connects and has not said in this time that it is ZeroMQ is disconnected."""
 
 SILENT_SECONDS: Final = 30.0
-"""Whoever is connected to a socket that is bound, and for so long answers none of ZeroMQ's own pings, or takes nothing
-of what is sent, is disconnected. The pings go out three times as often."""
+"""Whoever is connected to a socket that is bound, and for so long takes nothing of what is sent, or has no host any
+more, is disconnected; and so is who said that it would send ZeroMQ's own pings and does not, as `make_dealer` does."""
+
+KEEPALIVE_PROBES: Final = 2
+"""TCP asks a connection on which nothing was said so many times whether its host is still there."""
 
 FILES_MAX: Final = 65_536
 """Files that a process asks to be allowed to have open; each connection is one. The machine may allow fewer."""
@@ -66,6 +69,14 @@ def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[byt
     sock.sndhwm = sock.rcvhwm = HIGH_WATER_MARK
     sock.maxmsgsize = BODY_BYTES_MAX + HEADER_LENGTH_MAX
     sock.setsockopt(zmq.HANDSHAKE_IVL, int(HANDSHAKE_SECONDS * 1000))
+    probe = max(1, int(SILENT_SECONDS / (KEEPALIVE_PROBES + 1)))
+    for option, value in (
+        (zmq.TCP_KEEPALIVE, 1),
+        (zmq.TCP_KEEPALIVE_IDLE, probe),
+        (zmq.TCP_KEEPALIVE_INTVL, probe),
+        (zmq.TCP_KEEPALIVE_CNT, KEEPALIVE_PROBES),
+    ):
+        sock.setsockopt(option, value)
     return sock
 
 
@@ -108,8 +119,8 @@ def open_router(
     # Who speaks a protocol from before version 3 is not told from one who speaks none (an HTTP request is such a
     # message), and is never pinged. With a domain ZeroMQ refuses them; nobody is asked for a password.
     sock.zap_domain = b"pubsub"
-    sock.setsockopt(zmq.HEARTBEAT_IVL, int(SILENT_SECONDS * 1000 / 3))
-    sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(SILENT_SECONDS * 1000))
+    # No pings of its own: libzmq 4.3.5 aborts the process (`!_io_error`) where it is to ping a connection that ended
+    # while nothing was read from it for lack of room (github.com/zeromq/libzmq/issues/4841).
     sock.setsockopt(zmq.TCP_MAXRT, int(SILENT_SECONDS * 1000))
     sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
     sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -168,6 +179,9 @@ def make_dealer(context: zmq.Context[Any], endpoint: str, heartbeat_seconds: flo
     if heartbeat_seconds:
         sock.setsockopt(zmq.HEARTBEAT_IVL, int(heartbeat_seconds * 1000))
         sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(heartbeat_seconds * 3000))
+        sock.setsockopt(zmq.HEARTBEAT_TTL, int(max(SILENT_SECONDS, 3 * heartbeat_seconds) * 1000))
+        # So that it is always read: else its pings could abort the process (`open_router`). Only answers come.
+        sock.rcvhwm = 0
     sock.reconnect_ivl = 50
     sock.reconnect_ivl_max = 1_000
     return sock

@@ -73,7 +73,8 @@ def judge(table: RoutingTable, link: bytes, said: Periodic, now: float) -> Judge
     if rivals:
         which = "ID" if rivals[0].id == said.sender else "store"
         return Judgement(Verdict.TAKEN, f"server_{rivals[0].id}_with_this_{which}_is_still_heard", rivals)
-    if known is not None:
+    # Of one that was only heard of, the incarnation is that as which others were told of it, not one that it had.
+    if known is not None and known.heard:
         if said.incarnation < known.incarnation:
             if known is here:
                 return Judgement(Verdict.LATE)

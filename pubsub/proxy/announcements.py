@@ -137,6 +137,8 @@ class Announcements:
     def _admit(self, server: Server, link: bytes, said: Periodic, now: float) -> None:
         """The sender of an announcement is this store's server from now on."""
         server.liveness.heard(now)
+        if not server.heard:
+            server.mark = max(server.mark, server.incarnation)  # Others know it as that.
         if server.id != said.sender:
             text = f"store {server.store}, which was server {server.id}, is server {said.sender} now"
             self._notices.say(f"moved {server.store}", text, now)

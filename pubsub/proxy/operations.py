@@ -103,7 +103,8 @@ class Operations:
             return Answer(Outcome.SUCCESS) if known else Answer(Outcome.UNKNOWN, "store_is_not_known")
         if server.alive(now):
             return Answer(Outcome.BUSY, f"server_{server.id}_is_heard", server.id)
-        if server.topics or server.overflow or server.assigned:
+        # What it held beyond topics_max is known to nobody, and can be given up in no other way.
+        if server.topics or server.assigned:
             return Answer(Outcome.BUSY, f"it_holds_{len(server.topics)}_topics", server.id)
         self._table.detach(server)
         self._servers.roster.forget(server)

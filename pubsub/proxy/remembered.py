@@ -83,6 +83,8 @@ class RouteChanges:
     stores: dict[str, StoreRow | None] = field(default_factory=dict)
     holders: dict[tuple[str, str], str | None] = field(default_factory=dict)
     """(topic, store) to log."""
+    given: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Of the same: the change number after the merge, where it is a holder on the giver's word; else 0."""
     abandoned: dict[tuple[str, str], AbandonedLog] = field(default_factory=dict)
     """By (topic, log); never deleted."""
     gone: dict[str, GoneStore | None] = field(default_factory=dict)
@@ -98,6 +100,7 @@ class RouteChanges:
         """All of it was written."""
         self.stores.clear()
         self.holders.clear()
+        self.given.clear()
         self.abandoned.clear()
         self.gone.clear()
         self.registers.clear()
@@ -105,11 +108,18 @@ class RouteChanges:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a routes file holds; `holders` are (topic, store, log), `identity` is the file's own."""
+    """What a routes file holds.
+
+    Attributes:
+        holders: (topic, store, log).
+        given: (topic, store, change number after the merge) of those that are holders on a giver's word.
+        identity: the file's own.
+    """
 
     stores: Sequence[StoreRow] = ()
     holders: Sequence[tuple[str, str, str]] = ()
     abandoned: Sequence[AbandonedLog] = ()
     gone: Sequence[GoneStore] = ()
     registers: Sequence[RegisterRow] = ()
+    given: Sequence[tuple[str, str, int]] = ()
     identity: str = field(default="0" * 16, compare=False)

@@ -75,8 +75,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
         "abandoned": list(islice(_abandoned(table, topic), ABANDONED_MAX)),
         "doubts": [
             {"topic": name, "servers": sorted(server.id for server in servers)}
-            for name, servers in islice(table.assignments.doubts.items(), ABANDONED_MAX)
-            if topic in {"", name}
+            for name, servers in islice(_doubts(table, topic), ABANDONED_MAX)
         ],
         "topics_total": len(table),
         "counters": facts.counters | (facts.keys["counters"] if facts.keys is not None else {}),
@@ -169,6 +168,11 @@ def _abandoned(table: RoutingTable, only: str) -> Iterator[dict[str, str]]:
             yield {"topic": lost.topic, "log": lost.log, "server": lost.server, "store": lost.store}
 
 
+def _doubts(table: RoutingTable, only: str) -> Iterator[tuple[str, set[Server]]]:
+    doubts = table.assignments.doubts
+    yield from doubts.items() if not only else [(only, doubts[only])] if only in doubts else ()
+
+
 def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
     """What is wrong at this moment, each a sentence for a person."""
     if facts.suspended:
@@ -198,6 +202,11 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
         names = ", ".join(sorted(server.id for server in servers))
         yield (
             f"topic {topic} may be held by {names} too, not heard: it is not whole until then, or pubsub topic abandon"
+        )
+    for server in table.assignments.beyond.values():
+        yield (
+            f"server {server.id} (store {server.store}) may hold any topic without having said so: no topic is whole"
+            f" until it is back, or pubsub server forget {server.id}"
         )
     if not table.room():
         yield f"no room for another topic: topics_max = {table.topics_max}"

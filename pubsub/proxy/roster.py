@@ -87,8 +87,10 @@ class Roster:
         if gone is not None and gone.incarnation >= mark.incarnation:
             return
         if len(self._table.servers) >= AWAITED_MAX:
-            self._left_out.add(store)
+            if len(self._left_out) < AWAITED_MAX:  # Those that are not noted are named again.
+                self._left_out.add(store)
             return
+        self._left_out.discard(store)
         signs = Liveness(*self._signs)
         signs.forget()
         self._table.await_store(Server(StoreRow(store, mark.server, mark.incarnation, 0, "", heard=False), signs))

@@ -28,7 +28,7 @@ from pubsub.protocol.register import View
 from pubsub.proxy.remembered import AbandonedLog, GoneStore, RegisterRow, Remembered, RouteChanges, StoreRow
 
 FILE_NAME: Final = "routes.db"
-FORMAT: Final = 4
+FORMAT: Final = 5
 _APPLICATION: Final = 0x70726F78
 _REMEDY: Final = (
     "put it aside and start the proxy without it, best while every server is running: it waits for those that are not, "
@@ -56,6 +56,7 @@ _SINCE: Final = {
         " in_sync text not null) without rowid",
         "create table identity (identity text not null)",
     ),
+    5: ("alter table holders add column given integer not null default 0",),
 }
 """What each format added."""
 _IDENTITY_SINCE: Final = 4
@@ -147,6 +148,7 @@ class RoutesStore:
             rows = self._db.execute("select store, incarnation, here from gone")
             gone = tuple(GoneStore(a, b, bool(c)) for a, b, c in rows)
             holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
+            given = tuple(self._db.execute("select topic, store, given from holders where given != 0"))
             rows = self._db.execute("select topic, log, server, store, address from dead order by topic, log")
             abandoned = tuple(AbandonedLog(*row) for row in rows)
             registers = tuple(map(_register, self._db.execute("select * from registers order by store")))
@@ -164,9 +166,10 @@ class RoutesStore:
             isinstance(row.store, str) and is_hex(row.store) and isinstance(row.incarnation, int) for row in gone
         )
         sound = sound and all(_sound_register(row) for row in registers)
+        sound = sound and all(isinstance(after, int) and 0 < after <= NUMBER_MAX for _, _, after in given)
         if not sound:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
-        return Remembered(stores, holders, abandoned, gone, registers, self.identity)
+        return Remembered(stores, holders, abandoned, gone, registers, given, self.identity)
 
     def write(self, changes: RouteChanges) -> None:
         """Put the changes on the disk: when this returns, they survive a power cut.
@@ -209,11 +212,11 @@ class RoutesStore:
             else:
                 db.execute("insert or replace into gone values (?, ?, ?)", (store, mark.incarnation, int(mark.here)))
         gone = [key for key, log in changes.holders.items() if log is None]
-        held = [(*key, log) for key, log in changes.holders.items() if log is not None]
+        held = [(*key, log, changes.given.get(key, 0)) for key, log in changes.holders.items() if log is not None]
         if gone:
             db.executemany("delete from holders where topic = ? and store = ?", gone)
         if held:
-            db.executemany("insert or replace into holders values (?, ?, ?)", held)
+            db.executemany("insert or replace into holders values (?, ?, ?, ?)", held)
         if changes.abandoned:
             rows = [astuple(lost) for lost in changes.abandoned.values()]
             db.executemany("insert or replace into dead (topic, log, server, store, address) values (?,?,?,?,?)", rows)

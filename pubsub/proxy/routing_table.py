@@ -76,6 +76,9 @@ class RoutingTable:
         self.gone = {gone.store: gone for gone in remembered.gone}
         for topic, store, log in remembered.holders:
             self._hold(self.servers[store], topic, log)
+        for topic, store, after in remembered.given:
+            if after > self.servers[store].change:
+                self.servers[store].given[topic] = after
         for lost in remembered.abandoned:
             self.abandoned.setdefault(lost.topic, {})[lost.log] = lost
 
@@ -153,6 +156,7 @@ class RoutingTable:
         if self.servers.pop(gone.store, None) is not None:
             self.changes.stores[gone.store] = None
         self.awaited.pop(gone.store, None)
+        self.stale.pop(gone.store, None)
         self.gone[gone.store] = self.changes.gone[gone.store] = gone
         if len(self.gone) > GONE_MAX:
             oldest = min(self.gone.values(), key=lambda one: one.incarnation)
@@ -181,7 +185,7 @@ class RoutingTable:
                 if change >= server.given.get(topic, 0):
                     self._drop(server, topic)
                 if log:
-                    self._hear_of(topic, log, ended)
+                    over += not self._hear_of(topic, log, ended)
                 else:
                     server.abandoned.pop(topic, None)
                 continue
@@ -197,35 +201,36 @@ class RoutingTable:
                     over += 1
                     continue
                 self._hold(server, topic, log)
-                self.changes.holders[topic, server.store] = log
+                self._note_holder(server, topic, log)
         if server.given:
             server.given = {topic: after for topic, after in server.given.items() if after > change}
         return over
 
-    def _hear_of(self, topic: str, holder: str, facts: Sequence[str]) -> None:
-        """A topic was given to a server, which may not have been heard to say so yet."""
+    def _hear_of(self, topic: str, holder: str, facts: Sequence[str]) -> bool:
+        """A topic was given to a server, which may not have been heard to say so yet; whether there was room for it."""
         try:
             server_id, log = parse_holder(holder)
             store, after = facts[0], parse_number(facts[1])
         except (ValueError, IndexError):
-            return
+            return True
         server = self.servers.get(store)
         # A store that has announced everything since then is a holder like any other: a topic it is given now is new.
         back = server is not None and server.back
         given_up = any(
             lost.log == log or (lost.store == store and not back) for lost in self.abandoned.get(topic, {}).values()
         )
-        if given_up or not is_hex(store) or not self._fits(topic) or not self._has_room_for_holders():
-            return
+        # A later announcement has told of this topic already, unless the one that did was lost.
+        if given_up or not is_hex(store) or (server is not None and server.complete and server.change >= after):
+            return True
+        if not self._fits(topic) or not self._has_room_for_holders():
+            return False
         if server is None:
             if len(self.servers) >= UNHEARD_MAX:
-                return
+                return False
             signs = Liveness(*self._signs)
             signs.forget()
             server = Server(StoreRow(store, server_id, 0, 0, "", heard=False), signs)
             self.await_store(server)
-        if server.change >= after:
-            return  # A later announcement of that server has told of this topic already.
         if not server.id:  # A long roster goes without names; a holder that is given up has to have one.
             self.rename(server, server_id)
             self.note(server)
@@ -233,7 +238,8 @@ class RoutingTable:
         server.digest = b""
         if topic not in server.topics:
             self._hold(server, topic, log)
-            self.changes.holders[topic, store] = log
+        self._note_holder(server, topic, server.topics[topic])
+        return True
 
     def abandon(self, lost: AbandonedLog) -> bool:
         """Forget a holder of a topic, and remember that its log must not come back; False where no more fit.
@@ -265,6 +271,10 @@ class RoutingTable:
     def note(self, server: Server) -> None:
         """What is kept of the store itself has changed."""
         self.changes.stores[server.store] = server.row()
+
+    def _note_holder(self, server: Server, topic: str, log: str) -> None:
+        self.changes.holders[topic, server.store] = log
+        self.changes.given[topic, server.store] = server.given.get(topic, 0)
 
     def _fits(self, topic: str) -> bool:
         return (

@@ -34,7 +34,7 @@ from pubsub.server.standby.member import NO_STORE, Member, Role
 from pubsub.server.standby.mending import Mending
 from pubsub.server.standby.operated import Operated
 from pubsub.server.standby.register import Identity
-from pubsub.server.standby.standing import Standing
+from pubsub.server.standby.standing import CHANGES, Standing
 from pubsub.server.standby.watch import times_of
 from pubsub.server.state.replies import LISTENER, Origin
 
@@ -371,7 +371,7 @@ class Pair:
         """
         member, self._wall_ms = self.member, wall_ms
         member.tick(now, wall_ms)
-        self._standing.look(member, self.giving.busy, now)
+        _tell(self._standing.look(member, self.giving.busy, now))
         if self._keep():  # There is a register now: proxies are to know which member it is that they hear.
             self._core.proxies.announce_all(now)
         self.send(now)
@@ -442,3 +442,8 @@ def decoded(frames: Sequence[Any]) -> Message | None:
         return decode(head[unpack(head).length :], frames[1] if len(frames) > 1 else None)
     except DecodeError:
         return None
+
+
+def _tell(state: str) -> None:
+    if state:
+        _log.log(logging.INFO if state == "in sync" else logging.WARNING, "%s", CHANGES[state])

@@ -92,6 +92,13 @@ def test_a_third_member(cluster: Pair, tmp_path: Path) -> None:
     assert line.endswith("pubsub server remove s1 --member ID")
 
 
+@pytest.mark.parametrize("shortened", ["7c02", "7c02…"])
+def test_what_is_no_members_id_is_not_said_to_be_removed(cluster: Pair, shortened: str) -> None:
+    code, line = refused("server", "remove", "s1", "--member", shortened, "--yes", "--proxy", cluster.proxy)
+    assert code == 2
+    assert "16 lower-case hex digits" in line
+
+
 def test_a_primary_restarted_as_a_standby_of_the_other_one_is_what_the_register_says(cluster: Pair) -> None:
     with cluster.stopped("a"):
         cluster.until("alone")

@@ -23,7 +23,7 @@ def voting(name: str, *, votes: bool = True, term: int = 7, alive: bool = True) 
 
 def primary(state: str, **facts: Any) -> dict[str, Any]:
     standby = {"member": A, "role": "primary", "address": "tcp://a:1", "term": 7, "members": [A, B], "held": 0}
-    standby |= {"in_sync": [A, B], "state": state, "since_seconds": 250.0, "without_seconds": None, "stranger": ""}
+    standby |= {"in_sync": [A, B], "state": state, "since_seconds": 250.0, "without_seconds": None}
     standby |= {"votes": {}, "lag_loops": None, "lag_bytes": None, "copied_percent": None}
     return server_report({}) | {"standby": standby | facts}
 

@@ -73,7 +73,7 @@ class Rig:
         """A call of subscribe or unsubscribe, and its first transmission."""
         sub = self.core.subscription("t")
         sub.intended(on)
-        sub.insists = insists
+        sub.insists = {self} if insists else set()
         self.core.settle(sub, self.now + seconds)
         (out,) = self.turn()
         return sub, out

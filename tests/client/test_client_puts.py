@@ -338,3 +338,13 @@ def test_what_could_not_be_sent_is_sent_a_little_later_though_nobody_calls(
             patch.setattr(client._session.store, "body", refuse)
             ticket = client.put(topic, b"second", wait=False)
         eventually(lambda: ticket.done)
+
+
+def test_who_finds_no_room_is_told_how_long_that_very_call_waited(tmp_path: Path, nowhere: str) -> None:
+    settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, window=1)
+    with Client("c", settings=settings) as client:
+        client.put("t", b"0", wait=False)
+        client.put("t", b"1", wait=False)
+        with pytest.raises(Unavailable) as found:
+            client.put("t", b"2", wait=False, timeout=0.05)
+        assert found.value.seconds == pytest.approx(0.05, abs=0.01)

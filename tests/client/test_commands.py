@@ -18,7 +18,9 @@ import pytest
 
 from pubsub.cli import main
 from pubsub.client import Client, Message, Transaction
+from pubsub.client.commands import _lines
 from pubsub.config import ClientSettings
+from pubsub.protocol import RECORD_BYTES_MAX
 from pubsub.server.requests import report
 
 Run = Callable[..., int]
@@ -404,3 +406,28 @@ def test_a_long_wait_for_a_message_says_nothing_of_a_proxy_that_is_there(run: Ru
     command = [sys.executable, "-m", "pubsub", "client", "c", "get", topic, "--wait", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == f"pubsub: error: {topic} has no message for c within 3 s\n"
+
+
+def test_a_file_that_no_message_can_be_is_refused_before_it_is_read(service: str, tmp_path: Path) -> None:
+    huge = tmp_path / "huge"
+    huge.touch()
+    os.truncate(huge, 1 << 40)  # A log that was to go line by line, say; more than there is memory.
+    assert main(["client", "c", "put", "t", str(huge), "--proxy", service, "--directory", str(tmp_path)]) == 2
+
+
+def test_a_line_that_no_message_can_be_is_read_no_further() -> None:
+    stream = io.BytesIO(b"a\n" + b"x" * (RECORD_BYTES_MAX + 100) + b"\nb")
+    first, second, *_ = _lines(stream, Path("-"))
+    assert (first, len(second)) == (b"a\n", RECORD_BYTES_MAX + 2)
+
+
+def test_lines_for_which_there_is_no_room_leave_those_before_in_doubt(
+    run: Run, nowhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lines").write_bytes(b"x\n" * 20)
+    for name, value in {"PROXIES": nowhere, "WINDOW": "1", "PUBLISHER_RECORDS": "2", "TIMEOUT_SECONDS": "0.3"}.items():
+        monkeypatch.setenv(f"PUBSUB_CLIENT_{name}", value)
+    assert run("c", "put", "t", tmp_path / "lines", "--lines") == 5
+    told = capsys.readouterr().err
+    assert "lines behind the first 4 were not put" in told
+    assert "pubsub client c flush" in told

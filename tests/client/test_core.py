@@ -357,3 +357,17 @@ def test_nothing_is_asked_after_the_calls_time_out() -> None:
     for _ in range(10):
         rig.later(0.1)
     assert len(rig.sent) == 3
+
+
+def test_a_put_that_is_tried_for_days_waits_for_a_bounded_number_of_answers() -> None:
+    rig = Rig()
+    (row,) = rig.put(1, seconds=float("inf"))
+    (first,) = rig.turn()
+    for _ in range(500):
+        rig.later(5.1)
+    assert len(rig.core.flights) <= 100
+    # What a Messenger keeps for an answer is given up with it: it has room for so many, whoever they are for.
+    assert len(rig.core.flights) + len(rig.core.flights.forgotten) == len(rig.sent)
+    rig.answer(rig.sent[-1], status(Outcome.SUCCESS, last=row.last, log=LOG))
+    assert (row.state, len(rig.core.flights)) == (DONE, 0)
+    rig.answer(first, status(Outcome.SUCCESS, last=row.last, log=LOG))

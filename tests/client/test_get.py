@@ -371,3 +371,13 @@ def test_standard_output_by_its_name_under_dev_is_standard_output(shell: Shell, 
         words = shell.command("get", shell.topic, "--count", "2", "--wait", "0", "--out", "/dev/stdout")
         subprocess.run(words, stdout=stream, check=True, timeout=60)
     assert kept.read_bytes().splitlines() == [b"before", *bodies(0, 2)]
+
+
+def test_a_file_whose_name_is_no_text_gets_every_message_once(shell: Shell, tmp_path: Path) -> None:
+    out = tmp_path / os.fsdecode(b"caf\xe9")  # As who wrote it in Latin-1 has it.
+    assert shell.in_process("--out", out, "--count", "20", "--batch", "7") == 0
+    assert out.read_bytes().splitlines() == bodies(last=20)
+    with shell.client() as client, client.transaction() as transaction:
+        FileTarget(out, "c").write(b"late\n", transaction)  # It is killed behind this commit.
+    assert shell.in_process("--out", out) == 0
+    assert out.read_bytes() == b"late\n"

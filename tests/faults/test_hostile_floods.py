@@ -17,7 +17,7 @@ from pubsub.proxy.process import UNREAD_BYTES_MAX
 from pubsub.security.keys import format_public
 from pubsub.server.loop import UNSENT_BYTES_MAX
 from tests.faults.cluster import Cluster
-from tests.faults.hostile import KEYS, LOG, MIB, PORTS, Growth, Town, framed, raw, with_keys
+from tests.faults.hostile import KEYS, LOG, MIB, PORTS, Growth, Peer, Town, framed, raw, with_keys
 
 pytestmark = pytest.mark.faults
 
@@ -33,6 +33,15 @@ ONE_OFFENDER = CLIENT_BYTES_MAX + UNREAD_BYTES_MAX + UNSENT_BYTES_MAX
 
 WORKING = 128 * MIB
 """What a process takes while it works on large messages: those in hand, the cache of the store, what is freed late."""
+
+
+BUSY = "busy_too_many_bytes_under_way"
+
+
+def send_put(eve: Peer, number: int) -> None:
+    """A put of 1 MiB, the next one each time."""
+    message = m.Put("eve", "eves", number + 1, LOG, 1, number, CHECKSUM, body=BODY)
+    eve.send(framed(message, number + 1, number + 40), seconds=60)
 
 
 @pytest.fixture(scope="module", params=KEYS, ids=with_keys)
@@ -51,10 +60,18 @@ def town(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_who_sends_large_puts_and_reads_no_answer_is_told_busy_and_fills_no_memory(town: Town) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
     with town.peer("clients", reads=False) as eve:
-        for number in range(400):
-            message = m.Put("eve", "eves", number + 1, LOG, 1, number, CHECKSUM, body=BODY)
-            eve.send(framed(message, number + 1, number + 40), seconds=60)
-        town.counted("-", "busy_too_many_bytes_under_way", before, 10)
+        for first in range(0, 2000, 200):
+            for server in town.cluster.servers:  # Not for so long that they are taken for dead; else they may keep up.
+                server.pause()
+            for number in range(first, first + 100):
+                send_put(eve, number)
+            for server in town.cluster.servers:
+                server.resume()
+            for number in range(first + 100, first + 200):
+                send_put(eve, number)
+            if town.counters("-").get(BUSY, 0) >= before.get(BUSY, 0) + 10:
+                break
+        town.counted("-", BUSY, before, 10)
         town.unharmed()
     growth.within(ONE_OFFENDER + WORKING)
 

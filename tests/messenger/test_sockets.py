@@ -150,13 +150,13 @@ def test_who_does_not_speak_the_protocol_of_today_is_disconnected_at_once(contex
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_who_answers_no_ping_or_takes_nothing_is_disconnected(context, monkeypatch, reads):
+def test_who_sends_no_ping_it_promised_or_takes_nothing_is_disconnected(context, monkeypatch, reads):
     monkeypatch.setattr(sockets, "SILENT_SECONDS", 0.9)
     counters = {}
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")
     connections = Connections(context, router, counters, ("accepted", "established", "ended"))
     with raw(endpoint, ready=True) as stranger:
-        stranger.sendall(b"\0\1x")
+        stranger.sendall(b"\0\1x" + (b"\4\7\4PING\0\5" if reads else b""))  # Another one within half a second.
         assert router.poll(10_000)
         routing, _ = router.recv_multipart()
         for _ in range(0 if reads else 100):  # More than the machine takes of it.
@@ -164,6 +164,60 @@ def test_who_answers_no_ping_or_takes_nothing_is_disconnected(context, monkeypat
         while not counters.get("ended"):
             assert connections.sock.poll(10_000), counters
             connections.take()
+
+
+ABORTED = """
+import socket, struct, sys, time, zmq
+from pubsub.messenger import sockets
+from tests.faults.hostile import GREETING, raw
+
+sockets.SILENT_SECONDS, context = 0.6, zmq.Context()
+reset = struct.pack("ii", 1, 0)
+if sys.argv[1] == "router":
+    sock, endpoint = sockets.open_router(context, "tcp://127.0.0.1:0", received_max=10)
+    peer = raw(endpoint, ready=True)
+else:
+    listener = socket.create_server(("127.0.0.1", 0))
+    sock = sockets.make_dealer(context, "tcp://127.0.0.1:1", 0.1)
+    sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, 60_000)
+    sock.connect("tcp://127.0.0.1:%d" % listener.getsockname()[1])
+    peer, _ = listener.accept()
+    listener.close()
+    known = b"\\5READY\\x0bSocket-Type\\0\\0\\0\\6ROUTER"
+    peer.sendall(GREETING + b"\\4" + bytes([len(known)]) + known)
+    heard = b""
+    while b"READY" not in heard:
+        heard += peer.recv(4096)
+peer.settimeout(0.1)
+try:
+    for _ in range(100):
+        peer.sendall((b"\\0\\xc8" + bytes(200)) * 1000)
+except TimeoutError:
+    pass
+routing = sock.recv_multipart()[0] if sys.argv[1] == "router" else None
+for _ in range(1000):
+    frames = [bytes(10_000)] if routing is None else [routing, bytes(10_000)]
+    try:
+        sock.send_multipart(frames, zmq.NOBLOCK)
+    except zmq.ZMQError:
+        break
+peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+peer.close()
+until = time.monotonic() + 1.0
+while time.monotonic() < until:
+    time.sleep(0.1)
+print("goes on")
+"""
+
+
+@pytest.mark.parametrize("kind", ["router", "dealer"])
+def test_a_peer_that_ends_while_nothing_is_read_from_it_aborts_nobody(kind):
+    """What libzmq does with a ping that is due then is no exception, but the end of the process."""
+    root = Path(sockets.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", ABORTED, kind], cwd=root, check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.returncode) == ("goes on\n", 0), done.stderr
 
 
 def test_a_process_is_allowed_as_many_files_as_the_machine_lets_it():
@@ -185,8 +239,16 @@ def test_every_socket_bounds_what_it_queues_and_how_large_a_frame_is(context):
         assert sock.getsockopt(zmq.HANDSHAKE_IVL) == sockets.HANDSHAKE_SECONDS * 1000
         assert sock.linger == 0
     assert (router.rcvhwm, dealer.rcvhwm) == (7, sockets.HIGH_WATER_MARK)
-    assert router.getsockopt(zmq.HEARTBEAT_TIMEOUT) == router.getsockopt(zmq.TCP_MAXRT) == sockets.SILENT_SECONDS * 1000
+    assert router.getsockopt(zmq.TCP_MAXRT) == sockets.SILENT_SECONDS * 1000
     assert router.backlog == sockets.BACKLOG
+    for sock in (router, dealer):  # A host that is gone says nothing: TCP asks for it.
+        asked = sock.getsockopt(zmq.TCP_KEEPALIVE_IDLE), sock.getsockopt(zmq.TCP_KEEPALIVE_INTVL)
+        assert sock.getsockopt(zmq.TCP_KEEPALIVE) == 1
+        assert sum(asked[:1] + asked[1:] * sock.getsockopt(zmq.TCP_KEEPALIVE_CNT)) == sockets.SILENT_SECONDS
+    pinging = open_dealer(context, endpoint, heartbeat_seconds=1.0)
+    assert pinging.rcvhwm == 0
+    assert pinging.getsockopt(zmq.HEARTBEAT_TTL) == sockets.SILENT_SECONDS * 1000
+    assert router.getsockopt(zmq.HEARTBEAT_IVL) == 0
 
 
 def test_no_socket_is_made_elsewhere():

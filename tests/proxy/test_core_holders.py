@@ -232,3 +232,16 @@ def test_a_server_that_holds_what_it_held_before_it_held_too_much_is_whole_again
     assert answer.outcome is Outcome.FULL
     stage.announce("s1", {"a": "x", "b": "x"}, change=3)
     assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
+
+
+def test_a_receiver_whose_own_word_was_lost_before_it_died_is_a_holder_on_the_giver_s_word() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "one"}, change=5)
+    stage.announce("s2", change=3)
+    # What it said of t, with change 9, did not come.
+    stage.announce("s2", {"u": "two"}, change=10, partial=1, previous=9)
+    stage.heartbeat("s2", leaving=1)
+    word = {"t": f"s2.{log_id('one')},{log_id('s2')},9"}
+    stage.from_server(b"s1", b"", Periodic("s1", log_id("s1"), 1, 6, "tcp://s1", PROXIES, 0, 1, word, 5))
+    stage.said()
+    assert stage.put("t") == "unavailable server_s2_is_not_heard"

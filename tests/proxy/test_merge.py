@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pubsub.protocol import Merge
+from pubsub.proxy.servers import MERGES_MAX
 from tests.proxy.stage import Said, Stage, log_id
 
 
@@ -67,3 +68,12 @@ def test_a_store_that_comes_under_another_id_is_asked_by_that_one() -> None:
     stage.heartbeat("s1", leaving=1)
     stage.announce("s3", {"t": "s1t"}, store="s1", incarnation=2)
     assert {giver for giver, *_ in merges(stage.sleep(1.0, "s2", "s3"))} == {"s3"}
+
+
+def test_topics_that_are_never_settled_are_in_no_other_s_way() -> None:
+    stage = Stage()
+    count = MERGES_MAX + 50
+    for server in ("s1", "s2"):
+        stage.announce(server, {f"t{k}": f"{server}{k}" for k in range(count)})
+    asked = {topic for _, topic, _, _ in merges(stage.sleep(2.0, "s1", "s2"))}
+    assert len(asked) == count

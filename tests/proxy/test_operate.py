@@ -12,6 +12,7 @@ from pubsub.protocol import Operate, Outcome, Periodic, Report, Status, join_top
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.operations import ACTIONS
 from pubsub.proxy.remembered import AbandonedLog
+from pubsub.proxy.report import ABANDONED_MAX
 from pubsub.proxy.routes_file import FILE_NAME, RoutesStore
 from tests.proxy.stage import PROXIES, Stage, log_id
 
@@ -292,11 +293,48 @@ def test_a_routes_file_of_the_first_format_is_taken_over(tmp_path: Path) -> None
     db.execute("drop table registers")
     db.execute("drop table identity")
     db.execute("alter table stores drop column heard")
+    db.execute("alter table holders drop column given")
     db.pragma("user_version", 1)
     db.close()
     store = RoutesStore(tmp_path)
     assert store.load() == before
     store.close()
+
+
+def test_a_server_that_held_more_than_there_is_room_for_can_be_forgotten() -> None:
+    stage = Stage(topics_max=1)
+    stage.announce("s1", {"a": "one"})
+    stage.announce("s2", {"b": "two", "c": "three"})
+    stage.heartbeat("s2", leaving=1)
+    assert stage.whole("s1", "a").reason == "topics_max_is_reached"
+    assert stage.outcome(Operate("op", "-", "forget", server="s2", store=log_id("s2"))) == "success "
+    assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
+
+
+def test_a_report_of_one_topic_has_the_doubt_about_it_whatever_else_is_in_doubt() -> None:
+    stage = Stage()
+    stage.announce("s1")
+    topics = [f"t{k}" for k in range(ABANDONED_MAX + 1)]
+    for _ in range(2):
+        for topic in topics:
+            stage.put(topic)
+        stage.heartbeat("s1", leaving=1)
+        stage.announce("s2")
+    assert report(stage, topics[-1])["doubts"] == [{"topic": topics[-1], "servers": ["s1"]}]
+    assert len(report(stage)["doubts"]) == ABANDONED_MAX  # type: ignore[arg-type]
+
+
+def test_who_may_hold_any_topic_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pubsub.proxy.assignments.TENTATIVE_MAX", 1)
+    stage = Stage()
+    stage.announce("s1")
+    for _ in range(2):
+        for topic in ("t", "u"):
+            stage.put(topic)
+        stage.heartbeat("s1", leaving=1)
+        stage.announce("s2")
+    warning = f"server s1 (store {log_id('s1')}) may hold any topic without having said so"
+    assert any(line.startswith(warning) for line in report(stage)["warnings"])  # type: ignore[attr-defined]
 
 
 # Stale stores
@@ -313,6 +351,16 @@ def test_a_server_on_an_older_copy_is_warned_of_until_it_is_accepted() -> None:
     stage.announce("s1", {"t": "x"}, incarnation=3, change=10, link=b"newer")
     stage.sleep(1.0)
     assert warning not in report(stage)["warnings"]  # type: ignore[operator]
+
+
+def test_a_server_on_an_older_copy_that_was_forgotten_is_warned_of_no_more() -> None:
+    stage = Stage()
+    stage.announce("s1", change=9)
+    stage.heartbeat("s1", leaving=1)
+    stage.announce("s1", incarnation=2, change=3, link=b"new")
+    assert report(stage)["warnings"] == [f"server s1 runs on an older copy of its store {log_id('s1')}"]
+    assert stage.outcome(Operate("op", "-", "forget", server="s1", store=log_id("s1"))) == "success "
+    assert report(stage)["warnings"] == []
 
 
 def test_a_log_that_is_to_be_avoided_is_not_where_the_request_goes_although_it_names_it() -> None:

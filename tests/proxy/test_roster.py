@@ -10,6 +10,7 @@ import pytest
 
 from pubsub.protocol import Operate, Outcome, Report, Status
 from pubsub.protocol.stores import STORES_MAX, Known, format_stores, parse_stores
+from pubsub.proxy.roster import AWAITED_MAX
 from pubsub.proxy.routes_file import RoutesStore
 from tests.proxy.stage import Stage, log_id
 
@@ -223,6 +224,14 @@ def test_a_forgotten_store_that_comes_back_without_a_start_is_in_every_roster_ag
     forgetful = Stage()
     forgetful.announce("s1", stores=answer.stores)
     assert forgetful.whole("s1", "t").outcome is Outcome.UNAVAILABLE
+    # It was never started since, and is no copy for that.
+    heard = forgetful.announce("s2", {"t": "two"}, change=2)
+    assert heard is not None
+    assert heard.outcome is Outcome.SUCCESS
+    assert forgetful.put("t") == "-> s2"
+    told = forgetful.announce("s3", stores=roster("s1"), gone=format_stores({S2: Known("", 1)}))
+    assert told is not None
+    assert parse_stores(told.stores) == back
     # What ends this end ends it for all: it leaves as what it came back as.
     stage.announce("s2", {}, change=3, draining=1)
     stage.heartbeat("s2", leaving=1, empty=1)
@@ -288,3 +297,24 @@ def test_what_a_forgotten_store_said_of_the_roster_is_forgotten() -> None:
         stage.announce(f"s{number}")
         stage.heartbeat(f"s{number}", leaving=1)
     assert len(stage.core.servers.roster._said) <= 3
+
+
+def test_stores_beyond_the_table_that_had_room_later_and_were_forgotten_are_awaited_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pubsub.proxy.roster.AWAITED_MAX", 2)
+    stage = Stage()
+    for server in ("s2", "s3"):
+        stage.announce("s1", stores=roster("s2", "s3"))
+        assert stage.whole("s1", "t").outcome is Outcome.UNAVAILABLE
+        assert operate(stage, server=server, store=log_id(server)).outcome is Outcome.SUCCESS
+    stage.announce("s1", stores=roster("s2", "s3"))
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+
+
+def test_so_many_stores_beyond_the_table_are_noted() -> None:
+    stage = Stage()
+    for number in range(12):
+        stage.announce("s1", stores=format_stores({f"{number:08x}{k:08x}": Known("x", 1) for k in range(200)}))
+    assert len(stage.core.servers.roster._left_out) == AWAITED_MAX
+    assert stage.whole("s1", "t").outcome is Outcome.UNAVAILABLE

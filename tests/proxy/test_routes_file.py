@@ -249,11 +249,12 @@ def test_pages_that_were_overwritten_are_found_at_the_start(tmp_path: Path) -> N
         reopened(tmp_path)
 
 
-def test_rows_that_no_proxy_writes_are_found_at_the_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["update holders set log = '../x'", "update holders set given = 'soon'"])
+def test_rows_that_no_proxy_writes_are_found_at_the_start(tmp_path: Path, damage: str) -> None:
     store = RoutesStore(tmp_path)
     store.write(changes(a="1"))
     assert store._db is not None
-    store._db.execute("update holders set log = '../x'")
+    store._db.execute(damage)
     store.close()
     with pytest.raises(StoreDamaged, match="rows that no proxy writes"):
         reopened(tmp_path)

@@ -200,3 +200,35 @@ def test_a_receiver_that_a_long_roster_left_without_a_name_has_one_when_it_is_gi
     store.write(table.changes)
     assert [lost.server for lost in store.load().abandoned] == ["s1"]
     store.close()
+
+
+def test_the_receiver_of_a_topic_is_its_holder_over_a_restart_until_it_has_said_more(
+    table: RoutingTable, tmp_path: Path
+) -> None:
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.note(s1)
+    table.note(s2)
+    table.update(s2, {"t": log_id("t"), "u": log_id("u")}, 5)
+    table.update(s2, {"t": given("s1", "t", 9), "u": given("s1", "u", 7)}, 6)
+    store = RoutesStore(tmp_path)
+    store.write(table.changes)
+    again = RoutingTable(topics_max=1000)
+    again.restore(store.load(), 1.0, 3, 0.0)
+    store.close()
+    back = again.servers[s1.store]
+    again.replace(back, {}, 8)
+    assert again.holders("t") == (back,), "that was said before the join"
+    assert again.holders("u") == ()
+    again.replace(back, {}, 9)
+    assert again.holders("t") == ()
+
+
+def test_a_giver_s_word_for_which_there_is_no_room_was_left_out() -> None:
+    table = RoutingTable(topics_max=1)
+    s1, s2 = server(table, "s1"), server(table, "s2")
+    table.update(s1, {"a": log_id("a")})
+    word = {"t": given("s3", "t", 9)}
+    assert table.update(s2, word, 6) == 1, "else its giver takes it for known here, and says it no more"
+    table.update(s1, {"a": ""})
+    assert table.update(s2, word, 6) == 0
+    assert [holder.id for holder in table.holders("t")] == ["s3"]

@@ -202,6 +202,27 @@ def test_a_restored_store_survives_the_way_out_and_in(stage: Stage, tmp_path: Pa
         assert told == expected, who
 
 
+@pytest.mark.parametrize("count", [2, 40_000])
+def test_lost_messages_are_told_though_they_come_first_or_are_more_than_a_batch_has(
+    stage: Stage, tmp_path: Path, count: int
+) -> None:
+    stage.subscribe("bob", "t", 5)
+    for counter in (1, count + 1, 2 * count + 1):
+        stage.put("t", counter, [b""] * count, previous=counter - 1)
+    stage.put("t", 3 * count + 1, [b"kept"], previous=3 * count)
+    stage.store.db.execute("delete from batch where count = ?", (count,))
+    stage = moved(stage, tmp_path)
+    lost: list[int] = []
+    answer = stage.get("bob", "t", None, 5)
+    while answer.outcome is Outcome.LOST:
+        assert answer.first is not None
+        assert answer.message is not None
+        lost += range(answer.first[1], answer.message[1] + 1)
+        answer = stage.get("bob", "t", answer.message, 5)
+    assert lost == list(range(1, 3 * count + 1))
+    assert bodies(answer) == [b"kept"]
+
+
 def test_an_export_changes_nothing_and_wants_the_server_stopped(stage: Stage, tmp_path: Path) -> None:
     stage.put("t", 1)
     with pytest.raises(StoreInUse):

@@ -17,6 +17,7 @@ from pubsub.protocol import (
 from pubsub.protocol.bodies import join_topics
 from pubsub.protocol.messages import Read, Whole
 from pubsub.server.state.replies import Outgoing
+from pubsub.server.topic.changes import WatermarkDropped
 from tests.server import named
 from tests.server.moving import Pair, put, split, take
 from tests.server.stage import Stage
@@ -92,6 +93,20 @@ def test_copies_whose_deletion_was_taken_back_are_deleted_later(pair: Pair) -> N
     assert put(pair["s1"], "alice", 12, 11, b"a3") == "success"
     pair.turns(10)
     assert watermarks(pair["s1"]) == in_use(pair["s1"])
+
+
+def test_copies_that_a_full_disk_keeps_are_deleted_once(pair: Pair) -> None:
+    server = pair["s1"]
+    for number in (90, 91, 93):
+        server.store.db.execute("insert into skip values (?,1,5)", (number,))
+    server.restart()
+    server.fail_commit = True
+    pair.turns(20)
+    server.fail_commit = server.core.state.full = False
+    server.commits = []
+    pair.turns(10)
+    dropped = [change for commit in server.commits for change in commit.changes if isinstance(change, WatermarkDropped)]
+    assert [change.watermark for change in dropped] == [90, 91, 93]
 
 
 def test_a_store_that_kept_them_is_rid_of_them_at_its_next_start(pair: Pair) -> None:

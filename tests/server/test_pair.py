@@ -23,6 +23,7 @@ from pubsub.protocol.register import Accept, Admit, Look, Prepare
 from pubsub.protocol.standby import EntryId
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RouteChanges
+from pubsub.server.links import GOODBYE_MS, Links
 from pubsub.server.process import listen
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.following import Following
@@ -159,6 +160,21 @@ def test_a_server_gets_a_standby_while_it_serves(proxy: Proxy, run: Callable[...
     assert a.process.core.proxies.member == proxy.serves[1]
 
 
+def test_the_primarys_log_says_when_its_standby_is_in_sync_and_when_it_is_dropped(
+    proxy: Proxy, run: Callable[..., Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pubsub.server.pair")
+    _, b = paired(proxy, run)
+
+    def said(text: str) -> list[str]:
+        return [record.levelname for record in caplog.records if text in record.getMessage()]
+
+    until(lambda: said("the standby is in sync") == ["INFO"])
+    assert not said("no standby in sync any more")
+    b.stop()
+    until(lambda: said("no standby in sync any more") == ["WARNING"])
+
+
 def test_the_standby_takes_over_and_knows_what_was_put(proxy: Proxy, run: Callable[..., Running]) -> None:
     a, _ = paired(proxy, run)
     before = proxy.serves[1]
@@ -207,7 +223,16 @@ def test_a_switch_and_back_within_the_same_processes(proxy: Proxy, run: Callable
     assert a.error is b.error is None
 
 
-def test_a_switch_there_and_back_waits_for_no_heartbeat(proxy: Proxy, run: Callable[..., Running]) -> None:
+def test_a_switch_there_and_back_waits_for_no_heartbeat(
+    proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, lingers = Links.close, []
+
+    def closed(links: Links, sock: Any, linger_ms: int = 0) -> None:
+        lingers.append(linger_ms)
+        close(links, sock, linger_ms)
+
+    monkeypatch.setattr(Links, "close", closed)
     for one in paired(proxy, run):
         one.stop()
     slow = {"heartbeat_seconds": 60.0, "standby_heartbeat_seconds": 60.0, "retention_hold_seconds": 600.0}
@@ -217,6 +242,7 @@ def test_a_switch_there_and_back_waits_for_no_heartbeat(proxy: Proxy, run: Calla
         assert proxy.ask(Operate("op", "s1", "switch")).outcome is Outcome.SUCCESS
         until(lambda before=before: proxy.serves[1] not in {"", before})
         assert proxy.ask(counted(number)).outcome is Outcome.SUCCESS
+    assert lingers.count(GOODBYE_MS) == 3, "the last word to who is replaced may leave"
 
 
 def test_a_standby_that_has_nobody_to_connect_to_any_more_goes_on_and_takes_over(
@@ -232,6 +258,9 @@ def test_a_standby_that_has_nobody_to_connect_to_any_more_goes_on_and_takes_over
         asked.append(address)
         raise ConfigurationError("no key of another member of server s1 is authorized here")
 
+    leading = a.process._pair.member.leading if a.process._pair is not None else None
+    assert leading is not None
+    leading._silence, leading.unreachable = 60.0, lambda: None  # type: ignore[method-assign]  # Its host is gone first.
     b.process._links.to_member = to_member  # type: ignore[method-assign]
     pair._link_to = "the rules have changed"
     until(lambda: asked)

@@ -13,7 +13,9 @@ from pubsub.protocol.messages import Whole
 from pubsub.server.topic.changes import LogTrimmed
 from pubsub.server.topic.spans import Span
 from pubsub.server.upkeep import retention
+from tests.server.moving import Pair
 from tests.server.stage import Stage, bodies, put
+from tests.server.test_sinks import counted, publish, write
 
 
 def stored(stage: Stage, topic: str = "t") -> list[int]:
@@ -21,6 +23,11 @@ def stored(stage: Stage, topic: str = "t") -> list[int]:
     log = stage.core.state.topics[topic].open.number
     rows = stage.store.db.execute("select key & 0xffffffffff from batch where key >> 40 = ? order by key", (log,))
     return [offset for (offset,) in rows]
+
+
+def stored_keys(stage: Stage) -> list[int]:
+    """Offsets of all batches on the disk, whatever log they are of."""
+    return [offset for (offset,) in stage.store.db.execute("select key & 0xffffffffff from batch order by key")]
 
 
 def test_a_topic_without_subscribers_keeps_nothing_beyond_the_hold(stage: Stage) -> None:
@@ -219,6 +226,34 @@ def test_a_disk_too_full_to_delete_is_not_tried_in_every_loop(stage: Stage) -> N
     assert loops < 250
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_damaged_batch_of_a_log_that_was_given_away_is_passed_by(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    monkeypatch.setattr(retention, "PIECE_BYTES_MIN", 1_000)
+    giver = pair["s2"]
+    giver.subscribe("bob", "t", 5)
+    for counter in range(1, 41):
+        giver.put("t", counter, [b"x" * 88], previous=counter - 1)
+    giver.restart()
+    giver.store.db.execute("update batch set body = zeroblob(length(body)) where key & 0xffffffffff = 1")
+    assert giver.get("bob", "t", None, 5).outcome is Outcome.LOST
+    pair.turns(2)
+    pair["s1"].subscribe("eve", "t", 5)
+    pair.merge("s2", "s1")
+    while counted(giver, "batch") == 40:
+        pair.turn()
+    assert pair.holders() == ["s1"]
+    giver.fail_commit = full
+    pair.turns(3)
+    giver.fail_commit = giver.core.state.full = False
+    pair.turns(10)
+    assert stored_keys(giver) == [1], "its pages may be another's"
+    giver.commits = []
+    giver.sleep(1.0)
+    assert giver.commits == []
+
+
 # Consumed, and not known to be whole
 
 
@@ -292,6 +327,20 @@ def test_a_log_whose_newest_batch_lost_its_bytes_has_had_as_many_after_a_start(t
     assert total == 1_000
     stage.restart()
     assert stage.core.state.topics["t"].open.total == total
+    stage.close()
+
+
+def test_the_limit_on_history_is_that_of_what_sinks_published_too(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, history_bytes_max=300)
+    for batch in range(6):
+        write(stage, batch, "a", 0, b"x" * 88)
+        publish(stage, batch, a=1)
+    stage.whole = False
+    stage.sleep(80)
+    assert (counted(stage, "batch"), counted(stage, "published"), counted(stage, "staged")) == (6, 3, 3)
+    total = stage.core.state.topics["t"].open.total
+    stage.restart()
+    assert stage.core.state.topics["t"].open.total == total == 600
     stage.close()
 
 

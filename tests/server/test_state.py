@@ -78,3 +78,14 @@ def test_undoing_puts_back_the_latest_change_first(stage: Stage) -> None:
     uncommitted.committed()
     uncommitted.revert()
     assert state.held == {"t": "three"}, "what is durable stays"
+
+
+def test_what_waits_behind_rows_that_are_gone_counts(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 5)
+    for counter in (1, 2, 3):
+        stage.put("t", counter, [b"x" * 88], previous=counter - 1)
+    stage.store.db.execute("delete from batch where key & 0xffffffffff = 1")
+    stage.restart()
+    topic = stage.core.state.topics["t"]
+    stage.core.state.measure(topic)
+    assert topic.backlog_bytes == 200

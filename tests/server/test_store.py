@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from pubsub.errors import ConfigurationError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
+from pubsub.server.storage.loading import load
 from pubsub.server.storage.schema import FILE, FORMAT, read_spans, write_spans
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
@@ -315,3 +316,21 @@ def test_a_batch_that_is_set_aside_for_good_stays_so_where_a_later_loop_is_undon
     stage.store.begin()
     stage.store.roll_back()
     assert stage.store.reader.damaged == known != set()
+
+
+def test_who_loads_a_store_remembers_nothing_of_logs_whose_numbers_it_gives_out_again(store: Store) -> None:
+    """A standby takes over in the process that wrote the old log, and read it."""
+    apply(store, c.LogOpened(1, A, 0, c.LogState.INCOMING), batch(1, 3))
+    apply(store, c.BatchesDiscarded(1, 4, True))
+    assert load(store).next_log == 1
+    apply(store, c.LogOpened(1, B, 0, c.LogState.INCOMING), c.StageOpened(1, 1, 1, 1, "a", 1))
+    apply(store, c.PieceStaged(1, 1, 0, 3, 7, 1, b"another"), c.BatchPublished(1, 1, 3, 1, 1, 9, 7, 0, 1))
+    (found,) = store.reader.batches(1, 1, 4)
+    assert (found.stamp, found.body) == (9, b"another")
+
+
+def test_a_log_is_not_given_the_number_of_one_that_left_a_damaged_batch(store: Store) -> None:
+    apply(store, c.LogOpened(4, A, 0, c.LogState.INCOMING), batch(1, 3, log=4), c.BatchQuarantined(4, 1))
+    apply(store, c.BatchesDiscarded(4, 4, True))
+    assert store.db.execute("select count(*) from log").get == 0
+    assert load(store).next_log == 5

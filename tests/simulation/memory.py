@@ -80,6 +80,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_new_bytes": "of this loop",
         "_paused_until": "a time of this process",
         "_discarded": "compared by `_stored_for_moves`",
+        "_discarded_low": "a start looks at all of a log again",
         "_watermarks": "copies of last counters that are to be deleted, one a loop: see `_watermarks`",
     },
     "Staging": {

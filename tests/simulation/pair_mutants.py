@@ -301,8 +301,8 @@ def _(stack: contextlib.ExitStack) -> None:
     member = pubsub.server.standby.member.Member
     original = member.remove
 
-    def remove(self: Any, gone: str) -> bool:
-        done = original(self, gone)
+    def remove(self: Any, gone: str, now: float) -> bool:
+        done = original(self, gone, now)
         if done and self.leading is not None:
             self.leading.chosen((self.identity.member,))
             self._removing = ""

@@ -117,6 +117,9 @@ class Pairs:
         self._until_out(pair, member, copy, self.world.now + PATIENCE_SECONDS)
 
     def _until_out(self, pair: Paired, member: MemberNode, copy: dict[str, bytes], deadline: float) -> None:
+        if member.alive:  # All was started for the settling: nobody puts files under a running process.
+            self._held.discard(member.name)
+            return
         view = self.settled_view(pair)
         out = view is not None and self.id_of(member) not in view.in_sync
         if not out and self.world.now < deadline and not self.simulation.over:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from pubsub.protocol.standby import EntryId
 from pubsub.server.standby.following import Following
 from pubsub.server.standby.leading import Leading
+from tests.standby.model.network import Network
 from tests.standby.pair_disk import State
 from tests.standby.pair_member import OTHER, TAKE, Member
 
@@ -102,7 +102,7 @@ class Client:
             self.acked.append(row[0])
 
 
-class World:
+class World(Network):
     """One run, from its seed."""
 
     def __init__(
@@ -135,38 +135,6 @@ class World:
             member.leading_class, member.following_class = leading, following
         self.clients = [Client(self, name) for name in ("x", "y", "r")]
         self.nodes: dict[str, Any] = {"R": self.register, **self.members} | {one.name: one for one in self.clients}
-
-    def say(self, *what: Any) -> None:
-        if self.trace:
-            print(self.now, *what)
-
-    def object(self, *what: Any) -> None:
-        self.say("OBJECTION", *what)
-        self.objections.append(what)
-
-    def at(self, when: float, call: Callable[..., Any], *args: Any) -> None:
-        self.made += 1
-        heapq.heappush(self.queue, (when, self.made, call, args))
-
-    def send(self, source: str, target: str, *message: Any) -> None:
-        if (source, target) in self.cut:
-            return
-        random = self.random.random
-        delay = 1 + (random() < 0.3)
-        if not self.calm:
-            fate = random()
-            if fate < self.loss:
-                return
-            if fate > 1 - self.late:
-                delay += self.random.randrange(5, 90)
-            elif fate > 1 - self.late * 1.5:
-                self.at(self.now + delay + self.random.randrange(60), self.deliver, source, target, message)
-        self.at(self.now + delay, self.deliver, source, target, message)
-
-    def deliver(self, source: str, target: str, message: Any) -> None:
-        node = self.nodes[target]
-        if node.up:
-            getattr(node, "on_" + message[0])(source, *message[1:])
 
     def run_until(self, when: float) -> None:
         while self.queue and self.queue[0][0] <= when and not self.objections:

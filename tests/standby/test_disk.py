@@ -100,6 +100,25 @@ def test_a_full_disk_is_said_and_what_was_synced_before_stays(home: Home, monkey
     assert any(getattr(said, "full", 0) for said in home.following.outgoing(1.0))
 
 
+def test_the_log_says_once_that_the_disk_is_full_and_when_there_is_room_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pubsub.server.standby.disk")
+    new = entries(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(home.disk.stream, "append", _full)
+        home.hear(new)
+        home.hear(new)
+    home.hear(new, committed=new[1].id)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit", _full)
+        assert not home.disk.apply(home.following)
+        assert not home.disk.apply(home.following)
+    assert home.disk.apply(home.following)
+    said = [(record.levelname, "no space" in record.getMessage()) for record in caplog.records]
+    assert said == [("ERROR", True), ("INFO", False), ("ERROR", True), ("INFO", False)]
+
+
 def test_entries_that_a_full_store_did_not_take_are_applied_later(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     new = entries(2)
     home.hear(new, committed=new[1].id)

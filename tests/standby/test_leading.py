@@ -423,5 +423,14 @@ def test_a_first_standby_of_a_server_that_idles_is_in_sync_at_once() -> None:
     assert one.proposal == "AB"
 
 
+@pytest.mark.parametrize("in_sync", ["AB", "A"])
+def test_what_was_confirmed_and_not_sent_yet_is_not_sent_once_a_later_term_is_known(in_sync: str) -> None:
+    one = Primary(in_sync)
+    one.loop("a", changes=PUT)
+    one.core.acknowledged(Ack(*NAMES, "B", 5, one.core.loop, one.core.end), one.now)
+    one.core.heard_of(6)
+    assert one.core.released() == []
+
+
 def test_there_is_nobody_to_hand_over_to() -> None:
     assert not Primary("A").core.switch(0.0)

@@ -149,12 +149,11 @@ def test_a_member_that_is_gone_for_good_makes_room_for_another_one() -> None:
     third.start()
     duo.run(20.0)
     assert views(duo) == {(A, (A,))}
-    assert duo.a.member.stranger == C
     assert duo.a.member.leading is not None
     assert duo.a.member.leading.required == set()
-    assert not duo.a.member.remove(A)
-    assert not duo.a.member.remove(C)
-    assert duo.a.member.remove(B)
+    assert not duo.a.member.remove(A, duo.now)
+    assert not duo.a.member.remove(C, duo.now)
+    assert duo.a.member.remove(B, duo.now)
     duo.run(20.0)
     assert views(duo) == {(A, (A, C))}
 

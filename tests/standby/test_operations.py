@@ -40,3 +40,15 @@ def test_a_member_is_removed_and_a_repeat_finds_it_done() -> None:
 def test_a_vote_is_not_reset_where_other_proxies_tell_what_was_promised() -> None:
     duo = Duo().started()
     assert ask(duo.a, "reset") == (Outcome.REFUSED, "other_proxies_tell_what_it_has_promised")
+
+
+def test_a_member_that_is_in_sync_after_all_is_not_removed_when_it_is_next_away() -> None:
+    duo = Duo().started()
+    assert ask(duo.a, "remove", B) == (Outcome.BUSY, "it_is_being_removed")
+    duo.run(20.0)
+    duo.b.crash()
+    duo.run(20.0)
+    assert views(duo) == {(A, (A,))}
+    view = duo.a.member.proposer.view
+    assert view is not None
+    assert view.members == (A, B)

@@ -65,3 +65,13 @@ def test_a_member_that_asked_whether_it_is_named_may_take_over_at_once(times: in
     assert not proposer.may_begin("resume", cast.now)
     assert proposer.may_begin("take", cast.now)
     assert isinstance(cast.attempt(proposer, "take"), Chosen)
+
+
+def test_who_is_primary_no_more_takes_over_again_without_a_wait_for_what_it_asked_for_before() -> None:
+    """Its successor may hand over again at once."""
+    cast = Cast()
+    proposer = Proposer(Identity("s1", STORE, B, "tcp://b:1"), cast.names, 1.0, 3.0, Random(1))
+    for end, waits in ((proposer.cancel, True), (proposer.depose, False)):
+        proposer.begin("drop", 10.0, 1, term=5)
+        end(10.0)
+        assert proposer.may_begin("hand", 10.0) is not waits

@@ -29,6 +29,9 @@ from pubsub.protocol import Get, Message, Outcome, Position, Put, Status, format
 SYNC_SECONDS: Final = 0.05
 """What was taken is fsynced, and so may be acknowledged, at the latest so long after it."""
 
+TRANSMISSIONS_MAX: Final = 64
+"""Of one put so many transmissions may still be answered; an answer to an earlier one is of no use any more."""
+
 IDLE: Final = float("-inf")
 
 
@@ -255,7 +258,7 @@ class ClientCore:
         if not sub.insists:
             sub.failure = Superseded(self.settings.client, sub.topic)
             return
-        sub.insists = False
+        sub.insists.clear()
         try:
             self.numbers.reopen(max(status.number, status.opening))
         except PubsubError as error:
@@ -324,6 +327,8 @@ class ClientCore:
                 )  # fmt: skip
                 token = self.flights.add(chain, row, chain.generation, chain.retries.proxy)
                 row.tokens.append(token)
+                if len(row.tokens) > TRANSMISSIONS_MAX:
+                    self.flights.forget([row.tokens.pop(0)])
                 out.append(Outgoing(token, chain.retries.proxy, message, row))
             if chain.until == IDLE:
                 del self.outbox.active[topic]

@@ -61,6 +61,12 @@ class Draft:
         self.rows.append(row)
         return row
 
+    def cut(self, count: int) -> None:
+        """Only the first `count` rows stay."""
+        self._bytes -= sum([row.size for row in self.rows[count:]])
+        del self.rows[count:]
+        self._tails = {row.topic: row.last for row in self.rows}
+
     def changes(self) -> list[Change]:
         """What the commit is to hold for it."""
         return [

@@ -53,7 +53,7 @@ class Subscription:
         attempts: how often a handler has seen the message at `tried`.
         failure: what every call raises until the user does something about it; NotAllowed: until the next call asks.
         losses: what the user is to be told, a call each; told: of how many he was, which the next call makes durable.
-        insists: the user called just now, so a higher number elsewhere is gone above.
+        insists: the calls of the user's that still wish a higher number elsewhere to be gone above, which is done once.
         until: the latest deadline of the calls that wait for messages; waiting: how many do.
         settle_until: the intent is asked for until then, whoever waits; check_until: whether it is still known is.
         heard: when the service last answered a GET; trouble: why it did not.
@@ -78,7 +78,7 @@ class Subscription:
         self.failure: PubsubError | None = None
         self.losses: deque[DataLoss] = deque()
         self.told = 0
-        self.insists = False
+        self.insists: set[object] = set()
         self.until = self.settle_until = self.check_until = float("-inf")
         self.waiting = 0
         self.heard = float("-inf")
@@ -131,7 +131,7 @@ class Subscription:
     def confirmed(self, change: Confirmed) -> None:
         """The commit of `confirm` succeeded."""
         self.settled, self.number, self.log, self.avoid = True, change.number, change.log, ""
-        self.settle_until, self.insists = float("-inf"), False
+        self.settle_until, self.insists = float("-inf"), set()
         self.position = self.safe = self.acknowledged = change.position
         self._empty()
 

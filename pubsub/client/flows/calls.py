@@ -82,7 +82,7 @@ class Calls:
 
     def _end(self, seconds: float) -> None:
         if not self.session.released and self.session.inherited is None:
-            close(self.session, seconds)
+            close(self.session, seconds, self.gets.close_chunks)
 
     def close_here(self) -> None:
         """What was taken and not handed out is for the next start, and what publishers hold goes to the outbox."""

@@ -55,6 +55,11 @@ class Puts:
         if chain is None or not (chain.previous or chain.rows):
             check_new_topic(topic)
 
+    def chain(self, topic: str) -> Chain:
+        """The chain of a topic, found or made between two steps: within one others look for it, or go through all."""
+        with self.session.lock:
+            return self.core.outbox.chain(topic)
+
     def put_many(
         self, topic: str, bodies: Sequence[bytes], timeout: float | None, transaction: Transaction | None, wait: bool
     ) -> Flow[list[Row]]:
@@ -67,7 +72,7 @@ class Puts:
             check_kind("transaction", transaction, Transaction, "a Transaction")
             if transaction.draft.outbox is not self.core.outbox:
                 raise CallerError("the transaction is another client's")
-            return [transaction.put(topic, batch) for batch in batches]
+            return transaction.put_batches(topic, batches)
         if not wait:
             yield from self.room(topic, until)
         session = self.session
@@ -120,6 +125,7 @@ class Puts:
         Raises:
             Unavailable: there was no room in time; nothing of this put was written.
         """
+        started = self.session.now
         with self.session.entered():
             chain = self.core.outbox.chain(topic)
             if not chain.crowded:
@@ -131,7 +137,7 @@ class Puts:
             if not (yield Wait(lambda: chain.roomy or self._broken(chain), until)):
                 if not chain.crowded:
                     break
-                seconds = self.session.settings.timeout_seconds
+                seconds = round(until - started, 3)
                 raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
         self._check(chain)
 
@@ -234,6 +240,8 @@ class Puts:
             self.store.commit(changes, fsync=True)
             self.core.outbox.removed()
             self.core.outbox.discarded(topic)
+            for row in rows:
+                self.core.flights.forget(row.tokens)
             if self.session.recorder is not None:
                 self.session.recorder.discarded(rows)
             self.session.follow()

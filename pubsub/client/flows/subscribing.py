@@ -47,7 +47,7 @@ class Subscribing:
         return True
 
     def _intend(self, topic: str, on: bool, until: float, timeout: float | None) -> Flow[None]:
-        session = self.session
+        session, wish = self.session, object()
         with session.entered():
             session.check_disk()
             known = topic in self.core.subscriptions
@@ -62,13 +62,14 @@ class Subscribing:
                         del self.core.subscriptions[topic]
                     raise
                 sub.intended(on)
-            sub.failure, sub.insists = None, True
+            sub.failure = None
+            sub.insists.add(wish)
             self.core.settle(sub, until)
             session.turn()
         try:
             yield from self._wait(lambda: sub.settled or sub.failure is not None or sub.on != on, until)
         finally:  # However the call ends: what is asked for later, because of another call, goes above nobody.
-            sub.insists = False
+            sub.insists.discard(wish)
         self._check_intent(sub, on, timeout)
 
     def _wait(self, done: Callable[[], bool], until: float) -> Flow[None]:

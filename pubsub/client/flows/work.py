@@ -108,6 +108,7 @@ class Block:
 
     def __enter__(self) -> Transaction:
         session = self._session
+        session.check_outside()  # One that is entered within itself is not the one to end what is open.
         try:
             session.enter()
             try:

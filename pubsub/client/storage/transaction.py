@@ -104,20 +104,29 @@ class Transaction:
         Raises:
             TooLarge: TRANSACTION_RECORDS_MAX is passed, or the batch or the outbox is.
         """
+        (row,) = self.put_batches(topic, [bodies])
+        return row
+
+    def put_batches(self, topic: str, batches: Sequence[Sequence[bytes]]) -> list[Row]:
+        """Add batches, all of them or none.
+
+        Raises:
+            TooLarge: TRANSACTION_RECORDS_MAX is passed, or a batch or the outbox is.
+        """
         self.check_open()
-        if self._records + len(bodies) > TRANSACTION_RECORDS_MAX:
+        records = self._records + sum(map(len, batches))
+        if records > TRANSACTION_RECORDS_MAX:
             raise TooLarge(
-                "number of records in a transaction",
-                self._records + len(bodies),
-                TRANSACTION_RECORDS_MAX,
-                "TRANSACTION_RECORDS_MAX",
+                "number of records in a transaction", records, TRANSACTION_RECORDS_MAX, "TRANSACTION_RECORDS_MAX"
             )
+        before = len(self.draft.rows)
         self._adding = True
         try:
-            row = self.draft.add(topic, bodies)
+            rows = [self.draft.add(topic, bodies) for bodies in batches]
         except PubsubError:
+            self.draft.cut(before)
             self._adding = False
             raise
-        self._records += len(bodies)
+        self._records = records
         self._adding = False
-        return row
+        return rows

@@ -346,7 +346,7 @@ class _Import:
     def _order(self, folder: Path, log: int, log_id: str) -> tuple[_Offsets, tuple[Span, ...], int]:
         """Every run; where its messages stand now, the history over those that are not spare, and the log's end."""
         path, offsets = folder / "order", _Offsets()
-        end, total, stamp, spare_from = 1, 0, 0, 0
+        end, total, stamp, spare_from = 1, 0, ALWAYS + 1, 0
         for words in _lines(path):
             flags = set(words[5:])
             position = _parsed(path, words[:5], 5, lambda w: parse_position(w[0]))
@@ -366,12 +366,14 @@ class _Import:
                 spare_from = spare_from or end
             elif spare_from:
                 raise ConfigurationError(f"{path}: spare messages come last")
-            stamp = max(stamp, put_at)  # Stamps rise within a log.
+            stamp = max(stamp, put_at)  # Stamps rise within a log; ALWAYS itself is left out.
             publisher = 0 if words[2] == NOBODY else self._publisher(_parsed(path, [words[2]], 1, _first_publisher))
             body = None if "lost" in flags else encode_batch(*self._bodies(folder, position, count))
             checksum = 0 if body is None else crc32(body)
+            gap = max(0, here - BATCH_RECORDS_MAX)  # No row has more: of what comes before there is none here either.
+            first, counter, rest = end + gap, counter + gap, here - gap
             self._store.apply(
-                [c.BatchAppended(log, end, here, publisher, counter, stamp, checksum, total, body, sound=False)]
+                [c.BatchAppended(log, first, rest, publisher, counter, stamp, checksum, total, body, sound=False)]
             )
             offsets.add(*position, count, end, here)
             end, total = end + here, total + (0 if body is None else len(body))

@@ -75,6 +75,7 @@ class MemberDisk:
         self._store_bytes_max, self._stream_bytes_max = store_bytes_max, stream_bytes_max
         self.lock = lock or Turns()
         self._logged = 0
+        self._full: dict[str, bool] = {}
         self.store = store
         self.open()
 
@@ -143,9 +144,11 @@ class MemberDisk:
             if write.cut is not None:
                 self.stream.cut(write.cut)
             self.stream.append(write.entries, own=False)
-        except StoreFull:
+        except StoreFull as error:
+            self._say_room("what the primary sends", error)
             self.stream.cut(following.full_disk())
             return
+        self._say_room("what the primary sends", None)
         following.synced(self.stream.sync())
 
     def apply(self, following: Following) -> bool:
@@ -158,13 +161,23 @@ class MemberDisk:
         while self.store is not None and (entries := following.to_apply()):
             try:
                 end = self._carry_out(self.store, entries)
-            except StoreFull:
+            except StoreFull as error:
+                self._say_room("what both members have", error)
                 following.applied_to(following.applied)  # They are to be applied again.
                 return False
+            self._say_room("what both members have", None)
             following.applied_to(end)
             self.stream.applied(end)
             self._checkpoint(sum(entry.size for entry in entries))
         return True
+
+    def _say_room(self, what: str, error: StoreFull | None) -> None:
+        """Have the log say that there is no space, and that there is some again, each once."""
+        if error is not None and not self._full.get(what):
+            _log.error("no space for %s, this standby is not in sync until there is: %s", what, error)
+        elif error is None and self._full.get(what):
+            _log.info("there is space for %s again", what)
+        self._full[what] = error is not None
 
     def _carry_out(self, store: Store, entries: list[Entry]) -> EntryId:
         try:

@@ -67,7 +67,6 @@ class Member:
         following, leading: one of them is there, by role, once `follow` or `lead` was called.
         term: which `lead` begins, or under which this member is primary.
         view: the one that may be in force, as far as proxies have told this member; it may be out of date.
-        stranger: a third member that asked to join while there was no room; "" for none.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Member:
         self.term = 0
         self.view: View | None = None
         self._accepted: dict[int, tuple[int, View]] = {}  # What each proxy accepted last, as far as it has told.
-        self.stranger = self._removing = ""
+        self._removing, self._removing_since = "", now
         self._in_sync: tuple[str, ...] = ()
         self._look_at = self._beat_at = now
         self._said: list[Forget | Follow] = []
@@ -228,10 +227,8 @@ class Member:
         view = self.proposer.view
         members = {self.identity.member} if view is None else set(view.members)
         if len(members | {message.member}) > MEMBERS_MAX:
-            self.stranger = message.member
             leading.heard_of(message.known)
             return
-        self.stranger = "" if self.stranger == message.member else self.stranger
         leading.followed(message, now)
 
     def _forget(self, message: Forget, now: float) -> None:
@@ -343,7 +340,10 @@ class Member:
                 self._propose("found", now, wall_ms)
             return
         wanted = leading.proposal(now)
-        if self._removing and view is not None and self._removing not in view.members:
+        gone = view is not None and self._removing not in view.members
+        # Who confirms more than was under way is not gone for good, and would be removed when it is next away.
+        lives = now - self._removing_since > 2 * self._times.silence and leading.lag(now)[0]
+        if gone or (lives and self._removing in leading.in_sync):
             self._removing = ""
         if self._removing and view is not None and view.in_sync == (self.identity.member,):
             self._propose("remove", now, wall_ms)
@@ -366,13 +366,13 @@ class Member:
 
     # What an operator asks
 
-    def remove(self, member: str) -> bool:
+    def remove(self, member: str, now: float) -> bool:
         """Have a member that is gone for good removed, once it is not in sync any more; whether there is such a one."""
         view = self.proposer.view
         known = is_hex(member) and view is not None and member in view.members and member != self.identity.member
         if not known or self.leading is None:
             return False
-        self._removing = member
+        self._removing, self._removing_since = member, now
         return True
 
     # What goes out

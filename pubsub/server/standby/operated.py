@@ -37,7 +37,7 @@ class Operated:
         view = self._member.proposer.view
         if view is not None and asked.member not in view.members:
             self._replies.answer(origin, Outcome.SUCCESS, reason="it_is_none")
-        elif self._member.remove(asked.member):
+        elif self._member.remove(asked.member, now):
             self._replies.answer(origin, Outcome.BUSY, reason="it_is_being_removed")
         else:
             self._replies.answer(origin, Outcome.REFUSED, reason="not_another_member")

@@ -10,9 +10,15 @@ single       the store has one member, by an operator's choice
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pubsub.server.standby.member import Member
+
+CHANGES: Final = {
+    "in sync": "the standby is in sync",
+    "dropped": "no standby in sync any more: what is answered from now on is on this member's disk alone",
+}
+"""What the log says of changes of a state that change what a lost disk costs."""
 
 
 class Standing:
@@ -26,19 +32,25 @@ class Standing:
         self.state, self._since = "", now
         self._without: float | None = None
 
-    def look(self, member: Member, copying: bool, now: float) -> None:
+    def look(self, member: Member, copying: bool, now: float) -> str:
         """Take note of a change; after every loop of a primary.
 
         Args:
             member: which is the primary.
             copying: whether it copies its store to the other one.
             now: monotonic seconds.
+
+        Returns:
+            What is to be told of it, one of `CHANGES`; "" for nothing.
         """
         state = _state(member, copying, now)
+        told = ""
         if state != self.state:
+            told = state if state == "in sync" else "dropped" if self.state == "in sync" else ""
             self.state, self._since = state, now
             lacks = state not in {"in sync", "single"}
             self._without = (now if self._without is None else self._without) if lacks else None
+        return told
 
     def report(self, member: Member, address: str, copied: int, now: float) -> dict[str, Any]:
         """What is told of the two members.
@@ -50,8 +62,8 @@ class Standing:
 
         Returns:
             `member`, `role`, `address`, `term`, `members` and `in_sync` (as far as this one knows), `held` (loops whose
-            answers wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), `stranger` (a
-            third member that asked to join, or ""), and what `facts` says of the other member.
+            answers wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), and what `facts`
+            says of the other member.
         """
         view, leading = member.proposer.view or member.view, member.leading
         in_sync = leading.in_sync if leading is not None else view.in_sync if view is not None else ()
@@ -64,7 +76,6 @@ class Standing:
             "in_sync": sorted(in_sync),
             "held": 0 if leading is None else leading.held,
             "votes": {proxy: outcome.value for proxy, outcome in sorted(member.readmission.standing.items())},
-            "stranger": member.stranger,
             **self.facts(member, copied, now),
         }
 

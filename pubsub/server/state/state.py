@@ -152,7 +152,10 @@ class State:
             return before
         # It may have been put in this loop, and not be in the store yet.
         put = (row for row in self.uncommitted.rows if isinstance(row, c.BatchAppended | c.BatchPublished))
-        return next((row.total for row in put if row.log == log.number and 0 <= offset - row.offset < row.count), None)
+        found = next((row.total for row in put if row.log == log.number and 0 <= offset - row.offset < row.count), None)
+        if found is None:  # Its row may be gone: then what waits begins with the next one.
+            found = next((total for *_, total in self.reader.stamps(log.number, offset, 1)), None)
+        return found
 
     # What changes
 

@@ -22,8 +22,9 @@ def _deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def _baring(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """Those that take their bytes."""
-    return ((f"update batch set body = null where body is not null and {staged.SOUND}", (low, high)),)  # noqa: S608
+    """Those that take their bytes; what a sink published has them where it was staged."""
+    update = f"update batch set body = null where body is not null and {staged.SOUND}"  # noqa: S608
+    return (*staged.deletion(low, high), (update, (low, high)))
 
 
 def _on_database(apply: Callable[[apsw.Connection, Any], object]) -> Callable[[Applying, Any], object]:

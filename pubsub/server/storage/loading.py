@@ -228,6 +228,8 @@ class Loading:
         """The first numbers of a topic, a log and a copy of `last` that are free."""
         topic = max(self._row(f"select coalesce(max(id), 0) + 1 from {table}")[0] for table in ("topic", "aside"))  # noqa: S608
         log = self._row("select coalesce(max(id), 0) + 1 from log")[0]
+        # What was found damaged stays where its log is deleted: another log would run into it.
+        log = max(log, (max(self.reader.damaged, default=0) >> OFFSET_BITS) + 1)
         watermark = self._row("select coalesce(max(id), 0) + 1 from skip")[0]
         return topic, log, watermark
 
@@ -269,6 +271,7 @@ def load(store: Loading) -> Loaded:
     Raises:
         apsw.Error, StoreDamaged: it cannot start on this store.
     """
+    store.reader.begin()
     next_topic, next_log, next_watermark = store.next_numbers()
     topics = {topic.name: topic for topic in store.topics(unreadable=True)}
     return Loaded(

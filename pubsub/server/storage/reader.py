@@ -54,13 +54,22 @@ class Reader:
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
-        self._cache: OrderedDict[int, Batch] = OrderedDict()
-        self._cache_bytes = 0
         self.damaged: set[int] = set()
         """Keys of batches that are not what was written: they are given as they were repaired, else without bytes."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Remember no more than a new process would.
+
+        Who loads the store gives the numbers of logs that are gone to new ones. A standby that takes over has read and
+        written the store until then, and may remember batches under such a number.
+        """
+        self._cache: OrderedDict[int, Batch] = OrderedDict()
+        self._cache_bytes = 0
+        self.damaged.clear()
         with contextlib.suppress(apsw.Error):  # A new store has no table yet; what is not known is found again.
-            self.damaged.update(key for (key,) in db.execute("select key from quarantine"))
-            self.damaged |= repaired.keys(db)  # Of one whose row could not be set aside only this is known.
+            self.damaged.update(key for (key,) in self._db.execute("select key from quarantine"))
+            self.damaged |= repaired.keys(self._db)  # Of one whose row could not be set aside only this is known.
 
     def _rows(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
         try:

@@ -79,6 +79,8 @@ class Retention:
         self._bare: dict[str, int] = {}
         """By log: the offset below which they have."""
         self._discarded = deque(discarded)
+        self._discarded_low = 0
+        """Up to where the first of them was deleted: what is damaged stays there, and is not to be met again."""
         self._watermarks = deque(watermarks)
         self._generation: dict[str, int] = {}
         self._new_batches = self._new_bytes = 0
@@ -108,8 +110,8 @@ class Retention:
             self._state.uncommitted.undo(self._discarded.pop)
 
     def discard_watermarks(self, numbers: Iterable[int]) -> None:
-        """Delete copies of `last` that no span refers to, by their numbers."""
-        self._watermarks.extend(numbers)
+        """Delete copies of `last` that no span refers to, by their numbers; some may be about to be deleted."""
+        self._watermarks.extend(sorted(set(numbers).difference(self._watermarks)))
 
     def pause(self, now: float, topics: Iterable[str]) -> None:
         """The loop was undone: nothing was deleted, and it is not to be tried again at once.
@@ -166,19 +168,26 @@ class Retention:
         if any(isinstance(row, BatchAppended) and row.log == log for row in self._state.uncommitted.rows):
             return []
         try:
-            rows = self._state.reader.stamps(log, 0, PIECE_BATCHES_MIN)
+            rows = self._state.reader.stamps(log, self._discarded_low, PIECE_BATCHES_MIN)
         except StoreDamaged:  # What is left of a damaged log takes space, and hinders nothing else.
-            self._next(self._discarded)
+            self._next_discarded()
             return []
-        low = 0
+        low = self._discarded_low
         for offset, count, _, total in rows:
             if total - rows[0][3] > PIECE_BYTES_MIN and low:
                 break
             low = offset + count
         last = len(rows) < PIECE_BATCHES_MIN and (not rows or low == rows[-1][0] + rows[-1][1])
+        self._state.uncommitted.keep(self, "_discarded_low")
+        self._discarded_low = low
         if last:
-            self._next(self._discarded)
+            self._next_discarded()
         return [BatchesDiscarded(log, low, last)]
+
+    def _next_discarded(self) -> None:
+        self._next(self._discarded)
+        self._state.uncommitted.keep(self, "_discarded_low")
+        self._discarded_low = 0
 
     def _next(self, queue: deque[int]) -> int:
         number = queue.popleft()

@@ -12,13 +12,14 @@ from tests.standby.model.ballots import possibly_chosen
 from tests.standby.model.clients import Publisher, Subscriber
 from tests.standby.model.faults import Faults
 from tests.standby.model.member import Member
+from tests.standby.model.network import Network
 from tests.standby.model.node import Node
 from tests.standby.model.proxies import Proxy
 from tests.standby.model.rules import OTHER, PAIRED_WITHIN, RULES, SERVES_WITHIN, Rules
 from tests.standby.model.topic import Elsewhere
 
 
-class World(Faults):
+class World(Faults, Network):
     """One run.
 
     Args:
@@ -65,38 +66,6 @@ class World(Faults):
             proxy.found(value)
         for node in self.nodes.values():
             node.start(first=True)
-
-    def say(self, *what: Any) -> None:
-        if self.trace:
-            print(self.now, *what)
-
-    def object(self, *what: Any) -> None:
-        self.say("OBJECTION", *what)
-        self.objections.append(what)
-
-    def at(self, when: int, call: Callable[..., None], *args: Any) -> None:
-        self.made += 1
-        heapq.heappush(self.queue, (when, self.made, call, args))
-
-    def send(self, source: str, target: str, *message: Any) -> None:
-        if (source, target) in self.cut:
-            return
-        r = self.random.random
-        delay = 1 + (r() < 0.3)
-        if not self.calm:
-            fate = r()
-            if fate < self.loss:
-                return
-            if fate > 1 - self.late:
-                delay += self.random.randrange(5, 90)
-            elif fate > 1 - self.late * 1.5:
-                self.at(self.now + delay + self.random.randrange(60), self.deliver, source, target, message)
-        self.at(self.now + delay, self.deliver, source, target, message)
-
-    def deliver(self, source: str, target: str, message: tuple[Any, ...]) -> None:
-        node = self.nodes[target]
-        if node.up:
-            getattr(node, "on_" + message[0])(source, *message[1:])
 
     def timer(self, node: Node, delay: int, call: Callable[..., None], *args: Any) -> None:
         self.at(self.now + delay, self.fire, node, node.life, call, args)
