@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -48,7 +49,12 @@ def simulate_batch(first: int, count: int, short: bool) -> list[tuple[int, list[
 
 
 def _undisturbed() -> None:
-    """A worker finishes its batch: who interrupts the run interrupts only what gives out batches."""
+    """A worker finishes its batch: who interrupts the run interrupts only what gives out batches.
+
+    A run's cycles are few and small; looking for them after every 700 new objects took 5 % of the time.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

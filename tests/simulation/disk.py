@@ -230,6 +230,7 @@ class Handle:
         if disk.full_in is not None:
             disk.fill()
         if (disk.is_full or disk.refusals) and offset + len(data) > len(self.file.data):
+            disk.broken = disk.broken or bool(disk.refusals)  # No reserve helps against these.
             disk.refusals = max(0, disk.refusals - 1)
             disk.troubled = True
             raise apsw.FullError("full")

@@ -60,6 +60,10 @@ class SimulatedOs:
         self._open: dict[int, _Open] = {}
         self._next = 1000
 
+    def forget(self) -> None:
+        """Close what processes left open that were killed."""
+        self._open.clear()
+
     def access(self, path: object, mode: int) -> bool:
         """Whether it can be entered."""
         return True

@@ -142,11 +142,11 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.server.standby.local_file, "os", SYSTEM),
             (pubsub.server.standby.pages, "os", SYSTEM),
             (pubsub.server.standby.segment, "os", SYSTEM),
-            (pubsub.server.standby.stream, "os", SYSTEM),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         stack.enter_context(untidy())
         stack.enter_context(counted({} if counters is None else counters))
+        stack.callback(SYSTEM.forget)
         yield
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pubsub.errors import StorageError, StoreFull
 from pubsub.protocol.standby import ROOT, EntryId
-from pubsub.server.standby import local_file, pages, segment, stream
+from pubsub.server.standby import local_file, pages, segment
 from pubsub.server.standby.entries import make_entry
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.stream import Stream
@@ -27,7 +27,7 @@ def simulated() -> Iterator[Disk]:
     known = disks()
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(known, "disks", {"h": Disk()}))
-        for module in (local_file, pages, segment, stream):
+        for module in (local_file, pages, segment):
             stack.enter_context(mock.patch.object(module, "os", SYSTEM))
         yield known.disks["h"]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pubsub.errors import StoreFull
 from pubsub.protocol.standby import Copy, EntryId
 from pubsub.server.standby import pages
 from pubsub.server.standby.copying import AGAIN_BEATS, Getting, Giving
@@ -100,6 +101,28 @@ def test_a_disk_without_space_for_a_range_gives_the_copy_up_until_the_primary_be
     side.hear(begin, following, 101.0)
     assert [one.step for one in side.outgoing(following, 101.0)] == ["hashes"]
     side.close()
+
+
+def test_a_whole_copy_takes_no_place_before_there_is_space_for_the_file_that_follows_it(
+    disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side, following, begin = getting(disk)
+    side.hear(begin, following, 100.0)
+    monkeypatch.setattr(pages.PageCopy, "take", lambda copy, message: True)
+    monkeypatch.setattr(pages.PageCopy, "whole", True)
+    last = replace(begin, step="checked")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", no_space)
+        with pytest.raises(StoreFull):
+            side.hear(last, following, 100.1)
+    side.full(following)
+    assert (disk.end, following.applied) == (EntryId(1, 1), EntryId(1, 1))
+    side.hear(begin, following, 101.0)
+    assert side.hear(last, following, 101.1)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", no_space)
+        disk.stream.reset(side.taken().snapshot)
+    assert disk.stream.end == begin.snapshot
 
 
 def no_space(*arguments: Any) -> int:

@@ -217,42 +217,6 @@ def test_a_ballot_tells_a_primary_that_it_is_replaced() -> None:
     assert not duo.a.serves
 
 
-def test_a_proxy_that_lost_its_data_gets_its_vote_back_when_both_members_have_forgotten_it() -> None:
-    duo = Duo().started()
-    duo.forget(0, 7)
-    duo.cut = {A}
-    duo.run(0.5)
-    assert STORE not in duo.proxies[0].rows
-    duo.cut = set()
-    duo.run(5.0)
-    assert views(duo) == {(A, (A, B))}
-
-
-def test_the_only_proxy_gets_its_vote_back_from_the_primary_on_an_operators_word() -> None:
-    duo = Duo(proxies=1).started()
-    duo.forget(0, 7)
-    assert duo.b.member.readmission.reset(duo.wall_ms) == "the_proxy_was_not_heard_to_have_no_vote"
-    duo.run(5.0)
-    assert STORE not in duo.proxies[0].rows
-    assert duo.a.member.readmission.reset(duo.wall_ms) == ""
-    duo.run(1.0)
-    assert views(duo) == {(A, (A, B))}
-    duo.a.crash()
-    duo.until_serves(duo.b)
-
-
-def test_a_primary_that_was_replaced_gives_the_only_proxy_no_vote() -> None:
-    """Its view is not the last one that the proxy had accepted: the other one, which serves, does not confirm it."""
-    duo = Duo(proxies=1).started()
-    duo.a.silent, duo.cut = True, {A, B, (A, 0)}
-    duo.until_serves(duo.b)
-    duo.forget(0, 7)
-    duo.b.silent, duo.cut = True, {(B, 0)}
-    duo.run(5.0)
-    assert duo.a.member.readmission.reset(duo.wall_ms) == f"member_{B}_has_not_answered"
-    assert STORE not in duo.proxies[0].rows
-
-
 def test_who_hears_a_later_primary_ends_its_own_attempt() -> None:
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from pubsub.errors import StorageError, StoreDamaged, StoreFull
+from pubsub.errors import StorageError, StoreDamaged
 from pubsub.protocol.standby import ROOT, EntryId
 from pubsub.server.standby import stream as streams
 from pubsub.server.standby.entries import Entry, make_entry
@@ -338,72 +336,6 @@ def test_a_file_that_was_never_finished_is_no_loss(tmp_path: Path) -> None:
         assert len(files(tmp_path)) == 1
 
 
-@contextmanager
-def small_files(size: int) -> Iterator[None]:
-    """No file can be larger: the kernel writes what fits, and then refuses."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.mark.parametrize("room", [0, 1, 40, 63, 64, 65, 500, 1000])
-def test_a_full_disk_takes_all_or_nothing(tmp_path: Path, room: int) -> None:
-    entries = chain(20, 100)
-    with opened(tmp_path) as stream:
-        stream.append(entries[:5], own=False)
-        stream.sync()
-        (path,) = files(tmp_path)
-        size = path.stat().st_size
-        with small_files(size + room), pytest.raises(StoreFull):
-            stream.append(entries[5:], own=False)
-        assert (stream.end, path.stat().st_size) == (entries[4].id, size)
-        assert stream.read(entries[3].id, ALL, 9) == entries[4:5]
-        stream.append(entries[5:], own=False)
-        assert stream.read(ROOT, ALL, 99) == entries
-    with opened(tmp_path) as stream:
-        assert stream.staged == entries
-
-
-def test_a_disk_that_is_full_for_a_further_file_takes_nothing(tmp_path: Path) -> None:
-    entries = chain(30, 300)
-    with opened(tmp_path, bytes_max=16_000) as stream:
-        stream.append(entries[:2], own=False)
-        before = files(tmp_path)
-        with small_files(20), pytest.raises(StoreFull):
-            stream.append(entries[2:], own=False)
-        assert stream.end == entries[1].id
-        assert files(tmp_path) == before  # Nothing is left over, or each try would leave one more.
-        stream.append(entries[2:], own=False)
-        assert stream.end == entries[-1].id
-
-
-@pytest.mark.parametrize("call", ["fdatasync", "pwritev", "ftruncate", "pread"])
-def test_a_disk_that_fails_is_an_error_and_not_taken_for_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 1)
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, "the disk failed, says the test")
-
-    calls: dict[str, Callable[[Stream], object]] = {
-        "fdatasync": Stream.sync,
-        "pwritev": lambda stream: stream.append([entry(4, stream.end)], own=False),
-        "ftruncate": lambda stream: stream.cut(EntryId(1, 2)),
-        "pread": lambda stream: stream.read(ROOT, ALL, 9),
-    }
-    with opened(tmp_path) as stream:
-        stream.append(chain(3), own=False)
-        with monkeypatch.context() as patched:
-            patched.setattr(os, call, fail)
-            with pytest.raises(StorageError) as caught:
-                calls[call](stream)
-        assert type(caught.value) is StorageError
-
-
 def test_what_the_store_does_not_have_yet_stays_however_small_the_stream_may_be(tmp_path: Path) -> None:
     entries = chain(100, 300)
     with opened(tmp_path, bytes_max=4_000) as stream:
@@ -415,26 +347,3 @@ def test_what_the_store_does_not_have_yet_stays_however_small_the_stream_may_be(
         stream.applied(entries[-2].id)
         stream.append([entry(101, entries[-1].id)], own=False)
         assert stream.size <= 4_000
-
-
-def test_on_a_full_disk_old_entries_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = chain(60, 300)
-    real = os.pwritev
-
-    def write(file: int, buffers: list[bytes], offset: int) -> int:
-        if sum(path.stat().st_size for path in files(tmp_path)) + sum(map(len, buffers)) > 12_000:
-            raise OSError(errno.ENOSPC, "no space, says the test")
-        return real(file, buffers, offset)
-
-    with opened(tmp_path, bytes_max=16_000) as stream:
-        monkeypatch.setattr(os, "pwritev", write)
-        for one in entries[:40]:
-            stream.append([one], own=True)
-        assert stream.read(entries[30].id, ALL, 99) == entries[31:40]
-        stream.pin(entries[35].id)  # A copy under way is followed by what comes then.
-        with suppress(StoreFull):
-            for one in entries[40:]:
-                stream.append([one], own=True)
-        assert entries[40].id < stream.end < entries[-1].id
-        assert stream.holds(entries[35].id)
-        assert stream.size > 9_000

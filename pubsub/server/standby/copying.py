@@ -156,6 +156,8 @@ class Getting:
             self.give_up(following)
         elif copy.take(message):
             self._again_at = now
+            if copy.whole:
+                self._disk.stream.prepare(copy.snapshot)  # From here on the copy needs no space.
             return copy.whole and following.copied(copy.token)
         elif message.first == copy.first:  # Its pages are on their way: to ask again would have them sent twice.
             self._again_at = now + AGAIN_BEATS * self._beat

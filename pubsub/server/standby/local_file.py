@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.names import is_hex
-from pubsub.server.standby.pages import sync_directory
-from pubsub.server.standby.segment import failures
+from pubsub.server.standby.segment import failures, sync_directory
 from pubsub.server.storage.schema import MEMBER
 
 FILE: Final = MEMBER

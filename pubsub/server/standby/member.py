@@ -28,8 +28,8 @@ from pubsub.server.standby.entries import Entry, received
 from pubsub.server.standby.following import Following
 from pubsub.server.standby.leading import History, Leading
 from pubsub.server.standby.readmission import Founding, Readmission
-from pubsub.server.standby.register import Chosen, Deposed, Identity, Outcome, Proposer, possibly_chosen
-from pubsub.server.standby.watch import Times, Watch
+from pubsub.server.standby.register import Chosen, Deposed, Identity, Outcome, Proposer
+from pubsub.server.standby.watch import Accepted, Times, Watch
 
 if TYPE_CHECKING:
     from random import Random
@@ -92,7 +92,7 @@ class Member:
         self.registered, self.eligible = registered, eligible
         self.term = 0
         self.view: View | None = None
-        self._accepted: dict[int, tuple[int, View]] = {}  # What each proxy accepted last, as far as it has told.
+        self._accepted = Accepted(len(self._places), self.proposer.majority)
         self._removing, self._removing_since = "", now
         self._in_sync: tuple[str, ...] = ()
         self._look_at = self._beat_at = now
@@ -252,9 +252,7 @@ class Member:
         if vote.store != self.identity.store:
             return
         proxy = self.proposer.proxies[place]
-        if vote.view is not None:
-            self._accepted[place] = vote.ballot, vote.view
-            self.view = possibly_chosen(self._accepted.values(), len(self._places), self.proposer.majority)
+        self.view = self._accepted.hear(place, vote) or self.view
         self._watch.vote(place, vote, now)
         outcome = self.proposer.receive(proxy, vote, now)
         attempt = self.proposer.attempt

@@ -24,7 +24,7 @@ import apsw
 
 from pubsub.errors import StorageError
 from pubsub.protocol.standby import Copy
-from pubsub.server.standby.segment import failures
+from pubsub.server.standby.segment import failures, sync_directory
 from pubsub.server.standby.snapshot import HASH_BYTES, RANGE_PAGES, hash_of
 from pubsub.server.storage.database import translate
 from pubsub.server.storage.schema import FILE
@@ -196,16 +196,3 @@ def install(directory: Path) -> bool:
         copied.rename(directory / FILE)
         sync_directory(directory)
     return True
-
-
-def sync_directory(directory: Path) -> None:
-    """Have the names in a directory on the disk.
-
-    Raises:
-        OSError: the disk failed.
-    """
-    file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -116,6 +116,15 @@ class Segment:
             segment.indexed = False
             return segment
 
+    def rename(self, number: int, path: Path) -> None:
+        """Be the file of this number from now on.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        self.path.rename(path)
+        self.number, self.path = number, path
+
     @property
     def position(self) -> int:
         """Bytes of the stream up to its end."""
@@ -300,3 +309,16 @@ class failures:  # noqa: N801 - reads as a sentence
             if error.errno in _FULL:
                 raise StoreFull(self._path, "no space is left on the disk") from None
             raise StorageError(self._path, f"cannot be written or read: {error.strerror}") from None
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory on the disk.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    file = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -12,7 +12,6 @@ entry that was taken back must not return. Where the stream does not reach the s
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -20,7 +19,7 @@ from typing import Final
 from pubsub.errors import StorageError, StoreDamaged, StoreFull
 from pubsub.protocol.standby import ROOT, EntryId, format_entry
 from pubsub.server.standby.entries import Entry
-from pubsub.server.standby.segment import Segment, failures
+from pubsub.server.standby.segment import Segment, failures, sync_directory
 
 STREAM_BYTES_MAX: Final = 1 << 30
 """Bytes of entries that are kept, unless told otherwise."""
@@ -32,6 +31,28 @@ FILES: Final = 16
 """Files that the stream is cut into: so much of it goes at once."""
 
 _SUFFIX: Final = ".entries"
+_NEXT: Final = "next"
+"""The file that `reset` begins with, until then."""
+
+
+class _Recent:
+    """The newest entries, in memory, by the entry before each; oldest first."""
+
+    def __init__(self) -> None:
+        self.entries: dict[EntryId, Entry] = {}
+        self._bytes = 0
+
+    def keep(self, entry: Entry) -> None:
+        """Add the newest one, at the expense of the oldest."""
+        self.entries[entry.previous] = entry
+        self._bytes += entry.size
+        while self._bytes > RECENT_BYTES_MAX and len(self.entries) > 1:
+            self._bytes -= self.entries.pop(next(iter(self.entries))).size
+
+    def cut(self, end: EntryId) -> None:
+        """Drop all behind an entry."""
+        while self.entries and next(reversed(self.entries.values())).id > end:
+            self._bytes -= self.entries.popitem()[1].size
 
 
 class Stream:
@@ -57,13 +78,13 @@ class Stream:
     ) -> None:
         self._directory = directory
         self._bytes_max, self._file_bytes = bytes_max, max(1, bytes_max // FILES)
-        self._recent: dict[EntryId, Entry] = {}  # By the entry before it, oldest first.
-        self._recent_bytes = 0
+        self._recent = _Recent()
         self._pinned: EntryId | None = None
         self._store_end = store_end
         self._synced = 0  # Bytes of the stream that are on the disk.
         self._unsynced: list[Segment] = []  # Older files that are not, or whose names are not.
         self._segments: list[Segment] = []
+        self._next: Segment | None = None
         self.staged: list[Entry] = []
         with failures(directory):
             directory.mkdir(parents=True, exist_ok=True)
@@ -80,7 +101,7 @@ class Stream:
         headless = [Segment(path, 0, ROOT, 0) for path, one in zip(paths, found, strict=True) if one is None]
         first = next((place for place in reversed(range(len(sound))) if sound[place].base <= store_end), -1)
         if first < 0:
-            self._see_loss([*headless, *sound], 0, store_end, forget)
+            _see_loss([*headless, *sound], 0, store_end, forget)
         if first < 0 or not self._fit(sound[: first + 1], sound[first + 1 :], headless, store_end, forget):
             for segment in sound:
                 self._remove(segment)
@@ -90,20 +111,9 @@ class Stream:
             self._remove(segment)
         self._unsynced = list(self._segments[:-1])
         self.sync()
-        self._sync_directory()
+        sync_directory(self._directory)
         for entry in self.staged:
-            self._keep(entry)
-
-    def _see_loss(self, files: Sequence[Segment], position: int, store_end: EntryId, forget: bool) -> bool:
-        """Whether files that are not read show that what was confirmed is lost, behind a position of the stream.
-
-        Raises:
-            StoreDamaged: they do, and it is not to be forgotten.
-        """
-        lost = next((one for one in files if one.shows_loss(0, position, store_end)), None)
-        if lost is not None and not forget:
-            raise StoreDamaged(str(lost.path), f"damaged behind entry {format_entry(store_end)}")
-        return lost is not None
+            self._recent.keep(entry)
 
     def _fit(
         self, older: list[Segment], newer: list[Segment], headless: list[Segment], store_end: EntryId, forget: bool
@@ -120,7 +130,7 @@ class Stream:
         if lost and not forget:
             raise StoreDamaged(str(newest.path), f"damaged behind entry {format_entry(newest.end)}")
         further = [*headless, *(segment for segment in newer if segment.start > newest.position)]
-        lost = self._see_loss(further, newest.position, store_end, forget) or lost
+        lost = _see_loss(further, newest.position, store_end, forget) or lost
         behind = next((one for one in reversed(self._segments) if one.behind(store_end) is not None), None)
         for segment in newer:
             self._remove(segment)
@@ -139,7 +149,7 @@ class Stream:
                 continue
             for head in segment.heads(offset, end):
                 entry = None if head.own else segment.entry(head)
-                if entry is None and not head.own and not forget and self._is_synced(segment, head.end):
+                if entry is None and not head.own and not forget and _is_synced(self._segments, segment, head.end):
                     raise StoreDamaged(str(segment.path), f"damaged at entry {format_entry(head.id)}")
                 if entry is None:
                     self.cut(end)
@@ -147,31 +157,22 @@ class Stream:
                 self.staged.append(entry)
                 end = head.id
 
-    def _is_synced(self, segment: Segment, offset: int) -> bool:
-        """Whether what is written behind an offset shows that all before it was synced."""
-        later = self._segments[self._segments.index(segment) + 1 :]
-        position = segment.start + offset - 1
-        first = self._segments[0].base
-        return segment.shows_loss(offset, position, first) or any(one.shows_loss(0, position, first) for one in later)
-
     def _begin(self, base: EntryId) -> None:
         self._number += 1
-        start = self.position if self._segments else 0
-        path = self._directory / f"{self._number:012d}{_SUFFIX}"
-        self._segments.append(Segment.create(path, self._number, base, start))
+        self._segments.append(Segment.create(self._path(), self._number, base, self._start()))
+
+    def _path(self) -> Path:
+        return self._directory / f"{self._number:012d}{_SUFFIX}"
+
+    def _start(self) -> int:
+        return self.position if self._segments else 0
 
     def _remove(self, segment: Segment) -> None:
         if segment in self._unsynced:
             self._unsynced.remove(segment)
         segment.close()
-        segment.path.unlink(missing_ok=True)
-
-    def _sync_directory(self) -> None:
-        directory = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        with failures(segment.path):
+            segment.path.unlink(missing_ok=True)
 
     # Writing
 
@@ -211,7 +212,7 @@ class Stream:
                     for entry in entries:
                         self._make_room()
                         self._segments[-1].append([entry], own=own, synced=self._synced)
-                        self._keep(entry)
+                        self._recent.keep(entry)
                 break
             except StorageError as error:
                 with contextlib.suppress(StorageError):
@@ -237,7 +238,7 @@ class Stream:
             segment.sync()
         if self._unsynced:
             with failures(self._directory):
-                self._sync_directory()
+                sync_directory(self._directory)
             self._unsynced.clear()
         self._synced = self.position
         return self.end
@@ -248,8 +249,7 @@ class Stream:
         Raises:
             StorageError: the disk failed, or the entry is not here.
         """
-        while self._recent and next(reversed(self._recent.values())).id > end:
-            self._recent_bytes -= self._recent.popitem()[1].size
+        self._recent.cut(end)
         with failures(self._directory):
             while len(self._segments) > 1 and self._segments[-1].base > end:
                 self._remove(self._segments.pop())
@@ -261,18 +261,40 @@ class Stream:
                 newest.cut(end, offset)
         self._synced = min(self._synced, self.position)
 
+    def prepare(self, base: EntryId) -> None:
+        """Make the file that a `reset` to the same entry begins with: it needs no space after this.
+
+        Raises:
+            StoreFull, StorageError: it cannot be written; all is as it was.
+        """
+        self._unprepare()
+        with failures(self._directory):
+            self._next = Segment.create(self._directory / _NEXT, self._number + 1, base, self._start())
+            self._next.sync()
+
+    def _unprepare(self) -> None:
+        if self._next is not None:
+            self._next.close()
+            self._next = None
+
     def reset(self, base: EntryId) -> None:
         """Begin anew: the store is a copy now, which ends with this entry.
 
         Raises:
-            StoreFull, StorageError: the files cannot be written.
+            StoreFull, StorageError: the files cannot be written; full it can be only where nothing was prepared.
         """
-        old, self._recent, self._recent_bytes = list(self._segments), {}, 0
+        if self._next is None or (self._next.base, self._next.start) != (base, self._start()):
+            self.prepare(base)
+        old, self._recent = list(self._segments), _Recent()
         self._store_end = base
         with failures(self._directory):
-            self._begin(base)
+            assert self._next is not None
+            self._number += 1
+            self._next.rename(self._number, self._path())
+            self._segments.append(self._next)
+            self._next = None
             self.sync()
-            self._sync_directory()
+            sync_directory(self._directory)
             for segment in old:
                 self._remove(segment)
             self._segments = self._segments[-1:]
@@ -295,17 +317,11 @@ class Stream:
         self._remove(self._segments.pop(0))
         return True
 
-    def _keep(self, entry: Entry) -> None:
-        self._recent[entry.previous] = entry
-        self._recent_bytes += entry.size
-        while self._recent_bytes > RECENT_BYTES_MAX and len(self._recent) > 1:
-            self._recent_bytes -= self._recent.pop(next(iter(self._recent))).size
-
     # Reading
 
     def holds(self, entry: EntryId) -> bool:
         """Whether an entry is of this chain, and all that follow it are here."""
-        return entry == self.end or entry in self._recent or self._found(entry) is not None
+        return entry == self.end or entry in self._recent.entries or self._found(entry) is not None
 
     def _found(self, entry: EntryId) -> tuple[int, int] | None:
         """Which file an entry is in, and the offset behind it."""
@@ -344,7 +360,7 @@ class Stream:
         """
         out: list[Entry] = []
         size = 0
-        while (entry := self._recent.get(after)) is not None and len(out) < entries_max:
+        while (entry := self._recent.entries.get(after)) is not None and len(out) < entries_max:
             size += entry.size
             if out and size > bytes_max:
                 break
@@ -381,8 +397,29 @@ class Stream:
 
     def close(self) -> None:
         """Close the files."""
+        self._unprepare()
         for segment in self._segments:
             segment.close()
+
+
+def _see_loss(files: Sequence[Segment], position: int, store_end: EntryId, forget: bool) -> bool:
+    """Whether files that are not read show that what was confirmed is lost, behind a position of the stream.
+
+    Raises:
+        StoreDamaged: they do, and it is not to be forgotten.
+    """
+    lost = next((one for one in files if one.shows_loss(0, position, store_end)), None)
+    if lost is not None and not forget:
+        raise StoreDamaged(str(lost.path), f"damaged behind entry {format_entry(store_end)}")
+    return lost is not None
+
+
+def _is_synced(segments: Sequence[Segment], segment: Segment, offset: int) -> bool:
+    """Whether what is written behind an offset of one of the files shows that all before it was synced."""
+    later = segments[segments.index(segment) + 1 :]
+    position = segment.start + offset - 1
+    first = segments[0].base
+    return segment.shows_loss(offset, position, first) or any(one.shows_loss(0, position, first) for one in later)
 
 
 def found_number(paths: Sequence[Path]) -> int:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pubsub.config.settings import ServerSettings
-from pubsub.protocol.register import Vote
+from pubsub.protocol.register import View, Vote, VoteOutcome
+from pubsub.server.standby.register import possibly_chosen
 
 if TYPE_CHECKING:
     from random import Random
@@ -143,3 +144,29 @@ class Watch:
         if self._ended_at >= heard or not known:
             return self._look_at
         return max(self._look_at, heard + self._times.doubt)
+
+
+class Accepted:
+    """What each proxy has accepted last, as far as it has told.
+
+    Args:
+        count: proxies that are configured.
+        majority: of them.
+    """
+
+    def __init__(self, count: int, majority: int) -> None:
+        self._count, self._majority = count, majority
+        self._said: dict[int, tuple[int, View]] = {}
+
+    def hear(self, place: int, vote: Vote) -> View | None:
+        """The view that may be in force, now that a proxy has said this; None where nobody has told of any.
+
+        Args:
+            place: which proxy. What it had accepted before it lost its data does not count.
+            vote: as decoded.
+        """
+        if vote.view is not None:
+            self._said[place] = vote.ballot, vote.view
+        elif vote.outcome is VoteOutcome.NEW:
+            self._said.pop(place, None)
+        return possibly_chosen(self._said.values(), self._count, self._majority)
