@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.cluster import free_port, until
+from tests.faults.cluster import until
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 40.0

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +27,7 @@ from pubsub.security.files import read_key_file
 from pubsub.security.keys import format_public, parse_public
 from pubsub.security.pairs import pair_of
 from tests.faults.wire import Wire
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 40.0
@@ -44,18 +43,6 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SEC
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         time.sleep(0.005)
     return found
-
-
-def free_port() -> int:
-    """A free port below those that outgoing connections get, so that nobody takes it while its process is dead."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 class Process:

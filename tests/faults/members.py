@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.checker import Objection
-from tests.faults.cluster import HEARTBEAT_SECONDS, LIVENESS, Cluster, Process, _command, free_port, until
+from tests.faults.cluster import HEARTBEAT_SECONDS, LIVENESS, Cluster, Process, _command, until
 from tests.faults.finish import put_end
 from tests.faults.reader import NAME, Reader
 from tests.faults.relay import Relay
+from tests.ports import free_port
 
 TOPICS = ("a", "b", "c/d", "e", "f", "g")
 SERVER, MEMBERS, PLAIN = "s1", ("m1", "m2"), "s2"

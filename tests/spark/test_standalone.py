@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.cluster import free_port, until
+from tests.faults.cluster import until
+from tests.ports import free_port
 from tests.spark.test_exactly_once import Bench
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(480)]
