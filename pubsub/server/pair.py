@@ -410,12 +410,9 @@ class Pair:
 
     def _keep(self) -> bool:
         """Have on the disk what this member must know at its next start; whether that is anything new."""
-        local = self._local.local
-        assert local is not None
-        if (local.registered, local.lost) == (self.member.registered, not self.member.eligible):
-            return False
-        self._local.keep(registered=self.member.registered, lost=not self.member.eligible)
-        return True
+        before, member = self._local.local, self.member
+        member.kept = self._local.kept(registered=member.registered, lost=not member.eligible)
+        return self._local.local != before
 
     def report(self, now: float) -> dict[str, Any]:
         """What is told of the two members; see `Standing.report`."""

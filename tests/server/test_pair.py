@@ -151,6 +151,12 @@ def paired(proxy: Proxy, run: Callable[..., Running]) -> tuple[Running, Running]
     return a, b
 
 
+def leading(running: Running) -> Any:
+    """What a primary waits for, once it is one of two."""
+    pair = running.process._pair
+    return None if pair is None else pair.member.leading
+
+
 def test_a_server_gets_a_standby_while_it_serves(proxy: Proxy, run: Callable[..., Running], tmp_path: Path) -> None:
     a, _ = paired(proxy, run)
     members = {LocalFile(tmp_path / name).local.member for name in "ab"}  # type: ignore[union-attr]
@@ -304,6 +310,29 @@ def test_a_server_whose_disk_is_full_serves_on_when_somebody_asks_to_be_its_stan
         until(lambda: len(asked) > 1)
         assert proxy.ask(counted(1)).outcome is Outcome.SUCCESS
     until(lambda: len(proxy.in_sync) == 2)  # There is space again.
+    assert a.error is None
+
+
+def test_no_standby_is_added_before_there_is_space_to_keep_that_there_is_a_register(
+    proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A primary whose next start knows of no register would serve alone."""
+    tried = list[int]()
+
+    def no_space(*_: object, **changed: object) -> None:
+        tried.append(1)
+        raise StoreFull("local", "no space, says the test")
+
+    a = run("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFile, "keep", no_space)
+        run("b", standby_of=a.process.address)
+        until(lambda: len(tried) > 1)
+        assert proxy.ask(counted(1)).outcome is Outcome.SUCCESS
+        until(lambda: leading(a) is not None and leading(a).proposal(time.monotonic()) is not None)
+        assert len(proxy.in_sync) < 2
+    until(lambda: len(proxy.in_sync) == 2)
+    assert LocalFile(tmp_path / "a").local.registered  # type: ignore[union-attr]
     assert a.error is None
 
 

@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 6.0
 """What an operator waits for the register to say what he waits for."""
 
 SHOWN_MAX = 2
-LOCAL = ("note", "quarantine", "sqlite_stat1", "sqlite_stat4")
+LOCAL = ("note", "quarantine", "repaired", "sqlite_stat1", "sqlite_stat4")
 """Tables of which two members need not have the same."""
 
 

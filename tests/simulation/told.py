@@ -1,6 +1,6 @@
 """What members of a pair have said, and that no other member contradicts it.
 
-    back       what a client was told (a position, the last counter of a publisher) a later primary still has
+    back       what a client was told (a position, the last counter of a publisher) a primary of a later term still has
     deposed    what leaves was computed before another member of a higher term served; but for what rests on nothing
                that is stored, and waits for nobody (`Outgoing.waits`)
     one        in one term one member answers
@@ -76,9 +76,15 @@ class Told:
         """A member begins to serve with what it has."""
         server = self._servers.setdefault(node.server, _Server())
         term = core.state.incarnation
+        later = any(one > term for one, _, _ in server.began)
         if any(one != node.name for _, one, _ in server.began[-1:]):
             self.counters["failovers"] += 1
         server.began.append((term, node.name, self._world.now))
+        if (
+            later
+        ):  # It slept since it was chosen, and lacks what the other one said. Nothing that it computes may leave.
+            self.counters["late primaries"] += 1
+            return
         who = f"{node.name}, in term {term},"
         if core.state.publishers.names[: len(server.names)] != server.names:
             self._history.violate(f"{who} has other publishers than were told before")

@@ -12,17 +12,20 @@ A directory without the file is that of a server that never had a second member.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pubsub.errors import StoreDamaged
+from pubsub.errors import StoreDamaged, StoreFull
 from pubsub.protocol.names import is_hex
 from pubsub.server.standby.segment import failures, sync_directory
 from pubsub.server.storage.schema import MEMBER
 
 FILE: Final = MEMBER
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class LocalFile:
     def __init__(self, directory: Path) -> None:
         self._directory, self.path = directory, directory / FILE
         self.local: Local | None = None
+        self._full = False
         self._read()
 
     def _read(self) -> None:
@@ -87,6 +91,22 @@ class LocalFile:
         local = replace(self.local, **changed)
         if local != self.local:
             self._write(local)
+
+    def kept(self, **changed: Any) -> bool:
+        """The same, to be tried again and again; False where there is no space, which the log says once.
+
+        Raises:
+            StorageError: it cannot be written for another reason.
+        """
+        try:
+            self.keep(**changed)
+        except StoreFull as error:
+            if not self._full:
+                _log.error("no space for what this member is to know at its next start, it tries again: %s", error)
+            self._full = True
+            return False
+        self._full = False
+        return True
 
     def _write(self, local: Local) -> None:
         beside = self.path.with_name(f"{FILE}.new")

@@ -67,6 +67,8 @@ class Member:
         following, leading: one of them is there, by role, once `follow` or `lead` was called.
         term: which `lead` begins, or under which this member is primary.
         view: the one that may be in force, as far as proxies have told this member; it may be out of date.
+        kept: whether the disk has what `registered` and `eligible` say. Until it does no member is added: a start that
+            knows of no register would serve alone.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Member:
         self.role = Role.STANDBY
         self.following: Following | None = None
         self.leading: Leading | None = None
-        self.registered, self.eligible = registered, eligible
+        self.registered, self.eligible, self.kept = registered, eligible, True
         self.term = 0
         self.view: View | None = None
         self._accepted = Accepted(len(self._places), self.proposer.majority)
@@ -347,7 +349,8 @@ class Member:
             self._propose("remove", now, wall_ms)
         elif wanted is not None:
             other = next((member for member in sorted(wanted) if member != self.identity.member), "")
-            self._propose("add" if other else "drop", now, wall_ms, other)
+            if self.kept or not other:
+                self._propose("add" if other else "drop", now, wall_ms, other)
 
     def _propose(self, kind: str, now: float, wall_ms: int, other: str = "") -> None:
         if self.proposer.may_begin(kind, now):
