@@ -70,12 +70,17 @@ SCARCE = (
     (pubsub.proxy.routing_table, "TENTATIVE_MAX", 1),
     (pubsub.server.moves.giving, "GIFTS_MAX", 1),
     (pubsub.server.moves.receiving, "INCOMING_MAX", 1),
+    (
+        pubsub.server.moves.receiving,
+        "IDLE_SECONDS",
+        15.0,
+    ),  # Else the only place is taken for longer than a run settles.
     (pubsub.server.moves.receiving, "PIECES_MAX", 10),
     (pubsub.server.requests.admission, "PIECES_MAX", 10),
     (pubsub.server.topic.delivery, "BATCHES_MAX", 1),
     (pubsub.server.upkeep.staging, "PIECES_MAX", 10),
 )
-"""Limits that runs with `scarce` reach."""
+"""Limits that runs with `scarce` reach. The only place for what arrives is free again within the time to settle."""
 
 
 @dataclass
