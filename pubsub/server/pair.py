@@ -145,8 +145,8 @@ class Pair:
 
     # As standby
 
-    def follow(self, now: float, wall_ms: int) -> None:
-        """Be a standby, at the start or after a term.
+    def follow(self, now: float, wall_ms: int, resume_after: float = 0.0) -> None:
+        """Be a standby, at the start or after a term, or of one that could not begin: as `Member.follow`.
 
         Raises:
             ConfigurationError, StorageError: a socket cannot be opened; the disk failed.
@@ -160,7 +160,7 @@ class Pair:
             end, staged = self.disk.end, self.disk.staged
         else:
             end = self.disk.step_down()
-        self.member.follow(end, staged, now, wall_ms)
+        self.member.follow(end, staged, now, wall_ms, resume_after)
         self.dealers = [self._wires.dealer(proxy) for proxy in self._settings.proxies]
 
     def turn(self, ready: Container[Any], now: float, wall_ms: int) -> None:

@@ -37,7 +37,7 @@ from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.links import Links, turn_away
 from pubsub.server.loop import Loop, check_stale
-from pubsub.server.pair import Pair
+from pubsub.server.pair import APPLY_RETRY_SECONDS, Pair
 from pubsub.server.standby import joining
 from pubsub.server.standby.disk import MemberDisk, begin_pair, open_disk
 from pubsub.server.standby.local_file import LocalFile
@@ -226,7 +226,13 @@ class ServerProcess:
         if not pair.take(now, self._wall_ms()):
             return
         self._unwatch_listener()
-        self._serve(pair.lead(now))
+        try:
+            self._serve(pair.lead(now))
+        except StoreFull as error:
+            _log.error("this member is to be primary and cannot begin to serve, it tries again: %s", error)
+            self._watch_listener()
+            pair.follow(now, self._wall_ms(), APPLY_RETRY_SECONDS)
+            return
         pair.serve(self.core, self._listener, self._loop.dealers)
         _log.warning("server %s is primary now, in term %d", self.settings.id, pair.member.term)
 

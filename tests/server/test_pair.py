@@ -28,6 +28,8 @@ from pubsub.server.process import listen
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.following import Following
 from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.loops import Loops
+from pubsub.server.standby.stream import Stream
 from pubsub.server.storage.store import Store
 from tests.server.running import Running, until
 from tests.server.stage import put
@@ -212,6 +214,31 @@ def test_who_has_no_space_to_take_over_tries_until_it_has(
     proxy.registers.unheard(next(iter(proxy.registers.rows)), before)
     until(lambda: proxy.serves[1] not in {"", before})
     assert b.error is None
+    assert proxy.ask(counted(2)).outcome is Outcome.DUPLICATE
+    assert proxy.ask(counted(3)).outcome is Outcome.SUCCESS
+
+
+@pytest.mark.parametrize("step", ["entry", "commit"])
+def test_who_has_no_space_to_begin_its_term_tries_until_it_has(
+    proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    a, b = paired(proxy, run)
+    assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
+    before, refused = proxy.serves[1], count(1)
+    kind, name = {"entry": (Stream, "append"), "commit": (Loops, "begin_term")}[step]
+    original = getattr(kind, name)
+
+    def full(self: Any, *arguments: Any, **named: Any) -> Any:
+        if named.get("own", True) and next(refused) <= 2:
+            raise StoreFull("stream", "no space, says the test")
+        return original(self, *arguments, **named)
+
+    a.stop()
+    monkeypatch.setattr(kind, name, full)
+    proxy.registers.unheard(next(iter(proxy.registers.rows)), before)
+    until(lambda: proxy.serves[1] not in {"", before})
+    assert b.error is None
+    assert next(refused) > 2
     assert proxy.ask(counted(2)).outcome is Outcome.DUPLICATE
     assert proxy.ask(counted(3)).outcome is Outcome.SUCCESS
 
