@@ -411,8 +411,8 @@ class Pair:
     def _keep(self) -> bool:
         """Have on the disk what this member must know at its next start; whether that is anything new."""
         before, member = self._local.local, self.member
-        member.kept = self._local.kept(registered=member.registered, lost=not member.eligible)
-        return self._local.local != before
+        member.kept = self._local.try_to_keep(registered=member.registered, lost=not member.eligible)
+        return self._local.local is not before
 
     def report(self, now: float) -> dict[str, Any]:
         """What is told of the two members; see `Standing.report`."""

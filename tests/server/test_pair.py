@@ -341,12 +341,18 @@ def test_a_server_whose_disk_is_full_serves_on_when_somebody_asks_to_be_its_stan
 
 
 def test_no_standby_is_added_before_there_is_space_to_keep_that_there_is_a_register(
-    proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    proxy: Proxy,
+    run: Callable[..., Running],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A primary whose next start knows of no register would serve alone."""
-    tried = list[int]()
+    tried, keep = list[int](), LocalFile.keep
 
-    def no_space(*_: object, **changed: object) -> None:
+    def no_space(file: LocalFile, **changed: Any) -> None:
+        if file.local is not None and file.local.registered:
+            return keep(file, **changed)  # The other member's.
         tried.append(1)
         raise StoreFull("local", "no space, says the test")
 
@@ -359,6 +365,7 @@ def test_no_standby_is_added_before_there_is_space_to_keep_that_there_is_a_regis
         until(lambda: leading(a) is not None and leading(a).proposal(time.monotonic()) is not None)
         assert len(proxy.in_sync) < 2
     until(lambda: len(proxy.in_sync) == 2)
+    assert caplog.text.count("no space for what this member is to know at its next start") == 1
     assert LocalFile(tmp_path / "a").local.registered  # type: ignore[union-attr]
     assert a.error is None
 

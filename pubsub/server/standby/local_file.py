@@ -88,11 +88,10 @@ class LocalFile:
             StoreFull, StorageError: it cannot be written.
         """
         assert self.local is not None
-        local = replace(self.local, **changed)
-        if local != self.local:
-            self._write(local)
+        if any(getattr(self.local, name) != value for name, value in changed.items()):  # Looked at in each turn.
+            self._write(replace(self.local, **changed))
 
-    def kept(self, **changed: Any) -> bool:
+    def try_to_keep(self, **changed: Any) -> bool:
         """The same, to be tried again and again; False where there is no space, which the log says once.
 
         Raises:
