@@ -47,8 +47,11 @@ DRAIN_MAX: Final = 256
 FRAMES_MAX: Final = 1 << 16
 """Frames of one message between two members; one of more is dropped."""
 
+APPLY_SECONDS: Final = 0.02
+"""A standby applies no more often than this, in one transaction: nobody waits for it, as what it has is synced."""
+
 APPLY_RETRY_SECONDS: Final = 0.5
-"""After so long a standby whose disk was full tries again to apply what it has."""
+"""The same after its disk was full."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -114,8 +117,7 @@ class Pair:
         self._route = b""
         self._refused = ""
         self._answered, self._ready_by = False, now + self._times.patience
-        self._apply_at = float("-inf")
-        self._wall_ms = 0
+        self._apply_at, self._wall_ms = float("-inf"), 0
         self._standing = Standing(now)
         self._make_member(now)
 
@@ -164,7 +166,7 @@ class Pair:
         self.dealers = [self._wires.dealer(proxy) for proxy in self._settings.proxies]
 
     def turn(self, ready: Container[Any], now: float, wall_ms: int) -> None:
-        """One turn of a standby: take, write and sync, apply, say so.
+        """One turn of a standby: take, write and sync, say so, apply.
 
         Args:
             ready: the sockets that have something.
@@ -183,13 +185,13 @@ class Pair:
             if self._wires.ended(self.link):  # Behind all that came before.
                 self.member.link_ended(now)
         self.member.tick(now, wall_ms)
-        following = self.member.following
-        if following is not None and self.member.role is Role.STANDBY:
+        following = self.member.following if self.member.role is Role.STANDBY else None
+        if following is not None:
             self.disk.write(following)
-            if now >= self._apply_at and not self.disk.apply(following):
-                self._apply_at = now + APPLY_RETRY_SECONDS
         self._connect(now)
-        self.send(now)
+        self.send(now)  # Clients of the primary wait for this.
+        if following is not None and following.may_apply and now >= self._apply_at:
+            self._apply_at = now + (APPLY_SECONDS if self.disk.apply(following) else APPLY_RETRY_SECONDS)
         self._keep()
 
     def _drain_proxy(self, place: int, dealer: Any, now: float) -> None:
@@ -282,7 +284,9 @@ class Pair:
     @property
     def deadline(self) -> float:
         """When `turn` has something to do (monotonic seconds)."""
-        return float("-inf") if self.giving.pending else self.member.deadline()
+        following = self.member.following
+        applies = self._apply_at if following is not None and following.may_apply else float("inf")
+        return float("-inf") if self.giving.pending else min(self.member.deadline(), applies)
 
     # As primary
 

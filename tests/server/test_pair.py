@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pubsub.protocol.standby import EntryId
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RouteChanges
 from pubsub.server.links import GOODBYE_MS, Links
+from pubsub.server.pair import Pair
 from pubsub.server.process import listen
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.following import Following
@@ -241,6 +242,35 @@ def test_who_has_no_space_to_begin_its_term_tries_until_it_has(
     assert next(refused) > 2
     assert proxy.ask(counted(2)).outcome is Outcome.DUPLICATE
     assert proxy.ask(counted(3)).outcome is Outcome.SUCCESS
+
+
+def test_a_standby_confirms_first_and_applies_later_or_when_it_takes_over(
+    proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = paired(proxy, run)
+    done: list[str] = []
+
+    def note(kind: type, name: str) -> None:
+        original = getattr(kind, name)
+
+        def noted(self: Any, *arguments: Any) -> Any:
+            if self in (b.process._pair, b.process._disk):
+                done.append(name)
+            return original(self, *arguments)
+
+        monkeypatch.setattr(kind, name, noted)
+
+    monkeypatch.setattr("pubsub.server.pair.APPLY_SECONDS", 3600.0)
+    note(Pair, "send")
+    note(MemberDisk, "write")
+    note(MemberDisk, "apply")
+    for number in range(2, 12):
+        assert proxy.ask(counted(number)).outcome is Outcome.SUCCESS
+    assert done.count("apply") <= 1
+    assert all(then == "send" for name, then in pairwise(done[:]) if name == "write")
+    a.stop()
+    proxy.registers.unheard(next(iter(proxy.registers.rows)), proxy.serves[1])
+    assert proxy.ask(counted(11)).outcome is Outcome.DUPLICATE
 
 
 def test_a_switch_and_back_within_the_same_processes(proxy: Proxy, run: Callable[..., Running]) -> None:

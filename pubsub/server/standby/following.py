@@ -248,6 +248,11 @@ class Following:
 
     # The store
 
+    @property
+    def may_apply(self) -> bool:
+        """Whether there are entries to be applied."""
+        return min(self._committed, self._durable) > self._first
+
     def to_apply(self) -> list[Entry]:
         """Entries that are to be applied in one transaction; none before `applied_to` was called for the last ones."""
         if self._applying > self._first:
