@@ -99,7 +99,7 @@ class ServerCore:
         self.abandoned = Abandoned(
             state, self.proxies, self.contested, self.sole_owner, self.retention, self.moves, self.quarantine
         )
-        self.admission = Admission(state)
+        self.admission = Admission(state, self.proxies)
         self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.abandoned)
         self.gets = Gets(state, self.sole_owner, self.abandoned)
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)

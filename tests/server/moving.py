@@ -12,6 +12,7 @@ from pubsub.protocol import (
     Outcome,
     Put,
     Records,
+    Status,
     Subscribe,
     Transfer,
     encode_batch,
@@ -83,6 +84,12 @@ class Pair:
     def close(self) -> None:
         for stage in self.stages.values():
             stage.close()
+
+
+def hear_who_has_it(giver: Stage) -> None:
+    """One of two proxies confirms to have heard to whom topics were given."""
+    changes = [change for _, change in giver.core.proxies.all[0].given.values()]
+    giver.say(Status("p1", Outcome.SUCCESS, change=max(changes)), origin=b"", callback=0)
 
 
 def put(stage: Stage, sender: str, counter: int, previous: int, *bodies: bytes) -> Outcome:

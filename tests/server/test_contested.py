@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pubsub.protocol import Operate, Outcome, Status
+from pubsub.protocol import Get, Operate, Outcome, Status, Subscribe, Unsubscribe
 from pubsub.protocol.bodies import join_topics
 from pubsub.protocol.stores import Known, format_stores
-from tests.server.moving import Pair
-from tests.server.stage import Stage
+from tests.server.moving import Pair, hear_who_has_it
+from tests.server.stage import Stage, put
 
 OTHER = "b" * 16
 
@@ -204,11 +204,34 @@ def test_a_receiver_that_was_given_up_contests_nothing_of_what_is_begun_anew(pai
     assert not pair["s1"].core.state.given
 
 
-def test_another_holder_made_of_the_note_is_settled_when_its_server_is_given_up(pair: Pair) -> None:
+@pytest.mark.parametrize(
+    "message", [Subscribe("bob", "t", 9, 9), Get("bob", "t", None, 9, 9), Unsubscribe("bob", "t", 9, 9)]
+)
+def test_what_a_proxy_passes_on_that_has_not_heard_who_has_the_topic_begins_nothing(
+    pair: Pair, message: Subscribe | Get | Unsubscribe
+) -> None:
+    """The announcement of what it began might be lost, and then who has the topic is told that nobody else has."""
+    given_to_s2(pair)
+    assert pair["s1"].ask(message, proxy=1).outcome is Outcome.MOVED
+    assert pair["s1"].ask(put("t", 2, sender="bob"), proxy=1).outcome is Outcome.MOVED
+    assert pair.holders() == ["s2"]
+    pair["s1"].confirms = True
+    pair["s1"].core.proxies.announce_all(pair["s1"].now)
+    pair.turns(3)
+    assert pair["s1"].ask(put("t", 2, sender="bob"), proxy=1).outcome is Outcome.SUCCESS
+
+
+def given_to_s2(pair: Pair) -> None:
+    """s1 has given its topic to s2, and one of two proxies has heard so."""
     pair["s1"].put("t", 1)
     pair["s1"].confirms = False
     pair.merge("s1", "s2")
     pair.turns()
+    hear_who_has_it(pair["s1"])
+
+
+def test_another_holder_made_of_the_note_is_settled_when_its_server_is_given_up(pair: Pair) -> None:
+    given_to_s2(pair)
     pair["s1"].put("t", 2, sender="bob")
     pair["s1"].confirms = True  # Every proxy has heard of it by now: the note goes, the rival stays.
     pair["s1"].core.proxies.announce_all(pair["s1"].now)

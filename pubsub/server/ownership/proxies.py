@@ -124,6 +124,10 @@ class Proxies:
         """Whether every proxy has heard to whom a topic was given."""
         return not any(topic in proxy.given for proxy in self.all)
 
+    def takes_for_holder(self, index: int | str, topic: str) -> bool:
+        """Whether what comes over a link is of a proxy that has not heard yet to whom a topic was given."""
+        return isinstance(index, int) and index >= 0 and topic in self.all[index].given
+
     def tick(self, holdings: dict[str, str], change: int, now: float) -> None:
         """What is due: full announcements, heartbeats, new sockets."""
         for index, proxy in enumerate(self.all):

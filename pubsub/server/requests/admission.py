@@ -2,6 +2,7 @@
 
     held back            unavailable, until it is known what this copy of the store lacks
     frozen               moved: the topic is on its way to another server
+    given                moved: the proxy that passed the request on has not heard yet that another server has it
     a limit is reached   full, with the limit's name
 
 An obstacle is the name of what is in the way, or "" for none. To leave is let through where it frees what was waiting.
@@ -13,6 +14,7 @@ from typing import Final
 
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome, Put
+from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic.ranges import KEY
@@ -28,10 +30,11 @@ class Admission:
 
     Args:
         state: the server's.
+        proxies: who have heard to whom a topic was given, or not yet.
     """
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, state: State, proxies: Proxies) -> None:
+        self._state, self._proxies = state, proxies
 
     def turns_away(self, origin: Origin, name: str) -> bool:
         """Whether a topic is not served here now; a request for it is answered then."""
@@ -40,7 +43,10 @@ class Admission:
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason=state.why_held_back(name))
             return True
         topic = state.topics.get(name)
-        if topic is not None and topic.frozen:
+        # One that were begun here anew would be one more holder, of which that proxy may not hear before others are
+        # told that there is none.
+        given = topic is None and self._proxies.takes_for_holder(origin.link, name)
+        if given or (topic is not None and topic.frozen):
             state.replies.answer(origin, Outcome.MOVED)
             return True
         return False

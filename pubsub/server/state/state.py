@@ -186,7 +186,7 @@ class State:
         self.uncommitted.rows.append(c.LogOpened(log.number, log.id, topic.number))
         self.uncommitted.topic(name)
         if name in self.given:
-            # A proxy that has not heard yet to whom the topic was given still sends requests here; the receiver is a
+            # Some proxy has not heard yet to whom the topic was given, and another has it begun here: the receiver is a
             # holder.
             receiver, given = parse_holder(self.given[name].partition(",")[0])
             self.contest(topic, given, receiver)
