@@ -24,11 +24,7 @@ from pubsub.config.settings import ServerSettings
 from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
-from pubsub.messenger.sockets import (
-    Connections,
-    allow_connections,
-    open_router,
-)
+from pubsub.messenger.sockets import Connections, allow_connections, open_router
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.messages import Message
 from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
@@ -47,7 +43,7 @@ from pubsub.server.state.replies import Origin
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.database import Turns, translate
 from pubsub.server.storage.local import keep_port, kept_port
-from pubsub.server.storage.reserve import ReserveFile
+from pubsub.server.storage.reserve import Reserve, ReserveFile
 from pubsub.server.storage.store import Store
 
 TRANSFERS_RECEIVED_MAX: Final = 32
@@ -138,7 +134,7 @@ class ServerProcess:
         """Open the store; and where this is, or is to be, one member of two, all that a member has."""
         settings = self.settings
         self._local = LocalFile(settings.directory)
-        self._disk = open_disk(settings, self._local)
+        self._disk = open_disk(settings, self._local, self._reserve().release)
         if self._disk is not None:
             self._closers.append(self._disk.close)
             return
@@ -186,11 +182,13 @@ class ServerProcess:
         self.core.beside = self._beside
 
     def _make_group_commit(self, loops: Loops | None, lock: Turns | None) -> GroupCommit:
-        settings, clock = self.settings, self._clock
-        reserve_bytes = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
-        reserve = ReserveFile(settings.directory / "reserve", reserve_bytes)
-        now, wall = clock.monotonic(), clock.wall()
-        return GroupCommit(settings, self._store, reserve, self._random, now, wall, loops, lock)
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        return GroupCommit(self.settings, self._store, self._reserve(), self._random, now, wall, loops, lock)
+
+    def _reserve(self) -> Reserve:
+        settings = self.settings
+        size = min(settings.reserve_bytes, (settings.store_bytes_max or 1 << 60) // 8)
+        return ReserveFile(settings.directory / "reserve", size)
 
     def _make_checkpointer(self) -> Checkpointer:
         with self._translated():

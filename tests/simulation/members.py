@@ -163,9 +163,12 @@ class Member(ServerProcess):
     _unwatch_listener = _watch_listener
 
     def _make_group_commit(self, loops: Loops | None, lock: Turns | None) -> GroupCommit:
-        node, host = self._node, self._node.host
-        reserve, now, wall = Reserve(host.disk), host.monotonic(), host.wall()
+        node, host, reserve = self._node, self._node.host, self._reserve()
+        now, wall = host.monotonic(), host.wall()
         return MemberGroupCommit(node, self.settings, self._store, reserve, self._random, now, wall, loops, lock)
+
+    def _reserve(self) -> Reserve:
+        return Reserve(self._node.host.disk)
 
     def _make_checkpointer(self) -> Any:
         return Checkpoints(self._node, self._store, self._group_commit.lock)

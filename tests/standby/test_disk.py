@@ -129,6 +129,32 @@ def test_entries_that_a_full_store_did_not_take_are_applied_later(home: Home, mo
     assert home.disk.end == new[1].id
 
 
+@pytest.mark.parametrize("room", [True, False])
+def test_a_start_without_space_for_its_stream_gives_back_what_was_kept_for_that(
+    home: Home, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    home.disk.close()
+    for path in (home.directory / "stream").glob("*"):
+        path.unlink()
+    create, asked = Segment.create, []
+
+    def create_if_there_is_room(*facts: Any) -> Segment:
+        return create(*facts) if room and asked else _full()
+
+    monkeypatch.setattr(Segment, "create", create_if_there_is_room)
+    settings = ServerSettings(id="s1", proxies=("tcp://127.0.0.1:9",), directory=home.directory)
+    if room:
+        disk = open_disk(settings, home.file, lambda: asked.append(1))
+        assert disk is not None
+        disk.close()
+    else:
+        with pytest.raises(StoreFull):
+            open_disk(settings, home.file, lambda: asked.append(1))
+    assert asked == [1]
+    monkeypatch.undo()
+    home.open()
+
+
 def test_a_member_whose_stream_lost_what_it_confirmed_knows_that_ever_after(home: Home) -> None:
     home.hear(entries(1))
     home.hear(entries(2)[1:])

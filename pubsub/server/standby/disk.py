@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import IO, Final
@@ -85,16 +85,22 @@ class MemberDisk:
         Raises:
             StorageError: it cannot be used.
         """
-        if self.store is None:
-            install(self.directory)
-        if self.store is None and (self.directory / FILE).exists():
-            self.store = Store(self.directory, bytes_max=self._store_bytes_max)
+        with contextlib.ExitStack() as opened:
+            if self.store is None:
+                install(self.directory)
+            if self.store is None and (self.directory / FILE).exists():
+                self.store = Store(self.directory, bytes_max=self._store_bytes_max)
+                opened.callback(self.close_store)
+            self.stream = self._open_stream()
+            opened.pop_all()
+
+    def _open_stream(self) -> Stream:
         try:
-            self.stream = self._stream(forget=False)
+            return self._stream(forget=False)
         except StoreDamaged as error:
             self._local.keep(lost=True)  # Durable first: the next start finds a stream that looks as if it were whole.
             _log.error("this member takes no part until it has all from the other one: %s", error)
-            self.stream = self._stream(forget=True)
+            return self._stream(forget=True)
 
     def _stream(self, *, forget: bool) -> Stream:
         directory = self.directory / STREAM
@@ -305,8 +311,13 @@ def begin_pair(settings: ServerSettings, local: LocalFile, store: Store, lock: T
     return disk
 
 
-def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
+def open_disk(
+    settings: ServerSettings, local: LocalFile, make_room: Callable[[], None] = lambda: None
+) -> MemberDisk | None:
     """What a member has, where this is, or is to be, one of two; None where the server is alone.
+
+    Args:
+        make_room: called where the disk is full, once: it gives back what an earlier term kept for that.
 
     Raises:
         ConfigurationError: it is to be a standby, and has a store of its own, which a copy would replace; or it is a
@@ -320,14 +331,11 @@ def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
         raise ConfigurationError(f"{directory} holds a store of its own; a standby begins with an empty directory")
     held = hold(directory)
     try:
-        local.make(new_member(), registered=True)  # Of the first member's store, whatever becomes of this one.
-        disk = MemberDisk(
-            directory,
-            local,
-            store_bytes_max=settings.store_bytes_max,
-            stream_bytes_max=settings.standby_stream_bytes_max,
-            held=held,
-        )
+        try:
+            disk = _opened(settings, local, held)
+        except StoreFull:
+            make_room()
+            disk = _opened(settings, local, held)
     except BaseException:
         held.close()
         raise
@@ -336,3 +344,14 @@ def open_disk(settings: ServerSettings, local: LocalFile) -> MemberDisk | None:
         disk.close()
         raise ConfigurationError(f"{directory} is that of a member of server {owner}, and not of {settings.id}")
     return disk
+
+
+def _opened(settings: ServerSettings, local: LocalFile, held: IO[str]) -> MemberDisk:
+    local.make(new_member(), registered=True)  # Of the first member's store, whatever becomes of this one.
+    return MemberDisk(
+        settings.directory,
+        local,
+        store_bytes_max=settings.store_bytes_max,
+        stream_bytes_max=settings.standby_stream_bytes_max,
+        held=held,
+    )

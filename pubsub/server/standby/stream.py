@@ -86,9 +86,11 @@ class Stream:
         self._segments: list[Segment] = []
         self._next: Segment | None = None
         self.staged: list[Entry] = []
-        with failures(directory):
+        with contextlib.ExitStack() as opened, failures(directory):
+            opened.callback(self.close)
             directory.mkdir(parents=True, exist_ok=True)
             self._open(store_end, forget)
+            opened.pop_all()
 
     # The start
 
