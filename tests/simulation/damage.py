@@ -24,7 +24,7 @@ def flip(node: ServerNode, random: Random) -> tuple[str, list[str]] | None:
         The topic and the bodies of the batch; None where nothing is stored that could be damaged.
     """
     disk = node.host.disk
-    if disk.full or disk.refusals or f"/{node.name}/{FILE}" not in disk.files:
+    if disk.full or disk.full_in is not None or disk.refusals or f"/{node.name}/{FILE}" not in disk.files:
         return None
     with contextlib.closing(Store(Path(f"/{node.name}"), vfs=NAME)) as store:
         store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # Else what counts is in the log.
