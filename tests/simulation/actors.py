@@ -87,6 +87,8 @@ class Application:
         self.opened_at = 0.0
         self.opened: dict[tuple[str, str], float] = {}
         """When the process was started, or told that it is subscribed, that took a message, by topic and body."""
+        self.asking: set[object] = set()
+        """Calls under way that may go above a later opening."""
         self.anew = 0.0
         self.readers: set[str] = set()
         node.on_start, node.on_end = self._started, self._ended
@@ -95,6 +97,7 @@ class Application:
 
     def _started(self) -> None:
         self.readers = set()
+        self.asking.clear()
         self.opened_at = self.world.now
         self.flushed = False
         if self.bare:
@@ -451,10 +454,12 @@ class Application:
         self.left.discard(topic)
         self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
         # From now until it is told it may go above a later opening, for all its topics.
-        self.anew = self.world.now
+        call = object()
+        self.asking.add(call)
 
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.name} is told about {topic}: {type(error).__name__}")
+            self.asking.discard(call)
             self.anew = self.world.now
             never = isinstance(error, NotSubscribed) and not on  # Its directory is another one than when it subscribed.
             if never and not self.life:
@@ -493,7 +498,7 @@ class Application:
                 "insert into seen (topic, body, id, stamp) values (?, ?, ?, ?)", (topic, body, message.id, stamp)
             )
             first[body] = reading.asked or 0.0
-            self.opened[topic, body] = max(self.opened_at, self.anew)
+            self.opened[topic, body] = self.world.now if self.asking else max(self.opened_at, self.anew)
             if not self.finishing and random.random() < self.world.fate.handler_fails:
                 raise HandlerError
             if self.relays and not body.startswith("r:") and int(body.rpartition(":")[2]) % 4 == 0:
