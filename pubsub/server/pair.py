@@ -106,8 +106,7 @@ class Pair:
         now: float,
     ) -> None:
         self._settings, self._address, self._local = settings, address, local
-        self._proxies = joining.digest(settings.proxies)
-        self.disk, self._wires, self._random = disk, wires, random
+        self._proxies, self.disk, self._wires, self._random = joining.digest(settings.proxies), disk, wires, random
         self._times = times_of(settings)
         self.loops: Loops | None = None
         self.dealers: list[Any] = []
@@ -192,6 +191,7 @@ class Pair:
         self.send(now)  # Clients of the primary wait for this.
         if following is not None and following.may_apply and now >= self._apply_at:
             self._apply_at = now + (APPLY_SECONDS if self.disk.apply(following) else APPLY_RETRY_SECONDS)
+            self.send(now)  # A damaged batch of the primary's is answered by a store that has all.
         self._keep()
 
     def _drain_proxy(self, place: int, dealer: Any, now: float) -> None:
@@ -302,7 +302,7 @@ class Pair:
             self.disk.take(following)
         except StoreFull as error:
             _log.error("this member is to be primary and cannot, it tries again: %s", error)
-            self.member.follow(self.disk.end, following.promote(), now, wall_ms, resume_after=APPLY_RETRY_SECONDS)
+            self.member.follow(self.disk.end, following.promote(), now, wall_ms, APPLY_RETRY_SECONDS)
             return False
         self.disconnect(GOODBYE_MS)
         for dealer in self.dealers:

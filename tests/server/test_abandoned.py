@@ -11,7 +11,7 @@ import pytest
 from pubsub.protocol import Get, Operate, Outcome, Report, Status, Subscribe, Transfer
 from pubsub.protocol.bodies import join_topics
 from pubsub.server.state.replies import LISTENER, Origin
-from tests.server.moving import ADDRESS, Pair, message, take
+from tests.server.moving import ADDRESS, Pair, hear_who_has_it, message, take
 from tests.server.named import everything
 from tests.server.stage import Stage, bodies, put
 
@@ -142,6 +142,7 @@ def test_topics_set_aside_together_stand_in_one_order_after_a_restart_too(stage:
 def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
     log = stage.put("t", 1).log
     tell_dead(stage, "t", log)
+    hear_who_has_it(stage)
     again = stage.put("t", 1)
     assert again.outcome is Outcome.SUCCESS
     assert again.log != log

@@ -197,6 +197,7 @@ def test_a_receiver_that_was_given_up_contests_nothing_of_what_is_begun_anew(pai
     pair["s1"].say(Operate("p1", "s1", "abandoned", **facts), origin=b"", callback=0)
     pair["s1"].loop()
     assert not pair["s1"].core.state.given
+    hear_who_has_it(pair["s1"])
     pair["s1"].put("t", 2, sender="bob")
     assert pair["s1"].core.state.topics["t"].contested == {}
     assert log != lost
@@ -219,6 +220,38 @@ def test_what_a_proxy_passes_on_that_has_not_heard_who_has_the_topic_begins_noth
     pair["s1"].core.proxies.announce_all(pair["s1"].now)
     pair.turns(3)
     assert pair["s1"].ask(put("t", 2, sender="bob"), proxy=1).outcome is Outcome.SUCCESS
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nor_does_what_comes_in_the_very_loop_in_which_the_topic_leaves(pair: Pair, fails: bool) -> None:
+    pair["s1"].put("t", 1)
+    pair["s1"].confirms = False
+    pair.merge("s1", "s2")
+    for number in range(30):
+        pair.turn()
+        pair["s1"].say(Subscribe("bob", "t", 9 + number, 9))
+        pair["s1"].fail_commit = fails and "t" not in pair["s1"].core.state.topics
+    pair["s1"].fail_commit = False
+    pair.turns()
+    assert pair.holders() == ["s2"]
+    pair["s1"].now += 1
+    pair["s1"].group_commit.check_full(pair["s1"].now)
+    hear_who_has_it(pair["s1"])
+    assert pair["s1"].put("u", 1).outcome is Outcome.SUCCESS
+
+
+def test_a_topic_that_was_given_up_here_is_begun_anew_for_who_has_heard_that(pair: Pair) -> None:
+    stage = pair["s1"]
+    log = stage.put("t", 1).log
+    stage.confirms = False
+    stage.say(Operate("p1", "s1", "abandoned", topic="t", server="s1", log=log), origin=b"", callback=0)
+    stage.ask(Subscribe("bob", "t", 9, 9))
+    assert "t" not in stage.core.state.topics
+    assert stage.ask(Subscribe("bob", "t", 9, 9), proxy=1).outcome is Outcome.MOVED
+    stage.confirms = True
+    stage.core.proxies.announce_all(stage.now)
+    pair.turns(3)
+    assert stage.ask(Subscribe("bob", "t", 9, 9), proxy=1).outcome is Outcome.SUCCESS
 
 
 def given_to_s2(pair: Pair) -> None:

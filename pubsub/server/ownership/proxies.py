@@ -124,9 +124,16 @@ class Proxies:
         """Whether every proxy has heard to whom a topic was given."""
         return not any(topic in proxy.given for proxy in self.all)
 
-    def takes_for_holder(self, index: int | str, topic: str) -> bool:
-        """Whether what comes over a link is of a proxy that has not heard yet to whom a topic was given."""
-        return isinstance(index, int) and index >= 0 and topic in self.all[index].given
+    def may_take_for_holder(self, index: int | str, topic: str, left: int) -> bool:
+        """Whether what comes over a link may be of a proxy that believes this server to hold a topic which it has not.
+
+        Args:
+            left: the change number with which a topic left this server last; who has confirmed it has heard so.
+        """
+        if not isinstance(index, int) or index < 0:
+            return False
+        proxy = self.all[index]
+        return proxy.confirmed < left or topic in proxy.given
 
     def tick(self, holdings: dict[str, str], change: int, now: float) -> None:
         """What is due: full announcements, heartbeats, new sockets."""

@@ -2,7 +2,7 @@
 
     held back            unavailable, until it is known what this copy of the store lacks
     frozen               moved: the topic is on its way to another server
-    given                moved: the proxy that passed the request on has not heard yet that another server has it
+    not here any more    moved: the proxy that passed the request on may not have heard that yet
     a limit is reached   full, with the limit's name
 
 An obstacle is the name of what is in the way, or "" for none. To leave is let through where it frees what was waiting.
@@ -30,7 +30,7 @@ class Admission:
 
     Args:
         state: the server's.
-        proxies: who have heard to whom a topic was given, or not yet.
+        proxies: who have heard what left this server, or not yet.
     """
 
     def __init__(self, state: State, proxies: Proxies) -> None:
@@ -45,8 +45,8 @@ class Admission:
         topic = state.topics.get(name)
         # One that were begun here anew would be one more holder, of which that proxy may not hear before others are
         # told that there is none.
-        given = topic is None and self._proxies.takes_for_holder(origin.link, name)
-        if given or (topic is not None and topic.frozen):
+        gone = topic is None and self._proxies.may_take_for_holder(origin.link, name, state.left)
+        if gone or (topic is not None and topic.frozen):
             state.replies.answer(origin, Outcome.MOVED)
             return True
         return False

@@ -61,6 +61,7 @@ class State:
         given: topics of which it is noted to whom they were given, as that is announced.
         announcements: topics of which every proxy is to be told after the commit, as they are announced.
         count_change: whether the next commit moves the change number.
+        left: the change number with which a topic left this process last, -1: none has.
         newly_contested: topics of which another holder was noted in this loop.
     """
 
@@ -100,6 +101,7 @@ class State:
         }
         self.announcements: dict[str, str] = {}
         self.count_change = True
+        self.left = -1
         self.newly_contested: set[str] = set()
 
     # What is asked
@@ -201,8 +203,10 @@ class State:
         return topic
 
     def remove(self, name: str) -> Topic:
-        """A topic that is held here no more."""
+        """A topic that is held here no more, which is to be announced."""
         self.uncommitted.gone(name)
+        self.uncommitted.keep(self, "left")
+        self.left = self.change + 1
         return self.topics.pop(name)
 
     def contest(self, topic: Topic, log: str, server: str) -> None:
