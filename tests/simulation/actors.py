@@ -95,6 +95,11 @@ class Application:
 
     # Life
 
+    @property
+    def opening(self) -> float:
+        """Since when this opening of the client counts: a call that is under way may go above a later one."""
+        return self.world.now if self.asking else max(self.opened_at, self.anew)
+
     def _started(self) -> None:
         self.readers = set()
         self.asking.clear()
@@ -498,7 +503,7 @@ class Application:
                 "insert into seen (topic, body, id, stamp) values (?, ?, ?, ?)", (topic, body, message.id, stamp)
             )
             first[body] = reading.asked or 0.0
-            self.opened[topic, body] = self.world.now if self.asking else max(self.opened_at, self.anew)
+            self.opened[topic, body] = self.opening
             if not self.finishing and random.random() < self.world.fate.handler_fails:
                 raise HandlerError
             if self.relays and not body.startswith("r:") and int(body.rpartition(":")[2]) % 4 == 0:

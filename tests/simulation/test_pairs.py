@@ -177,7 +177,7 @@ SEEDS = {
     "answer before the standby has it": 1,
     "answer before the own commit": 1,
     "promoted without a majority": 2,
-    "taken-back loop not cut": 5,
+    "taken-back loop not cut": 91,
     "a member is removed without the register": 1,
 }
 """Breakages that were seen to be caught, each with the first seed that shows it. The others are for
