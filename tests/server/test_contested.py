@@ -254,6 +254,15 @@ def test_a_topic_that_was_given_up_here_is_begun_anew_for_who_has_heard_that(pai
     assert stage.ask(Subscribe("bob", "t", 9, 9), proxy=1).outcome is Outcome.SUCCESS
 
 
+def test_a_topic_whose_leaving_a_full_disk_took_back_has_not_left(stage: Stage) -> None:
+    log = stage.put("t", 1).log
+    stage.fail_commit = True
+    stage.say(Operate("p1", "s1", "abandoned", topic="t", server="s1", log=log), origin=b"", callback=0)
+    stage.loop()
+    assert "t" in stage.core.state.topics
+    assert stage.core.state.left == -1
+
+
 def given_to_s2(pair: Pair) -> None:
     """s1 has given its topic to s2, and one of two proxies has heard so."""
     pair["s1"].put("t", 1)

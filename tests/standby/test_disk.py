@@ -155,6 +155,25 @@ def test_a_start_without_space_for_its_stream_gives_back_what_was_kept_for_that(
     home.open()
 
 
+def test_a_stream_that_cannot_be_opened_leaves_no_file_open(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.hear(entries(1))
+    home.disk.close()
+    closed: list[Segment] = []
+
+    def close(segment: Segment) -> None:  # Bound to the segment, as `closed.append` would not be.
+        closed.append(segment)
+
+    monkeypatch.setattr(Segment, "close", close)
+    monkeypatch.setattr("pubsub.server.standby.stream.sync_directory", _full)
+    with pytest.raises(StoreFull):
+        home.open()
+    monkeypatch.undo()
+    assert any(segment._file is not None for segment in closed)
+    for segment in closed:
+        segment.close()
+    home.open()
+
+
 def test_a_member_whose_stream_lost_what_it_confirmed_knows_that_ever_after(home: Home) -> None:
     home.hear(entries(1))
     home.hear(entries(2)[1:])
