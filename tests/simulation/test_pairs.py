@@ -247,6 +247,12 @@ def is_caught(title: str, seed: int) -> bool:
     return bool(violations) and not run(seed, **facts).violations
 
 
+@pytest.mark.parametrize("title", MUTANTS)
+def test_each_breakage_fits_the_code(title: str) -> None:
+    with broken(title):  # Raises where what it takes out has another name now.
+        pass
+
+
 def test_each_rule_has_its_breakage() -> None:
     titles = {title.removeprefix(PAIR) for title in MUTANTS if title.startswith(PAIR)}
     assert len(titles) >= 14
