@@ -33,6 +33,9 @@ from pubsub.services.lull import Lull
 DRAIN_MAX: Final = 256
 """Messages taken from one socket before the others, and the timers, have their turn."""
 
+HELD_MAX: Final = 100
+"""Messages that wait for one handshake; further ones are ZeroMQ's to queue."""
+
 SLEEP_SECONDS_MAX: Final = 60.0
 
 LINGER_MS: Final = 200
@@ -50,7 +53,7 @@ Action = Callable[[float], object]
 class _Open:
     """A socket that is open."""
 
-    __slots__ = ("gated", "locked", "name", "redial", "routed", "sock")
+    __slots__ = ("gated", "held", "locked", "name", "redial", "routed", "sock")
 
     def __init__(
         self,
@@ -64,6 +67,8 @@ class _Open:
     ) -> None:
         self.name, self.sock, self.routed, self.gated, self.locked = name, sock, routed, gated, locked
         self.redial = redial
+        self.held: list[Send] | None = None
+        """What waits for the handshake; None: it is sent at once."""
 
 
 class Engine:
@@ -212,6 +217,8 @@ class Engine:
         sock, redial = open_redialed(self._context, dial.address, curve=curve, told=told)
         self._redials.add(redial)
         self._adopt(_Open(dial.port, sock, routed=False, redial=redial))
+        if curve is not None:  # To try another key is to connect anew, by which what ZeroMQ has queued is lost.
+            self._open[dial.port].held = []
         self._by_watch[redial.sock] = self._open[dial.port]
 
     def _hang_up(self, name: str) -> None:
@@ -298,8 +305,16 @@ class Engine:
         """Something happened to the connection of a port that was dialled."""
         self._redials.take(source, now)
         opened = self._by_watch.get(source)
-        if opened is not None and opened.redial is not None and opened.redial.ended:
+        if opened is None or opened.redial is None:
+            return
+        if opened.redial.up and opened.held is not None:
+            held, opened.held = opened.held, None
+            for send in held:
+                self._send(send, now)
+        if opened.redial.ended:
             opened.redial.ended = False
+            if opened.held is None and not opened.redial.up and self._locks.curve(opened.redial.endpoint) is not None:
+                opened.held = []
             self.core.ended(opened.name, now)
 
     def _drain(self, opened: _Open, now: float) -> int:
@@ -345,11 +360,16 @@ class Engine:
                 if type(act) is not Send:
                     self._connect(act)
                     continue
-                opened = self._open.get(act.port)
-                if opened is None or not send_frames(opened.sock, act.peer, act.frames[0], act.frames[1:]):
-                    core.undelivered(act, now, gone=opened is None or opened.routed)
+                self._send(act, now)
             for event in events:
                 self._tell(event, now)
+
+    def _send(self, send: Send, now: float) -> None:
+        opened = self._open.get(send.port)
+        if opened is not None and opened.held is not None and len(opened.held) < HELD_MAX:
+            opened.held.append(send)
+        elif opened is None or not send_frames(opened.sock, send.peer, send.frames[0], send.frames[1:]):
+            self.core.undelivered(send, now, gone=opened is None or opened.routed)
 
     def _connect(self, act: Any) -> None:
         if isinstance(act, Dial):

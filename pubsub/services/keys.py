@@ -63,6 +63,8 @@ def find_locks(
         pair = own_pair("client", name, _named(key_file, _KEY_VARIABLE), _NOWHERE)
         if pair is None:
             raise ConfigurationError(f"{dials[0]} has a key, and {name} has none: pubsub keys new client NAME, --key")
+        if not expected:
+            raise ConfigurationError(f"{name} has a key, and nothing says what key {dials[0]} has: --broker-key pk_…")
     if expected and len(expected) not in {1, len(dials)}:
         raise ConfigurationError(
             f"{len(expected)} keys are named for {len(dials)} addresses; name one, or one for each"

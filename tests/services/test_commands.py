@@ -52,7 +52,9 @@ def test_a_queue_a_worker_with_a_command_and_calls(town, kind):
     assert worker.wait_line("worker") == f"worker shout ready: {back}"
     one = pubsub("call", "shout", "hello", "--kind", "lazy", "--broker", front)
     assert (one.returncode, one.stdout, one.stderr) == (0, b"HELLO", b"")
-    many = pubsub("call", "shout", "-", "--kind", "lazy", "--broker", front, "--count", "30", "--parallel", "7", given=b"hi")
+    many = pubsub(
+        "call", "shout", "-", "--kind", "lazy", "--broker", front, "--count", "30", "--parallel", "7", given=b"hi"
+    )
     assert (many.returncode, many.stdout) == (0, b"HI\n" * 30)
     for process in (worker, queue):
         process.running.send_signal(signal.SIGTERM)
@@ -176,7 +178,11 @@ def test_a_second_signal_does_not_wait(town, tmp_path):
         (("call", "x", "y"), 2, "--broker"),
         (("call", "x", "y", "--kind", "pigeon", "--broker", "tcp://127.0.0.1:1"), 2, "kinds: lazy"),
         (("queue", "--kind", "simple", "--frontend", "tcp://127.0.0.1:0", "--backend", "x"), 8, "--backend"),
-        (("queue", "--kind", "odd", "--frontend", "tcp://127.0.0.1:0", "--backend", "tcp://127.0.0.1:0"), 2, "paranoid"),
+        (
+            ("queue", "--kind", "odd", "--frontend", "tcp://127.0.0.1:0", "--backend", "tcp://127.0.0.1:0"),
+            2,
+            "paranoid",
+        ),
         (("work", "x", "--broker", "tcp://127.0.0.1:1", "--kind", "simple", "--", "no-such-command"), 2, "no-such"),
         (("serve", "--bind", "tcp://0.0.0.0:0"), 8, "--insecure"),
         (("serve", "--bind", "tcp://127.0.0.1:0", "--kind", "mail"), 2, "kinds: lazy"),

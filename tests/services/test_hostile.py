@@ -141,9 +141,8 @@ def test_nothing_is_raised_and_nothing_is_kept(name, steps, data):
     case = CORES[name]
     driven = Driven(case)
     for step in steps:
-        if step[0] == "receive" and case.words and data.draw(st.booleans()):
-            step = (*step[:3], [data.draw(st.sampled_from(case.words)), *step[3]])
-        driven.do(step)
+        own = step[0] == "receive" and case.words and data.draw(st.booleans())
+        driven.do((*step[:3], [data.draw(st.sampled_from(case.words)), *step[3]]) if own else step)
     for _ in range(int(3 * HELD_SECONDS)):
         driven.do(("wait", 1.0))
     if case.idle is not None:
