@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from pubsub.services import broker
+
 app = typer.Typer(name="service", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 
@@ -13,3 +15,4 @@ def service() -> None:
 
 
 # Commands of other modules: each has `def add_to(app)`.
+broker.add_to(app)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from pubsub.services.core.interface import CallerCore, Port, WorkerCore
 from pubsub.services.core.lazy import ReplyServer, lazy_caller
+from pubsub.services.core.majordomo.client import majordomo_caller
+from pubsub.services.core.majordomo.worker import MajordomoWorker
 
 CALLERS: Final[Mapping[str, Callable[[Sequence[str]], CallerCore]]] = {
     "lazy": lazy_caller,
-    # Majordomo and Titanic:
+    "mdp": majordomo_caller,
+    "mdp2": partial(majordomo_caller, version=2),
     # Freelance and Binary Star:
 }
 """How to call -> the core that does, from the addresses."""
 
 WORKERS: Final[Mapping[str, Callable[[str, str], WorkerCore]]] = {
-    # Majordomo:
+    "mdp": MajordomoWorker,
+    "mdp2": partial(MajordomoWorker, version=2),
 }
 """How to work -> the worker's core, from the service's name and the address of its queue or broker."""
 

@@ -46,7 +46,7 @@ DISCONNECTED_MAX: Final = 10_000
 """Workers that were told to disconnect and are remembered, for as long as a worker may be silent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BrokerLimits:
     """What a broker waits for, and holds.
 
