@@ -168,6 +168,12 @@ class MajordomoWorker(BaseCore):
         else:
             self._dial_if_due(now)
 
+    def ended(self, port: str, now: float) -> None:
+        """The connection has ended: whoever answers next may not know us."""
+        if self._connected:
+            self.counters["connections_ended"] += 1
+            self._leave(now, now)
+
     def tick(self, now: float) -> None:
         """Send a heartbeat, take a silent broker for dead, register anew."""
         if not self._connected:
