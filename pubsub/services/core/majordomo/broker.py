@@ -143,7 +143,12 @@ class Broker(BaseCore):
         if command == dialect.final or (command and command == dialect.partial):
             if wrong := wrong_with_reply(dialect, frames):
                 self._invalid(worker, "reply_" + wrong)
-            elif worker is None or worker.request is None or worker.request.client != frames[at + 1]:
+            elif (
+                worker is None
+                or worker.dialect is not dialect
+                or worker.request is None
+                or worker.request.client != frames[at + 1]
+            ):
                 self._unexpected(peer, worker, dialect, "replies_unexpected", now)
             elif command == dialect.final:
                 worker.heard = now
@@ -154,7 +159,7 @@ class Broker(BaseCore):
         elif command == dialect.heartbeat:
             if len(frames) != at + 1:
                 self._invalid(worker, "heartbeat")
-            elif worker is None:
+            elif worker is None or worker.dialect is not dialect:
                 self._unexpected(peer, worker, dialect, "heartbeats_unexpected", now)
             else:
                 worker.heard = now

@@ -48,6 +48,8 @@ class Presence:
         del slot[worker.peer]
         if not slot:
             del self._slots[worker.slot]
+        if not self._slots:
+            self.due = NEVER
 
     def take(self, now: float) -> list[Worker]:
         """Who is to be looked at now; each is to be added again, or is dead."""
