@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 from pubsub.services.core.interface import CallerCore, Port, WorkerCore
 from pubsub.services.core.lazy import ReplyServer, lazy_caller
@@ -13,11 +14,13 @@ from pubsub.services.core.majordomo.worker import MajordomoWorker
 from pubsub.services.core.paranoid import ParanoidQueue, ParanoidWorker
 from pubsub.services.core.queue import PirateQueue
 from pubsub.services.core.simple import SimpleQueue, SimpleWorker
+from pubsub.services.core.titanic.client import TitanicCaller
 
 CALLERS: Final[Mapping[str, Callable[[Sequence[str]], CallerCore]]] = {
     "lazy": lazy_caller,
     "mdp": majordomo_caller,
     "mdp2": partial(majordomo_caller, version=2),
+    "titanic": lambda addresses: TitanicCaller(addresses, lambda: uuid4().bytes),
     # Freelance and Binary Star:
 }
 """How to call -> the core that does, from the addresses."""
