@@ -33,7 +33,8 @@ ASK_SECONDS: Final = 0.02
 
 ASK_SECONDS_MAX: Final = 1.0
 
-_KEYS: Final = "mmi.service"
+_KEYS: Final = "keys"
+"""The step in which it is asked whether keys are understood."""
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class TitanicCaller(BaseCore):
         """Call a service; what its patience covers is the whole, from the request to the reply."""
         call = self._calls[token] = _Call(token, service, body, patience, now, self._new_key())
         if self._keys is None:
-            self._ask(call, _KEYS, (protocol.FIND.encode(),), now)
+            self._ask(call, _KEYS, (protocol.NO_ID,), now)
         else:
             self._request(call, now)
         self._pass_on()
@@ -86,10 +87,10 @@ class TitanicCaller(BaseCore):
         key = call.key if self._keys else b""
         self._ask(call, protocol.REQUEST, protocol.keyed(key, call.service, call.body), now)
 
-    def _ask(self, call: _Call, service: str, body: Frames, now: float) -> None:
-        call.step, call.again, call.inner = service, NEVER, next(self._tokens)
+    def _ask(self, call: _Call, step: str, body: Frames, now: float) -> None:
+        call.step, call.again, call.inner = step, NEVER, next(self._tokens)
         self._inner[call.inner] = call
-        self._caller.call(call.inner, service, body, call.patience, now)
+        self._caller.call(call.inner, protocol.REPLY if step == _KEYS else step, body, call.patience, now)
 
     def cancel(self, token: int, now: float) -> None:
         """Nobody waits for the answer any more; the request stays with Titanic for as long as it keeps it."""
@@ -119,7 +120,7 @@ class TitanicCaller(BaseCore):
         elif not isinstance(event, Answered):
             self._give_up(call, now)
         elif call.step == _KEYS:
-            self._keys = code(event.body) == OK
+            self._keys = tuple(event.body) == (OK, protocol.KEY_LEAD)
             self._request(call, now)
         elif code(event.body) == ERROR and now + ASK_SECONDS_MAX < call.ends:
             call.again = now + ASK_SECONDS_MAX
@@ -184,7 +185,7 @@ class TitanicCaller(BaseCore):
 
 
 _REASONS: Final = {
-    b"400": "not a request that can be kept, or one that is known no more",
+    UNKNOWN: "not a request that can be kept, or one that is known no more",
     ERROR: "it cannot be kept now",
 }
 

@@ -3,12 +3,11 @@
     titanic.request   [service][body…]      ->  [200][id]     stored, and will be run
     titanic.reply     [id]                  ->  [200][body…]  · [300] not yet · [400] no such request
     titanic.close     [id]                  ->  [200]
-    titanic.find      [key]                 ->  [200][id]     · [400] no such request; ours, not in the RFC
 
 A `titanic.request` may begin with a frame that is a *key*: KEY_LEAD and the key. A second request with the same key is
 the first one, and gets its ID; so a request whose answer was lost is asked again without being run twice. The frame
-begins with a zero byte, which no name of a service does: whoever does not know of keys sees no difference. Where there
-is a service `titanic.find` keys are understood.
+begins with a zero byte, which no name of a service does: whoever does not know of keys sees no difference. Whether keys
+are understood is asked by a `titanic.reply` for NO_ID: it is answered with 200 and KEY_LEAD, and elsewhere with 400.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from pubsub.services.core.majordomo.messages import MANAGEMENT, is_name
 REQUEST: Final = "titanic.request"
 REPLY: Final = "titanic.reply"
 CLOSE: Final = "titanic.close"
-FIND: Final = "titanic.find"
 
 OK: Final = b"200"
 PENDING: Final = b"300"
@@ -39,6 +37,9 @@ KEY_BYTES_MAX: Final = 255
 """Bytes of a key."""
 
 ID_LENGTH: Final = 32
+
+NO_ID: Final = b"0" * ID_LENGTH
+"""The ID of no request."""
 
 
 class Wanted(NamedTuple):

@@ -39,7 +39,7 @@ from pubsub.services.core.titanic.requests import (
 )
 from pubsub.services.core.titanic.running import Running
 
-WORKERS: Final = {protocol.REQUEST: 8, protocol.REPLY: 4, protocol.CLOSE: 2, protocol.FIND: 1}
+WORKERS: Final = {protocol.REQUEST: 8, protocol.REPLY: 4, protocol.CLOSE: 2}
 """Connections by which each service is served; a worker has one request at a time, and so many share a commit."""
 
 AGE_SECONDS: Final = 60.0
@@ -178,11 +178,8 @@ class Titanic(BaseCore):
             self._request(waiter, body, now)
         elif service == protocol.REPLY:
             self._reply(waiter, body, now)
-        elif service == protocol.CLOSE:
-            self._close(waiter, body, now)
         else:
-            entry = self.requests.by_key.get(body[0]) if len(body) == 1 else None
-            self._answer(waiter, now, *((OK, entry.id) if entry is not None and entry.stored else (UNKNOWN,)))
+            self._close(waiter, body, now)
 
     def _answer(self, waiter: Waiter, now: float, *frames: bytes) -> None:
         worker, token = waiter
@@ -221,7 +218,9 @@ class Titanic(BaseCore):
 
     def _reply(self, waiter: Waiter, body: Frames, now: float) -> None:
         entry = self._find(body)
-        if entry is None or entry.closing:
+        if body == (protocol.NO_ID,):
+            self._answer(waiter, now, OK, protocol.KEY_LEAD)
+        elif entry is None or entry.closing:
             self._answer(waiter, now, UNKNOWN)
         elif entry.state is State.PENDING:
             self._answer(waiter, now, PENDING)
