@@ -25,8 +25,8 @@ def receive_copied(
     Args:
         sock: the socket.
         frames_max, bytes_max: of a message, all its frames together.
-        known: one is probably waiting. Else the socket is asked first: to find out by the exception costs three times as
-            much, and to ask two system calls.
+        known: one is probably waiting. Else the socket is asked first: that takes two system calls, and to find out by
+            the exception costs three times as much.
     """
     if not known and not _raw_get(sock, _EVENTS) & _POLLIN:
         return None
@@ -51,7 +51,7 @@ def receive_of_user(sock: zmq.Socket[bytes], frames_max: int, bytes_max: int) ->
 
 
 def _whole(sock: zmq.Socket[bytes], first: zmq.Frame, frames_max: int, bytes_max: int) -> list[bytes]:
-    """The message that begins with a frame. A frame knows whether more follow; to ask the socket costs twice as much."""
+    """The message that begins with a frame. Each knows whether more follow; to ask the socket costs twice as much."""
     frame, frames, size, count = first, [first.bytes], len(first), 1
     while frame.more:
         frame = _raw_receive(sock, _NOBLOCK, False)
