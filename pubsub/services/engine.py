@@ -318,7 +318,7 @@ class Engine:
             else:
                 frames = receive_copied(sock, FRAMES_MAX + 1, BODY_BYTES_MAX, known=count < expected)
             if frames is None:
-                self._expected[name] = max(1, count // 2)
+                self._expected[name] = max(1, count - count // 4)
                 return count
             if len(frames) <= opened.routed:
                 core.counters["undecodable"] += 1
