@@ -1,4 +1,4 @@
-"""The Majordomo broker as a process: `pubsub service broker`."""
+"""The Majordomo broker as a process, `pubsub service broker`, and what it has: `pubsub service list`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pubsub import console
 from pubsub.console.options import KeyFile
 from pubsub.services.core.interface import Port
 from pubsub.services.core.majordomo.broker import PORT, Broker, BrokerLimits
-from pubsub.services.options import AuditFile, Authorized, Heartbeat, Insecure, Liveness
+from pubsub.services.options import AsJson, AuditFile, Authorized, Heartbeat, Insecure, Liveness
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command to `pubsub service`."""
+    """Add the commands to `pubsub service`."""
     app.command("broker")(broker)
+    app.command("list")(list_services)
 
 
 def broker_ports(address: str) -> tuple[Port, ...]:
@@ -55,3 +56,34 @@ def broker(
     core = Broker(BrokerLimits(heartbeat, liveness, expiry, requests_max))
     engine = Engine(core, broker_ports(address), locks=locks)
     run_service(engine, lambda addresses: f"broker ready at {addresses[PORT]}")
+
+
+def list_services(
+    broker: Annotated[str, typer.Option("--broker", metavar="ADDR", help="Address of the Majordomo broker.")],
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="For one try.", min=0.001)] = 2.5,
+    key_file: KeyFile = None,
+    broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Its public key, pk_…")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the services of a broker: workers, how many are idle, requests that wait, replies in all and a second.
+
+    It asks twice, a second apart. A last line counts what should not happen: invalid_header, requests_expired and so on.
+    """
+    from pubsub.base.reachability import telling_obstacles
+    from pubsub.services.client import ServiceClient
+    from pubsub.services.majordomo.listing import COLUMNS, ask_twice, remarks, rows
+
+    with (
+        ServiceClient(broker, timeout=timeout, key_file=key_file, broker_key=broker_key or ()) as client,
+        telling_obstacles([broker], console.note),
+    ):
+        report = ask_twice(client)
+    if as_json:
+        console.print_json(report)
+        return
+    shown = console.table(*COLUMNS)
+    for row in rows(report):
+        shown.add_row(*row)
+    console.print_table(shown)
+    for remark in remarks(report):
+        console.announce(remark)
