@@ -1,0 +1,364 @@
+"""The one shell of all services: it owns the sockets and goes round, and what is decided is decided by the core.
+
+    what other threads want done -> durable changes -> sends -> sleep -> drain (bounded) -> the core's timer
+
+Whoever runs it, a thread or the process itself, is the only one that touches a socket or the core. Others `submit`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any, Final
+
+import zmq
+from zmq.backend import zmq_poll
+
+from pubsub.base import forks
+from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.limits import BODY_BYTES_MAX
+from pubsub.errors import AfterFork
+from pubsub.messenger import Counters, Refusal
+from pubsub.messenger.receiving import receive_copied, receive_of_user
+from pubsub.messenger.redial import open_redialed
+from pubsub.messenger.redials import Redials
+from pubsub.messenger.sockets import allow_connections, open_publisher, open_router, open_subscriber, send_frames
+from pubsub.messenger.wakeup import Wakeup
+from pubsub.services.core.interface import FRAMES_MAX, NEVER, Core, Dial, Event, Port, PortKind, Send
+from pubsub.services.entrance import Entrance, Locks
+
+DRAIN_MAX: Final = 256
+"""Messages taken from one socket before the others, and the timers, have their turn."""
+
+SLEEP_SECONDS_MAX: Final = 60.0
+
+LINGER_MS: Final = 200
+"""How long the last messages of a service that ends may take."""
+
+_POLLIN: Final = int(zmq.POLLIN)
+
+_log: Final = logging.getLogger("pubsub.services")
+
+Socket = zmq.Socket[bytes]
+Action = Callable[[float], object]
+"""Something to do with the core; it is given the monotonic time in seconds."""
+
+
+class _Open:
+    """A socket that is open."""
+
+    __slots__ = ("gated", "locked", "name", "routed", "sock", "watch")
+
+    def __init__(
+        self, name: str, sock: Socket, *, routed: bool, gated: bool = False, locked: bool = False, watch: Any = None
+    ) -> None:
+        self.name, self.sock, self.routed, self.gated, self.locked = name, sock, routed, gated, locked
+        self.watch = watch
+
+
+class Engine:
+    """A core, and the sockets that it names.
+
+    Args:
+        core: what decides.
+        ports: the sockets that are open as long as the core is used.
+        locks: its keys.
+        context: a ZeroMQ context to share, which is left alone; None: one of its own.
+        clock: where the core's time comes from.
+        commit: makes durable what the core wants durable, before anything is sent; None: nothing is.
+        told: is given each event, by whoever runs the engine, and may use the core there; None: only the log is told.
+
+    Attributes:
+        core: the core, for whoever runs the engine only.
+        addresses: of the ports that listen, as bound, after `open`.
+        counters: of connections.
+        ended: it has ended, or broke; nothing is done any more.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        ports: Sequence[Port] = (),
+        *,
+        locks: Locks | None = None,
+        context: zmq.Context[Any] | None = None,
+        clock: Clock | None = None,
+        commit: Callable[[], object] | None = None,
+        told: Callable[[Event, float], object] | None = None,
+    ) -> None:
+        self.core, self._ports, self._locks = core, tuple(ports), locks or Locks()
+        self._clock = clock or SystemClock()
+        self._own_context = context is None
+        self._context: zmq.Context[Any] = context or zmq.Context()
+        self._commit, self._told = commit, told
+        self._wakeup = Wakeup()
+        self._actions: deque[Action] = deque()
+        self._sleeping = self._stopping = self.ended = False
+        self._parent = 0
+        self.addresses: dict[str, str] = {}
+        self.counters = Counters()
+        self._open: dict[str, _Open] = {}
+        self._by_source: dict[Any, _Open] = {}
+        self._entrance: Entrance | None = None
+        self._redials = Redials(self.counters, self._call, self.submit)
+        self._pollset: list[tuple[Any, int]] = []
+        self._shut: tuple[bool, ...] = ()
+        forks.watch(self)
+
+    # From any thread
+
+    def submit(self, action: Action) -> None:
+        """Have something done with the core soon, by whoever runs the engine; nothing where that has ended.
+
+        Raises:
+            AfterFork: the engine was opened before a fork, by the parent.
+        """
+        if self._parent:
+            raise AfterFork("this service's connection", self._parent)
+        self._actions.append(action)
+        if self._sleeping:  # Whoever runs it looks at the actions once more after it has said that it sleeps.
+            self._sleeping = False
+            self._wakeup.set()
+
+    def stop(self) -> None:
+        """End `run` soon; any thread and any signal handler may."""
+        self._stopping = True
+        self._wakeup.set()
+
+    def hang_up(self) -> None:
+        """Look soon who is authorized, and open the audit anew; any thread and any signal handler may."""
+        if self._entrance is not None:
+            self._entrance.hang_up()
+        self._wakeup.set()
+
+    def forked(self, parent: int) -> None:
+        """This is a child of process `parent`: be of no use, and touch nothing."""
+        self._parent, self.ended = parent, True
+
+    @property
+    def keyed(self) -> bool:
+        """Whether somebody is at its doors."""
+        return self._entrance is not None
+
+    # By whoever runs it
+
+    def open(self) -> None:
+        """Bind, connect, and have the core begin.
+
+        Raises:
+            ConfigurationError: an address is in use or is not one, or the keys cannot be used.
+        """
+        try:
+            allow_connections()
+            if self._locks.listening is not None and any(_listens(port) for port in self._ports):
+                audit = self._locks.audit
+                assert audit is not None
+                self._entrance = Entrance(self._locks.listening, audit, self._context, self._clock)
+            for port in self._ports:
+                self._open_port(port)
+            now = self._clock.monotonic()
+            self.core.start(now)
+            self._settle(now)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_port(self, port: Port) -> None:
+        leaves = not port.address.startswith("inproc://")
+        curve = self._entrance.curve() if self._entrance is not None and leaves else None
+        if port.kind is PortKind.SUBSCRIBER:
+            sock = open_subscriber(self._context, port.address, curve=self._locks.curve(port.address))
+        elif port.kind is PortKind.PUBLISHER:
+            sock, self.addresses[port.name] = open_publisher(self._context, port.address, curve=curve)
+        else:
+            sock, self.addresses[port.name] = open_router(
+                self._context, port.address, curve=curve, identity=port.identity
+            )
+        routed = port.kind is PortKind.ROUTER
+        self._adopt(_Open(port.name, sock, routed=routed, gated=port.gated, locked=routed and curve is not None))
+
+    def _adopt(self, opened: _Open) -> None:
+        self._open[opened.name] = opened
+        self._by_source[opened.sock] = opened
+        self._pollset = []
+
+    def _dial(self, dial: Dial) -> None:
+        self._hang_up(dial.port)
+        curve = self._locks.curve(dial.address)
+
+        def told(refusal: Refusal | None) -> None:
+            reason = "" if refusal is None else self._locks.sentence(refusal, dial.address)
+            self.core.refused(dial.port, reason, self._clock.monotonic())
+
+        sock, redial = open_redialed(self._context, dial.address, curve=curve, told=told)
+        self._redials.add(redial)
+        self._adopt(_Open(dial.port, sock, routed=False, watch=redial.sock))
+
+    def _hang_up(self, name: str) -> None:
+        opened = self._open.pop(name, None)
+        if opened is not None:
+            del self._by_source[opened.sock]
+            self._redials.drop(opened.sock)
+            opened.sock.close(0)
+            self._pollset = []
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Go round until `stop`, or until `until()`.
+
+        Raises:
+            StorageError: what was to be durable could not be made so.
+        """
+        clock = self._clock.monotonic
+        while not self._stopping and (until is None or not until()):
+            now = clock()
+            self._settle(now)
+            sources = self._sleep(now)
+            now = clock()
+            for source in sources:
+                self._take(source, now)
+            if self._redials.due <= now:
+                self._redials.redial(now)
+            if self._entrance is not None and self._entrance.deadline <= now:
+                self._entrance.look(now)
+            due = self.core.timer()
+            if due is not None and due <= now:
+                self.core.tick(now)
+
+    def _sleep(self, now: float) -> list[Any]:
+        """Wait until something comes, something is due or somebody wakes us; what there is to look at."""
+        reads = self.core.reads
+        shut = tuple(opened.gated and not reads(opened.name) for opened in self._open.values())
+        if not self._pollset or shut != self._shut:
+            self._shut = shut
+            self._make_pollset(shut)
+        # First asleep, then a look: who submits after the look sees us asleep and wakes us.
+        self._sleeping = True
+        pause = 0 if self._actions or self._stopping else ceil(max(0.0, self._due(now) - now) * 1000)
+        ready: list[tuple[Any, int]] = zmq_poll(self._pollset, pause)
+        self._sleeping = False
+        return [source for source, _ in ready]
+
+    def _make_pollset(self, shut: Sequence[bool]) -> None:
+        sources: list[Any] = [self._wakeup.fileno()]
+        if self._entrance is not None:
+            sources.append(self._entrance.sock)
+        for opened, is_shut in zip(self._open.values(), shut, strict=True):
+            if not is_shut:
+                sources.append(opened.sock)
+            if opened.watch is not None:
+                sources.append(opened.watch)
+        self._pollset = [(source, _POLLIN) for source in sources]
+
+    def _due(self, now: float) -> float:
+        due = self.core.timer()
+        due = min(NEVER if due is None else due, self._redials.due, now + SLEEP_SECONDS_MAX)
+        return due if self._entrance is None else min(due, self._entrance.deadline)
+
+    def _take(self, source: Any, now: float) -> None:
+        opened = self._by_source.get(source)
+        if opened is not None:
+            self._drain(opened, now)
+        elif source in self._redials:
+            self._redials.take(source, now)
+        elif self._entrance is not None and source is self._entrance.sock:
+            self._entrance.take()
+        elif source == self._wakeup.fileno():
+            self._wakeup.clear()
+
+    def _drain(self, opened: _Open, now: float) -> None:
+        core, sock, name = self.core, opened.sock, opened.name
+        receive, user = core.receive, ""
+        for _ in range(DRAIN_MAX):
+            if opened.gated and not core.reads(name):
+                return
+            if opened.locked:
+                user, frames = receive_of_user(sock, FRAMES_MAX + 1, BODY_BYTES_MAX)
+            else:
+                frames = receive_copied(sock, FRAMES_MAX + 1, BODY_BYTES_MAX)
+            if frames is None:
+                return
+            if len(frames) <= opened.routed:
+                core.counters["undecodable"] += 1
+                continue
+            peer = frames.pop(0) if opened.routed else b""
+            if opened.locked and not self._allows(user, name, frames, now):
+                core.counters["denied"] += 1
+                continue
+            receive(name, peer, frames, now)
+
+    def _allows(self, user: str, port: str, frames: Sequence[bytes], now: float) -> bool:
+        assert self._entrance is not None
+        return self._entrance.allows(user, self.core.asked(port, frames), now)
+
+    def _settle(self, now: float) -> None:
+        """Do what was submitted, make durable what is to be, send, and tell; until nothing is left."""
+        core, actions = self.core, self._actions
+        while actions:
+            actions.popleft()(now)
+        while True:
+            if self._commit is not None:
+                self._commit()
+            sends, events = core.take_sends(), core.take_events()
+            if not sends and not events:
+                return
+            for act in sends:
+                if type(act) is not Send:
+                    self._connect(act)
+                    continue
+                opened = self._open.get(act.port)
+                if opened is None or not send_frames(opened.sock, act.peer, act.frames[0], act.frames[1:]):
+                    core.undelivered(act, now, gone=opened is None or opened.routed)
+            for event in events:
+                self._tell(event, now)
+
+    def _connect(self, act: Any) -> None:
+        if isinstance(act, Dial):
+            self._dial(act)
+        else:
+            self._hang_up(act.port)
+
+    def _tell(self, event: Event, now: float) -> None:
+        if self._told is not None:
+            self._told(event, now)
+        else:
+            log_event(event)
+
+    def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
+        function(*arguments)
+        return True
+
+    def leave(self) -> None:
+        """Have the core say good-bye, and send that."""
+        now = self._clock.monotonic()
+        self.core.leave(now)
+        self._settle(now)
+
+    def close(self) -> None:
+        """Release the sockets; only after `run` has ended."""
+        if self.ended:
+            return
+        self.ended = True
+        self._redials.close()
+        for opened in self._open.values():
+            opened.sock.close(LINGER_MS)
+        self._open.clear()
+        self._by_source.clear()
+        if self._entrance is not None:
+            self._entrance.close()
+        if self._own_context:
+            self._context.term()
+        self._wakeup.close()
+
+
+def _listens(port: Port) -> bool:
+    """Whether a port can be reached from outside this process, so that a key locks it."""
+    return port.kind is not PortKind.SUBSCRIBER and not port.address.startswith("inproc://")
+
+
+def log_event(event: Event) -> None:
+    """Write down what an operator may want to know."""
+    text = getattr(event, "text", "")
+    if text:
+        _log.log(logging.WARNING if getattr(event, "warning", False) else logging.INFO, "%s", text)

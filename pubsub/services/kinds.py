@@ -1,0 +1,42 @@
+"""Which patterns there are, by the names that options and arguments have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pubsub.services.core.interface import CallerCore, Port, WorkerCore
+from pubsub.services.core.lazy import ReplyServer, lazy_caller
+
+CALLERS: Final[Mapping[str, Callable[[Sequence[str]], CallerCore]]] = {
+    "lazy": lazy_caller,
+    # Majordomo and Titanic:
+    # Freelance and Binary Star:
+}
+"""How to call -> the core that does, from the addresses."""
+
+WORKERS: Final[Mapping[str, Callable[[str, str], WorkerCore]]] = {
+    # Majordomo:
+}
+"""How to work -> the worker's core, from the service's name and the address of its queue or broker."""
+
+
+class Server(NamedTuple):
+    """A worker that callers reach without a queue.
+
+    Attributes:
+        core: from its service's name and the address that it listens on.
+        ports: from that address.
+    """
+
+    core: Callable[[str, str], WorkerCore]
+    ports: Callable[[str], Sequence[Port]]
+
+
+SERVERS: Final[Mapping[str, Server]] = {
+    "lazy": Server(
+        lambda name, address: ReplyServer(name=name), lambda address: (Port("requests", address, gated=True),)
+    ),
+    # Freelance:
+}
+"""How to serve -> the server."""
