@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from random import Random
 from typing import Final
@@ -71,7 +72,7 @@ class Server:
     def could_take(self, now: float) -> bool:
         """Whether it would take a request that it came to now."""
         star = self.star
-        return star is not None and star.state is State.ACTIVE and now < star._turned + star._lease
+        return star is not None and star.state is State.ACTIVE and now < star.lapses_at()
 
 
 class Duet:
@@ -182,7 +183,7 @@ def disturb(duet: Duet, seconds: float, *, cuts: bool = False) -> None:
     """Requests to both servers and faults of every kind, for so long; then all faults are over."""
     random = duet.random
     for server in duet.servers:
-        duet.at(random.uniform(0.0, 3.0), lambda server=server: duet.start(server))  # type: ignore[misc]
+        duet.at(random.uniform(0.0, 3.0), partial(duet.start, server))
     moment = 0.0
     while moment < seconds:
         moment += random.expovariate(20.0)

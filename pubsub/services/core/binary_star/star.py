@@ -99,13 +99,17 @@ class BinaryStar:
         """When the other server counts as silent if it says nothing more."""
         return max(self._heard, self._began) + self._silence
 
+    def lapses_at(self) -> float:
+        """When it takes it that it was given up, if it does not turn before."""
+        return self._turned + self._lease
+
     def take_turns(self) -> list[Turn]:
         """What has changed since this was asked last."""
         turns, self.turns = self.turns, []
         return turns
 
     def _notice_stall(self, now: float) -> None:
-        if now >= self._turned + self._lease:
+        if now >= self.lapses_at():
             self.stalls += 1
             self._begin_anew(now, "stood still")
 
@@ -114,8 +118,6 @@ class BinaryStar:
         if after is None:
             self.conflicts += 1
             self._begin_anew(now, f"both are {self.state.name.lower()}")
-        elif after is State.LISTENING is not self.state:
-            self._begin_anew(now, event.name.lower())
         else:
             self._become(after, event.name.lower())
 

@@ -23,14 +23,10 @@ the backup's `3`. But a clock tells it: who has not said a word for a heartbeat 
 been given up by the other. It *begins anew*: it is what it would be after a restart, and listens again for two
 heartbeats. Half a heartbeat is left for the last word to arrive, which is what this pair asks of its network.
 
-A primary begins anew as PRIMARY. A backup that has been active or passive would be shut out if it began as BACKUP while
-the primary is dead, so there are two states more:
-
-    LISTENING   says nothing. If nothing is heard for two heartbeats a vote makes it active; if the primary is heard and
-                is not active, it is REJOINING. It must not say `4`, which two passive servers would take for an error,
-                nor `2`, because it may become active before it sees an active primary.
-    REJOINING   says `2`, and keeps it. Where the primary falls silent again a vote makes it LISTENING, which waits once
-                more, so that what it said last has come to nothing.
+A primary begins anew as PRIMARY. A backup that has been active or passive would be shut out if it began as BACKUP
+while the primary is dead, so it is LISTENING, and says nothing: not `4`, which two passive servers would take for an
+error, and not `2`, because it may become active before it sees an active primary. If nothing is heard for two
+heartbeats, a vote makes it active.
 
 A missing entry is the error: both servers say the same (two are active, two are passive, both were started as
 primary). The Guide ends both processes, to be started again by somebody. Here both begin anew, at once and with an
@@ -78,19 +74,26 @@ Event = Word | Vote
 
 
 class State(Enum):
-    """What a server is; the value is what it says, None for nothing."""
+    """What a server is."""
 
-    PRIMARY = ("primary, waits for its backup", Word.PRIMARY)
-    BACKUP = ("backup, waits for its primary", Word.BACKUP)
-    ACTIVE = ("active", Word.ACTIVE)
-    PASSIVE = ("passive", Word.PASSIVE)
-    LISTENING = ("listening", None)
-    REJOINING = ("rejoining", Word.BACKUP)
+    PRIMARY = "primary, has not seen its backup"
+    BACKUP = "backup, has not seen its primary active"
+    ACTIVE = "active"
+    PASSIVE = "passive"
+    LISTENING = "backup, was away"
 
     @property
     def word(self) -> Word | None:
-        """What a server in this state says of itself."""
-        return self.value[1]
+        """What a server in this state says of itself, None for nothing."""
+        return _SAID.get(self)
+
+
+_SAID: Final = {
+    State.PRIMARY: Word.PRIMARY,
+    State.BACKUP: Word.BACKUP,
+    State.ACTIVE: Word.ACTIVE,
+    State.PASSIVE: Word.PASSIVE,
+}
 
 
 TABLE: Final[dict[tuple[State, Event], State]] = {
@@ -99,44 +102,36 @@ TABLE: Final[dict[tuple[State, Event], State]] = {
     (State.PRIMARY, Word.PASSIVE): State.PRIMARY,
     (State.PRIMARY, Vote.HEARD): State.PRIMARY,
     (State.PRIMARY, Vote.SILENT): State.ACTIVE,
-    #
     (State.BACKUP, Word.PRIMARY): State.BACKUP,
     (State.BACKUP, Word.ACTIVE): State.PASSIVE,
     (State.BACKUP, Word.PASSIVE): State.BACKUP,
     (State.BACKUP, Vote.HEARD): State.BACKUP,
     (State.BACKUP, Vote.SILENT): State.BACKUP,
-    #
     (State.ACTIVE, Word.PRIMARY): State.ACTIVE,
     (State.ACTIVE, Word.BACKUP): State.ACTIVE,
     (State.ACTIVE, Word.PASSIVE): State.ACTIVE,
     (State.ACTIVE, Vote.HEARD): State.ACTIVE,
     (State.ACTIVE, Vote.SILENT): State.ACTIVE,
-    #
     (State.PASSIVE, Word.PRIMARY): State.ACTIVE,
     (State.PASSIVE, Word.BACKUP): State.ACTIVE,
     (State.PASSIVE, Word.ACTIVE): State.PASSIVE,
     (State.PASSIVE, Vote.HEARD): State.PASSIVE,
     (State.PASSIVE, Vote.SILENT): State.ACTIVE,
-    #
-    (State.LISTENING, Word.PRIMARY): State.REJOINING,
+    (State.LISTENING, Word.PRIMARY): State.LISTENING,
     (State.LISTENING, Word.ACTIVE): State.PASSIVE,
-    (State.LISTENING, Word.PASSIVE): State.REJOINING,
+    (State.LISTENING, Word.PASSIVE): State.LISTENING,
     (State.LISTENING, Vote.HEARD): State.LISTENING,
     (State.LISTENING, Vote.SILENT): State.ACTIVE,
-    #
-    (State.REJOINING, Word.PRIMARY): State.REJOINING,
-    (State.REJOINING, Word.ACTIVE): State.PASSIVE,
-    (State.REJOINING, Word.PASSIVE): State.REJOINING,
-    (State.REJOINING, Vote.HEARD): State.REJOINING,
-    (State.REJOINING, Vote.SILENT): State.LISTENING,
 }
 """What each event makes of each state; an entry that is missing is the error that both servers say the same."""
 
-PERMISSIONS: Final = frozenset({
-    (State.PRIMARY, Word.BACKUP),
-    (State.PASSIVE, Word.PRIMARY),
-    (State.PASSIVE, Word.BACKUP),
-})
+PERMISSIONS: Final = frozenset(
+    {
+        (State.PRIMARY, Word.BACKUP),
+        (State.PASSIVE, Word.PRIMARY),
+        (State.PASSIVE, Word.BACKUP),
+    }
+)
 """The entries by which a word makes its hearer active: they count only once it has listened for two heartbeats."""
 
 
