@@ -341,41 +341,30 @@ class InDoubt(Unavailable):
 class CallError(PubsubError):
     """A call of a service came to no reply (docs/services.md); `service`: its name, "" where the protocol has none."""
 
-    def __init__(self, service: str, reason: str, *facts: object) -> None:
+    def __init__(self, service: str, reason: str) -> None:
         self.service, self.reason = service, reason
-        super().__init__(service, reason, *facts)
+        super().__init__(service, reason)
 
     def __str__(self) -> str:
         return f"call{' of ' + self.service if self.service else ''}: {self.reason}"
 
 
 class CallTimeout(CallError):
-    """Nobody answered a call in time: whether its work was done is not known.
-
-    Attributes:
-        tries: how often it was sent.
-        seconds: how long that took.
-        addresses: where it was sent.
-    """
+    """Nobody at `addresses` answered a call within `seconds`, sent `tries` times: whether it was done is not known."""
 
     exit_code = 23
 
-    def __init__(self, service: str, tries: int, seconds: float, addresses: Sequence[str], why: str = "") -> None:
-        self.tries, self.seconds, self.addresses, self.why = tries, seconds, tuple(addresses), why
-        times = "once" if tries == 1 else f"{tries} times"
+    def __init__(self, service: str, tries: int, seconds: float, addresses: Sequence[str]) -> None:
+        self.tries, self.seconds, self.addresses = tries, seconds, tuple(addresses)
         where = ", ".join(self.addresses[:_NAMES_MAX])
-        tail = f" ({why})" if why else ""
-        super().__init__(service, f"no reply from {where} within {seconds:.3g} s, sent {times}{tail}")
-        self.args = service, tries, seconds, tuple(addresses), why
+        super().__init__(service, f"no reply from {where} within {seconds:.3g} s, sent {tries} times")
+        self.args = service, tries, seconds, self.addresses
 
 
 class NoWorker(CallError):
     """Nobody serves the service that was called; nothing was done."""
 
     exit_code = 24
-
-    def __init__(self, service: str, reason: str = "nobody serves it; start one: pubsub service work NAME") -> None:
-        super().__init__(service, reason)
 
 
 class RequestRefused(CallError):
@@ -393,10 +382,6 @@ class HandlerFailed(CallError):
     """The worker's handler failed, and answered that; what it had done until then may stay done."""
 
     exit_code = 26
-
-    def __init__(self, service: str, reason: str) -> None:
-        super().__init__(service, f"the worker failed: {reason}")
-        self.args = service, reason
 
 
 class DataLoss(PubsubError):

@@ -22,7 +22,7 @@ from pubsub.base.limits import BODY_BYTES_MAX
 from pubsub.errors import AfterFork
 from pubsub.messenger import Counters, Refusal
 from pubsub.messenger.receiving import receive_copied, receive_of_user
-from pubsub.messenger.redial import open_redialed
+from pubsub.messenger.redial import Redial, open_redialed
 from pubsub.messenger.redials import Redials
 from pubsub.messenger.sockets import allow_connections, open_publisher, open_router, open_subscriber, send_frames
 from pubsub.messenger.wakeup import Wakeup
@@ -49,13 +49,20 @@ Action = Callable[[float], object]
 class _Open:
     """A socket that is open."""
 
-    __slots__ = ("gated", "locked", "name", "routed", "sock", "watch")
+    __slots__ = ("gated", "locked", "name", "redial", "routed", "sock")
 
     def __init__(
-        self, name: str, sock: Socket, *, routed: bool, gated: bool = False, locked: bool = False, watch: Any = None
+        self,
+        name: str,
+        sock: Socket,
+        *,
+        routed: bool,
+        gated: bool = False,
+        locked: bool = False,
+        redial: Redial | None = None,
     ) -> None:
         self.name, self.sock, self.routed, self.gated, self.locked = name, sock, routed, gated, locked
-        self.watch = watch
+        self.redial = redial
 
 
 class Engine:
@@ -101,6 +108,7 @@ class Engine:
         self.counters = Counters()
         self._open: dict[str, _Open] = {}
         self._by_source: dict[Any, _Open] = {}
+        self._by_watch: dict[Any, _Open] = {}
         self._entrance: Entrance | None = None
         self._redials = Redials(self.counters, self._call, self.submit)
         self._pollset: list[tuple[Any, int]] = []
@@ -136,6 +144,11 @@ class Engine:
     def forked(self, parent: int) -> None:
         """This is a child of process `parent`: be of no use, and touch nothing."""
         self._parent, self.ended = parent, True
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child of the process that made it: nothing of it may be touched."""
+        return self._parent != 0
 
     @property
     def keyed(self) -> bool:
@@ -194,13 +207,14 @@ class Engine:
 
         sock, redial = open_redialed(self._context, dial.address, curve=curve, told=told)
         self._redials.add(redial)
-        self._adopt(_Open(dial.port, sock, routed=False, watch=redial.sock))
+        self._adopt(_Open(dial.port, sock, routed=False, redial=redial))
+        self._by_watch[redial.sock] = self._open[dial.port]
 
     def _hang_up(self, name: str) -> None:
         opened = self._open.pop(name, None)
         if opened is not None:
             del self._by_source[opened.sock]
-            self._redials.drop(opened.sock)
+            self._by_watch.pop(self._redials.drop(opened.sock), None)
             opened.sock.close(0)
             self._pollset = []
 
@@ -247,8 +261,8 @@ class Engine:
         for opened, is_shut in zip(self._open.values(), shut, strict=True):
             if not is_shut:
                 sources.append(opened.sock)
-            if opened.watch is not None:
-                sources.append(opened.watch)
+            if opened.redial is not None:
+                sources.append(opened.redial.sock)
         self._pollset = [(source, _POLLIN) for source in sources]
 
     def _due(self, now: float) -> float:
@@ -260,12 +274,20 @@ class Engine:
         opened = self._by_source.get(source)
         if opened is not None:
             self._drain(opened, now)
-        elif source in self._redials:
-            self._redials.take(source, now)
+        elif source in self._by_watch:
+            self._watch(source, now)
         elif self._entrance is not None and source is self._entrance.sock:
             self._entrance.take()
         elif source == self._wakeup.fileno():
             self._wakeup.clear()
+
+    def _watch(self, source: Any, now: float) -> None:
+        """Something happened to the connection of a port that was dialled."""
+        self._redials.take(source, now)
+        opened = self._by_watch.get(source)
+        if opened is not None and opened.redial is not None and opened.redial.ended:
+            opened.redial.ended = False
+            self.core.ended(opened.name, now)
 
     def _drain(self, opened: _Open, now: float) -> None:
         core, sock, name = self.core, opened.sock, opened.name
@@ -345,6 +367,7 @@ class Engine:
             opened.sock.close(LINGER_MS)
         self._open.clear()
         self._by_source.clear()
+        self._by_watch.clear()
         if self._entrance is not None:
             self._entrance.close()
         if self._own_context:

@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 
 from pubsub.services.core.interface import CallerCore, Port, WorkerCore
 from pubsub.services.core.lazy import ReplyServer, lazy_caller
+from pubsub.services.core.paranoid import ParanoidQueue, ParanoidWorker
+from pubsub.services.core.queue import PirateQueue
+from pubsub.services.core.simple import SimpleQueue, SimpleWorker
 
 CALLERS: Final[Mapping[str, Callable[[Sequence[str]], CallerCore]]] = {
     "lazy": lazy_caller,
@@ -16,6 +19,8 @@ CALLERS: Final[Mapping[str, Callable[[Sequence[str]], CallerCore]]] = {
 """How to call -> the core that does, from the addresses."""
 
 WORKERS: Final[Mapping[str, Callable[[str, str], WorkerCore]]] = {
+    "simple": lambda name, address: SimpleWorker(address),
+    "paranoid": lambda name, address: ParanoidWorker(address),
     # Majordomo:
 }
 """How to work -> the worker's core, from the service's name and the address of its queue or broker."""
@@ -40,3 +45,9 @@ SERVERS: Final[Mapping[str, Server]] = {
     # Freelance:
 }
 """How to serve -> the server."""
+
+QUEUES: Final[Mapping[str, Callable[[str, float, int], PirateQueue]]] = {
+    "simple": lambda name, heartbeat_seconds, liveness: SimpleQueue(name),
+    "paranoid": ParanoidQueue,
+}
+"""How to queue -> the queue's core, from the service's name, the seconds between heartbeats and the liveness."""

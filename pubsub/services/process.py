@@ -8,6 +8,7 @@ from typing import Any
 
 from pubsub.console.terminal import announce
 from pubsub.services.engine import Engine
+from pubsub.services.worker import Worker
 
 
 def run_service(engine: Engine, ready: Callable[[Mapping[str, str]], str]) -> None:
@@ -37,3 +38,34 @@ def run_service(engine: Engine, ready: Callable[[Mapping[str, str]], str]) -> No
         for number, handler in before.items():
             signal.signal(number, handler)
         engine.close()
+
+
+def run_worker(worker: Worker, ready: Callable[[], str]) -> None:
+    """Run a worker until SIGTERM or SIGINT; the request in hand is answered first. For the main thread only.
+
+    A second signal does not wait for that.
+
+    Args:
+        worker: it has not run before.
+        ready: gives the line that says on standard output that it is.
+
+    Raises: as of `Worker.run`.
+    """
+    signals: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        signals.append(number)
+        if len(signals) > 1:
+            raise KeyboardInterrupt
+        worker.stop()
+
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, end)
+        if worker.keyed:
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: worker.hang_up())
+        worker.run(lambda: announce(ready()))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

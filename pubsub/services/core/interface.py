@@ -237,6 +237,9 @@ class Core(Protocol):
     def refused(self, port: str, reason: str, now: float) -> None:
         """Who listens where a port was dialled does not let us in, told each time; "": it does again."""
 
+    def ended(self, port: str, now: float) -> None:
+        """The connection of a port that was dialled has ended; ZeroMQ makes it anew, and who is there may be new."""
+
     def asked(self, port: str, frames: Sequence[bytes]) -> Asked | None:
         """What right a message needs, where its port has keys; None: to be let in is enough. It never raises."""
 
@@ -288,6 +291,9 @@ class BaseCore:
         """Who listens where a port was dialled does not let us in; "": it does again."""
         if reason:
             self.counters["refused"] += 1
+
+    def ended(self, port: str, now: float) -> None:
+        """The connection of a port that was dialled has ended; ZeroMQ makes it anew."""
 
     def asked(self, port: str, frames: Sequence[bytes]) -> Asked | None:
         """What right a message needs, where its port has keys; None: to be let in is enough."""
