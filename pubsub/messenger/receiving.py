@@ -11,9 +11,7 @@ import zmq
 from zmq import backend
 
 _NOBLOCK: Final = int(zmq.NOBLOCK)
-_EVENTS: Final = int(zmq.EVENTS)
 _RCVMORE: Final = int(zmq.RCVMORE)
-_POLLIN: Final = int(zmq.POLLIN)
 _raw_receive: Final[Any] = backend.Socket.recv
 _raw_get: Final[Any] = backend.Socket.get
 
@@ -25,8 +23,6 @@ def receive_copied(sock: zmq.Socket[bytes], frames_max: int, bytes_max: int) -> 
         sock: the socket.
         frames_max, bytes_max: of a message, all its frames together.
     """
-    if not _raw_get(sock, _EVENTS) & _POLLIN:
-        return None
     try:
         return _rest_copied(sock, _raw_receive(sock, _NOBLOCK), frames_max, bytes_max)
     except zmq.Again:
@@ -38,8 +34,6 @@ def receive_of_user(sock: zmq.Socket[bytes], frames_max: int, bytes_max: int) ->
 
     Of a socket that does not ask, the peer itself would say who it is, and be believed.
     """
-    if not _raw_get(sock, _EVENTS) & _POLLIN:
-        return "", None
     try:
         first = _raw_receive(sock, _NOBLOCK, False)
     except zmq.Again:

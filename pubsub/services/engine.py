@@ -28,6 +28,7 @@ from pubsub.messenger.sockets import allow_connections, open_publisher, open_rou
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.services.core.interface import FRAMES_MAX, NEVER, Core, Dial, Event, Port, PortKind, Send
 from pubsub.services.entrance import Entrance, Locks
+from pubsub.services.lull import Lull
 
 DRAIN_MAX: Final = 256
 """Messages taken from one socket before the others, and the timers, have their turn."""
@@ -111,6 +112,9 @@ class Engine:
         self._by_watch: dict[Any, _Open] = {}
         self._entrance: Entrance | None = None
         self._redials = Redials(self.counters, self._call, self.submit)
+        self._lull = Lull()
+        self._wakers = 0
+        """So many of those that are polled are no messages."""
         self._pollset: list[tuple[Any, int]] = []
         self._shut: tuple[bool, ...] = ()
         forks.watch(self)
@@ -230,8 +234,9 @@ class Engine:
             self._settle(now)
             sources = self._sleep(now)
             now = clock()
-            for source in sources:
-                self._take(source, now)
+            taken = sum([self._take(source, now) for source in sources])
+            if taken:
+                self._lull.took(taken, now, worked=self._settle(now))
             if self._redials.due <= now:
                 self._redials.redial(now)
             if self._entrance is not None and self._entrance.deadline <= now:
@@ -249,7 +254,12 @@ class Engine:
             self._make_pollset(shut)
         # First asleep, then a look: who submits after the look sees us asleep and wakes us.
         self._sleeping = True
-        pause = 0 if self._actions or self._stopping else ceil(max(0.0, self._due(now) - now) * 1000)
+        seconds = 0.0 if self._actions or self._stopping else max(0.0, self._due(now) - now)
+        nap = min(self._lull.nap(now), seconds)
+        if nap:
+            zmq_poll(self._pollset[: self._wakers], ceil(nap * 1000))
+            seconds -= nap
+        pause = 0 if self._actions or self._stopping else ceil(max(0.0, seconds) * 1000)
         ready: list[tuple[Any, int]] = zmq_poll(self._pollset, pause)
         self._sleeping = False
         return [source for source, _ in ready]
@@ -258,6 +268,7 @@ class Engine:
         sources: list[Any] = [self._wakeup.fileno()]
         if self._entrance is not None:
             sources.append(self._entrance.sock)
+        self._wakers = len(sources)
         for opened, is_shut in zip(self._open.values(), shut, strict=True):
             if not is_shut:
                 sources.append(opened.sock)
@@ -270,16 +281,18 @@ class Engine:
         due = min(NEVER if due is None else due, self._redials.due, now + SLEEP_SECONDS_MAX)
         return due if self._entrance is None else min(due, self._entrance.deadline)
 
-    def _take(self, source: Any, now: float) -> None:
+    def _take(self, source: Any, now: float) -> int:
+        """Look at what has something; how many messages that was."""
         opened = self._by_source.get(source)
         if opened is not None:
-            self._drain(opened, now)
-        elif source in self._by_watch:
+            return self._drain(opened, now)
+        if source in self._by_watch:
             self._watch(source, now)
         elif self._entrance is not None and source is self._entrance.sock:
             self._entrance.take()
         elif source == self._wakeup.fileno():
             self._wakeup.clear()
+        return 0
 
     def _watch(self, source: Any, now: float) -> None:
         """Something happened to the connection of a port that was dialled."""
@@ -289,18 +302,18 @@ class Engine:
             opened.redial.ended = False
             self.core.ended(opened.name, now)
 
-    def _drain(self, opened: _Open, now: float) -> None:
+    def _drain(self, opened: _Open, now: float) -> int:
         core, sock, name = self.core, opened.sock, opened.name
         receive, user = core.receive, ""
-        for _ in range(DRAIN_MAX):
+        for count in range(DRAIN_MAX):
             if opened.gated and not core.reads(name):
-                return
+                return count
             if opened.locked:
                 user, frames = receive_of_user(sock, FRAMES_MAX + 1, BODY_BYTES_MAX)
             else:
                 frames = receive_copied(sock, FRAMES_MAX + 1, BODY_BYTES_MAX)
             if frames is None:
-                return
+                return count
             if len(frames) <= opened.routed:
                 core.counters["undecodable"] += 1
                 continue
@@ -309,14 +322,16 @@ class Engine:
                 core.counters["denied"] += 1
                 continue
             receive(name, peer, frames, now)
+        return DRAIN_MAX
 
     def _allows(self, user: str, port: str, frames: Sequence[bytes], now: float) -> bool:
         assert self._entrance is not None
         return self._entrance.allows(user, self.core.asked(port, frames), now)
 
-    def _settle(self, now: float) -> None:
-        """Do what was submitted, make durable what is to be, send, and tell; until nothing is left."""
+    def _settle(self, now: float) -> bool:
+        """Do what was submitted, make durable what is to be, send, and tell; until nothing is left. Whether any was."""
         core, actions = self.core, self._actions
+        worked = bool(actions)
         while actions:
             actions.popleft()(now)
         while True:
@@ -324,7 +339,8 @@ class Engine:
                 self._commit()
             sends, events = core.take_sends(), core.take_events()
             if not sends and not events:
-                return
+                return worked
+            worked = True
             for act in sends:
                 if type(act) is not Send:
                     self._connect(act)
