@@ -11,9 +11,11 @@ Faults
     cut         the link carries nothing, in one direction or both. Clients still reach both servers.
 
 The rule: at no moment at which a server takes a request would the other take one too. It can only hold while the link
-is not cut, and while a word is heard within half a heartbeat: DELAY_MAX and a turn of the loop, and after a start
-CONNECT_MAX with them. Where cuts are among the faults it is not asked for, and what is: that the pair is one again a
-few seconds after the link is.
+is not cut, and while a word is heard within half a heartbeat: DELAY_MAX and a turn of the loop, and for who has just
+started CONNECT_MAX with them. The other hears who has started once it has connected again, RECONNECT_MAX later.
+
+Where cuts are among the faults it is not asked for, and what is: that the pair is one again a few seconds after the
+link is.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from pubsub.services.core.binary_star.states import Role, State, Word
 
 DELAY_MAX: Final = 0.25
 CONNECT_MAX: Final = 0.15
+RECONNECT_MAX: Final = 1.05
 TURN_MAX: Final = 0.05
 STOP_MAX: Final = 5.0
 AWAY_MAX: Final = 4.0
@@ -49,8 +52,9 @@ class Server:
     make: Callable[[Role, float], BinaryStar]
     star: BinaryStar | None = None
     life: int = 0
-    connected_at: float = 0.0
-    """From when on this life hears, and is heard."""
+    started: float = 0.0
+    hears_from: float = 0.0
+    heard_from: float = 0.0
     stopped_until: float = 0.0
     words: list[Word] = field(default_factory=list)
     requests: int = 0
@@ -60,10 +64,10 @@ class Server:
     last_heard: int = 0
     """The life whose word arrives last."""
 
-    def start(self, now: float, connected_at: float) -> None:
+    def start(self, now: float, hears_from: float, heard_from: float) -> None:
         self.life += 1
         self.star = self.make(self.role, now)
-        self.connected_at = connected_at
+        self.started, self.hears_from, self.heard_from = now, hears_from, heard_from
         self.stopped_until = 0.0
 
     def die(self) -> None:
@@ -114,7 +118,10 @@ class Duet:
         """Another life of a server."""
         if server.star is not None:
             return
-        server.start(self.now, self.now + self.random.uniform(0.0, CONNECT_MAX))
+        hears_from = self.now + self.random.uniform(0.0, CONNECT_MAX)
+        server.start(
+            self.now, hears_from, self.now + self.random.uniform(0.0, self.random.choice((0.1, RECONNECT_MAX)))
+        )
         self._wake(server, server.life, self.now)
 
     def stop(self, server: Server, seconds: float) -> None:
@@ -162,7 +169,8 @@ class Duet:
     def _say(self, server: Server, word: Word) -> None:
         self.said.append((self.now, server.role, word))
         other = self.other(server)
-        connected = self.now >= max(server.connected_at, other.connected_at)
+        # Who started last connects at once; who was there before may just be waiting until it tries again.
+        connected = self.now >= (other.hears_from if other.started > server.started else server.heard_from)
         if self.cut[server.role] or other.star is None or not connected:
             return
         arrival = self.now + self.random.uniform(0.0, DELAY_MAX)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pubsub.services.core.binary_star.states import PERMISSIONS, TABLE, Event, Role, State, Vote, Word, anew
+from pubsub.services.core.binary_star.states import PERMISSIONS, REASONS, TABLE, Event, Role, State, Vote, Word, anew
 
 HEARTBEAT_SECONDS: Final = 1.0
 """The Guide's. Both servers of a pair must have the same."""
@@ -30,11 +30,13 @@ class Turn(NamedTuple):
     Attributes:
         before, after: the states.
         why: the event, or why it began anew.
+        wrong: something is wrong: it stood still, or both say the same.
     """
 
     before: State
     after: State
     why: str
+    wrong: bool = False
 
 
 class BinaryStar:
@@ -111,21 +113,21 @@ class BinaryStar:
     def _notice_stall(self, now: float) -> None:
         if now >= self.lapses_at():
             self.stalls += 1
-            self._begin_anew(now, "stood still")
+            self._begin_anew(now, "this process stood still")
 
     def _take(self, event: Event, now: float) -> None:
         after = TABLE.get((self.state, event))
         if after is None:
             self.conflicts += 1
-            self._begin_anew(now, f"both are {self.state.name.lower()}")
+            self._begin_anew(now, f"the other says the same: {self.state.value}")
         else:
-            self._become(after, event.name.lower())
+            self._become(after, REASONS[event])
 
     def _begin_anew(self, now: float, why: str) -> None:
         self._began = self._turned = now
-        self._become(anew(self.role, self.state), why)
+        self._become(anew(self.role, self.state), why, wrong=True)
 
-    def _become(self, after: State, why: str) -> None:
-        if after is not self.state:
-            self.turns.append(Turn(self.state, after, why))
+    def _become(self, after: State, why: str, *, wrong: bool = False) -> None:
+        if wrong or after is not self.state:
+            self.turns.append(Turn(self.state, after, why, wrong))
             self.state = after

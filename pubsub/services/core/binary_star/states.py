@@ -72,6 +72,16 @@ class Vote(Enum):
 
 Event = Word | Vote
 
+REASONS: Final[dict[Event, str]] = {
+    Word.PRIMARY: "the other starts as primary",
+    Word.BACKUP: "the other waits as backup",
+    Word.ACTIVE: "the other is active",
+    Word.PASSIVE: "the other is passive",
+    Vote.HEARD: "a client asked",
+    Vote.SILENT: "a client asked, and the other is silent",
+}
+"""Each event as the log has it."""
+
 
 class State(Enum):
     """What a server is."""
