@@ -120,7 +120,7 @@ class Duet:
             return
         hears_from = self.now + self.random.uniform(0.0, CONNECT_MAX)
         server.start(
-            self.now, hears_from, self.now + self.random.uniform(0.0, self.random.choice((0.1, RECONNECT_MAX)))
+            self.now, hears_from, self.now + self.random.uniform(0.0, self.random.choice((0.0, 0.1, RECONNECT_MAX)))
         )
         self._wake(server, server.life, self.now)
 

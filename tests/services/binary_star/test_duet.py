@@ -11,7 +11,7 @@ import pytest
 from pubsub.services.core.binary_star import star, states
 from pubsub.services.core.binary_star.star import BinaryStar
 from pubsub.services.core.binary_star.states import Role, State, Vote, Word
-from tests.services.binary_star.duet import CONNECT_MAX, RECONNECT_MAX, SETTLED, Doubled, Duet, disturb
+from tests.services.binary_star.duet import RECONNECT_MAX, SETTLED, Doubled, Duet, disturb
 
 SECONDS = 40.0
 
@@ -123,9 +123,10 @@ def restart_with_a_word_on_its_way(seed: int) -> None:
     assert primary.star is not None
     assert primary.star.state is State.ACTIVE
     duet.start(backup)
-    duet.run(duet.now + duet.random.uniform(0.0, 1.5))
+    duet.run(duet.now + duet.random.uniform(0.0, 0.7))
     primary.die()
     duet.start(primary)
+    primary.heard_from = duet.now  # The backup happens to try again just then.
     for number in range(100):
         for server in duet.servers:
             duet.at(duet.now + number / 20, partial(duet.request, server))
@@ -133,7 +134,7 @@ def restart_with_a_word_on_its_way(seed: int) -> None:
 
 
 def test_a_word_of_a_life_before_makes_no_two_masters() -> None:
-    for seed in range(150):
+    for seed in range(100):
         restart_with_a_word_on_its_way(seed)
 
 
@@ -173,7 +174,7 @@ class GoesOnWhereBothAreActive(BinaryStar):
             super().hear(word, now)
 
 
-def caught(make: Callable[[Role, float], BinaryStar], seeds: range = range(60)) -> bool:
+def caught(make: Callable[[Role, float], BinaryStar], seeds: range = range(200)) -> bool:
     for seed in seeds:
         try:
             disturb(Duet(seed, make), SECONDS)
