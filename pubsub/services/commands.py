@@ -8,7 +8,9 @@ import typer
 
 from pubsub import console
 from pubsub.console.options import KeyFile
+from pubsub.services.majordomo import commands as majordomo
 from pubsub.services.options import AsJson, AuditFile, Authorized, BrokerKey, Heartbeat, Insecure, Liveness
+from pubsub.services.titanic import commands as titanic
 
 if TYPE_CHECKING:
     from pubsub.services.worker import Handler
@@ -165,3 +167,5 @@ def _handler(command: list[str] | None) -> Handler:
 
 
 # Commands of other modules: each has `def add_to(app)`.
+majordomo.add_to(app)
+titanic.add_to(app)

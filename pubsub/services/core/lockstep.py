@@ -20,6 +20,7 @@ from pubsub.services.core.interface import (
     Frames,
     GivenUp,
     HangUp,
+    PartlyAnswered,
     Patience,
     Send,
     ShutOut,
@@ -48,6 +49,8 @@ class _Call:
     begun: float
     ends: float
     tries: int = 0
+    parted: bool = False
+    """A part of the reply came: the call is not sent again, since nobody could tell the parts of two tries apart."""
 
 
 @dataclass(slots=True)
@@ -107,6 +110,11 @@ class LockstepCaller(BaseCore):
         event = self._wire.reply(call.token, call.service, frames)
         if event is None:
             self.counters["undecodable"] += 1
+            return
+        if isinstance(event, PartlyAnswered):
+            call.parted = True
+            call.ends = lane.due = now + call.patience.try_seconds
+            self._events.append(event)
             return
         self.counters["answered"] += 1
         self._first = lane.address
@@ -177,7 +185,7 @@ class LockstepCaller(BaseCore):
         del self._busy[call.token]
         self._drop(lane)
         only_one_refuses = bool(lane.refused) and len(self._addresses) == 1
-        if call.tries >= call.patience.tries or now >= call.ends or only_one_refuses:
+        if call.tries >= call.patience.tries or now >= call.ends or only_one_refuses or call.parted:
             self.counters["given_up"] += 1
             if lane.refused:
                 self._events.append(ShutOut(call.token, lane.refused))
