@@ -168,7 +168,7 @@ class Paired(BaseCore, Generic[Service]):
             self._collect()
         word = self._star.due(now)
         if word is not None:
-            self._sends.append(Send(STATE, b"", (encode_word(word),)))
+            self._sends = [Send(STATE, b"", (encode_word(word),))]  # One that was not sent yet is not true any more.
 
     def _end_term(self, now: float) -> None:
         if not self._in_term:
