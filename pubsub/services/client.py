@@ -18,8 +18,8 @@ class ServiceClient(ServiceClientBase):
     Args:
         address: of the broker, queue or server; several where the kind takes several.
         kind: the pattern: a key of `pubsub.services.kinds.CALLERS`, such as "mdp", "lazy".
-        timeout: seconds for the reply to one try.
-        tries: of one call, the first included.
+        timeout: seconds for the reply to one try; None: 2.5, or what is usual for the kind.
+        tries: of one call, the first included; None: 3, or what is usual for the kind.
         key_file: our secret key, where the other side asks for keys.
         broker_key: its public key, `pk_…`; several where there are several addresses.
         locks: the keys, for who has them in memory.

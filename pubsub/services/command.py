@@ -13,7 +13,7 @@ from typing import Final
 
 from pubsub.errors import CallerError, PubsubError
 from pubsub.services.calling import REPLY_BYTES_MAX
-from pubsub.services.worker import Request
+from pubsub.services.worker import Handler, Request, echo
 
 _COMMAND_CODE: Final = 127
 
@@ -66,3 +66,12 @@ def _output(name: str, child: subprocess.Popen[bytes]) -> bytes:
     if code != 0:
         raise CommandFailed(name, code)
     return output
+
+
+def handler_of(command: Sequence[str] | None) -> Handler:
+    """The handler that runs a command for each request; without one, the request is the reply.
+
+    Raises:
+        CallerError: there is no such command.
+    """
+    return command_handler(command) if command else echo

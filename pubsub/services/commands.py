@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from pubsub import console
 from pubsub.console.options import KeyFile
 from pubsub.services.majordomo import commands as majordomo
-from pubsub.services.options import AsJson, AuditFile, Authorized, BrokerKey, Heartbeat, Insecure, Liveness
+from pubsub.services.options import Advertise, AsJson, AuditFile, Authorized, BrokerKey, Heartbeat, Insecure, Liveness
+from pubsub.services.pair import commands as pair
 from pubsub.services.titanic import commands as titanic
-
-if TYPE_CHECKING:
-    from pubsub.services.worker import Handler
 
 app = typer.Typer(name="service", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -82,11 +80,14 @@ def work(
     an error reply, or none, as the pattern has it. Without a command requests are echoed.
     """
     from pubsub.base.reachability import telling_obstacles
+    from pubsub.services.command import handler_of
     from pubsub.services.process import run_worker
     from pubsub.services.worker import Worker
 
     console.keep_log("worker", name)
-    worker = Worker(name, broker=broker, kind=kind, handler=_handler(command), key_file=key_file, broker_key=broker_key)
+    worker = Worker(
+        name, broker=broker, kind=kind, handler=handler_of(command), key_file=key_file, broker_key=broker_key
+    )
     with telling_obstacles([broker], console.note):
         run_worker(worker, lambda: f"worker {name} ready: {broker}")
 
@@ -99,6 +100,7 @@ def serve(
     ] = None,
     kind: Annotated[str, typer.Option("--kind", help="lazy, or freelance1 to freelance3.")] = "lazy",
     name: Name = "service",
+    advertise: Advertise = None,
     key_file: KeyFile = None,
     authorized: Authorized = None,
     insecure: Insecure = False,
@@ -107,6 +109,7 @@ def serve(
 
     COMMAND as of `work`. It prints one line when it is ready.
     """
+    from pubsub.services.command import handler_of
     from pubsub.services.process import run_worker
     from pubsub.services.worker import Worker
 
@@ -115,10 +118,11 @@ def serve(
         name,
         bind=bind,
         kind=kind,
-        handler=_handler(command),
+        handler=handler_of(command),
         key_file=key_file,
         authorized=authorized,
         insecure=insecure,
+        advertise=advertise,
     )
     run_worker(worker, lambda: f"server {name} ready: {worker.address}")
 
@@ -130,13 +134,19 @@ def call(
     broker: Annotated[
         list[str], typer.Option("--broker", metavar="ADDR", help="Address of the broker, queue, server.")
     ],
-    kind: Annotated[str, typer.Option("--kind", help="mdp, mdp2, titanic, lazy or freelance1 to freelance3.")] = "mdp",
+    kind: Annotated[
+        str, typer.Option("--kind", help="mdp, mdp2, titanic, lazy, freelance1 to freelance3, star.")
+    ] = "mdp",
     count: Annotated[int, typer.Option("--count", metavar="N", help="So many calls.", min=1)] = 1,
     parallel: Annotated[
         int, typer.Option("--parallel", metavar="N", help="So many at a time.", min=1, max=PARALLEL_MAX)
     ] = 1,
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="For one try.", min=0.001)] = 2.5,
-    tries: Annotated[int, typer.Option("--tries", metavar="N", help="Of one call.", min=1)] = 3,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="For one try; else as usual.", min=0.001)
+    ] = None,
+    tries: Annotated[
+        int | None, typer.Option("--tries", metavar="N", help="Of one call; else as usual.", min=1)
+    ] = None,
     key_file: KeyFile = None,
     broker_key: BrokerKey = None,
     as_json: AsJson = False,
@@ -159,13 +169,7 @@ def call(
         call_many(client, name, request, count, parallel, Output(as_json, alone=count == 1))
 
 
-def _handler(command: list[str] | None) -> Handler:
-    from pubsub.services.command import command_handler
-    from pubsub.services.worker import echo
-
-    return command_handler(command) if command else echo
-
-
 # Commands of other modules: each has `def add_to(app)`.
 majordomo.add_to(app)
 titanic.add_to(app)
+pair.add_to(app)

@@ -22,6 +22,10 @@ AuditFile = Annotated[
     str | None, typer.Option("--audit-file", metavar="FILE", help="Where it is noted who enters and is denied what.")
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Listen for other hosts without keys.")]
+Advertise = Annotated[
+    str | None,
+    typer.Option("--advertise", metavar="ADDR", help="Of freelance3: what callers connect to, if it is not --bind."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One line of JSON.")]
 Heartbeat = Annotated[float, typer.Option("--heartbeat", metavar="SECONDS", help="Between heartbeats.", min=0.01)]
 Liveness = Annotated[int, typer.Option("--liveness", metavar="N", help="Silent heartbeats until dead.", min=1)]

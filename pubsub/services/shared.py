@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pubsub.base.forks import no_pickling
 from pubsub.services.calling import Body, Calling, Reply, check_patience
+from pubsub.services.core.interface import Patience
 from pubsub.services.keys import find_locks
+from pubsub.services.kinds import USUAL
 from pubsub.services.options import checked
 
 if TYPE_CHECKING:
     import zmq
 
     from pubsub.services.entrance import Locks
-
-TRY_SECONDS: Final = 2.5
-TRIES: Final = 3
 
 
 class ServiceClientBase:
@@ -28,14 +27,14 @@ class ServiceClientBase:
         address: str | Sequence[str],
         *,
         kind: str = "mdp",
-        timeout: float = TRY_SECONDS,
-        tries: int = TRIES,
+        timeout: float | None = None,
+        tries: int | None = None,
         key_file: str | None = None,
         broker_key: str | Sequence[str] = (),
         locks: Locks | None = None,
         context: zmq.Context[Any] | None = None,
     ) -> None:
-        patience = check_patience(timeout, tries)
+        patience = _patience(USUAL.get(kind, Patience()), timeout, tries)
         addresses = checked([address] if isinstance(address, str) else list(address), "the address")
         if locks is None:
             expected = [broker_key] if isinstance(broker_key, str) else list(broker_key)
@@ -56,11 +55,12 @@ class ServiceClientBase:
         Returns:
             The reply to come. `cancel()` takes the call back.
         """
-        usual = self._calling.patience
-        patience = check_patience(
-            usual.try_seconds if timeout is None else timeout, usual.tries if tries is None else tries
-        )
+        patience = _patience(self._calling.patience, timeout, tries)
         return self._calling.submit(service, body, patience, on_part)
 
     def __reduce__(self) -> Any:
         return no_pickling(f"a {type(self).__name__}")
+
+
+def _patience(usual: Patience, timeout: float | None, tries: int | None) -> Patience:
+    return check_patience(usual.try_seconds if timeout is None else timeout, usual.tries if tries is None else tries)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pubsub.base.forks import no_pickling
 from pubsub.errors import CallerError, ConfigurationError, HandlerMisused, PubsubError
 from pubsub.services.calling import Body, check_service, core_of, frames_of
+from pubsub.services.core.binary_star.paired import PairedServer
 from pubsub.services.core.interface import Event, Frames, Port, Requested, WorkerCore
 from pubsub.services.engine import Engine, log_event
 from pubsub.services.keys import find_locks
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import zmq
 
     from pubsub.services.entrance import Locks
+    from pubsub.services.pairing import Pairing
 
 _log: Final = logging.getLogger("pubsub.services")
 
@@ -90,6 +92,8 @@ class Worker:
         key_file: our secret key, where there are keys. broker_key: the broker's public one.
         authorized: with `bind`, the file of who may enter.
         insecure: with `bind`, listen for other hosts without keys.
+        advertise: with `bind`, the address by which callers know it, which freelance3 has as its name; None: `bind`.
+        pair: with `bind`, it is one of two servers, and takes requests while it is the active one; None: it is alone.
         locks: the keys, for who has them in memory.
         context: a ZeroMQ context to share, which `inproc://` addresses need.
 
@@ -113,6 +117,8 @@ class Worker:
         broker_key: str = "",
         authorized: str | None = None,
         insecure: bool = False,
+        advertise: str | None = None,
+        pair: Pairing | None = None,
         locks: Locks | None = None,
         context: zmq.Context[Any] | None = None,
     ) -> None:
@@ -122,9 +128,13 @@ class Worker:
         if handler is not None and not callable(handler):
             raise CallerError(f"the handler is a function, not {type(handler).__name__}")
         self._handler: Callable[[Request], Any] = handler or self.handle
+        if pair is not None and bind is None:
+            raise CallerError("one of a pair has an address to bind; its broker may be one of a pair, and it is not")
         address = checked([broker or bind or ""], "the address", bind=broker is None)
+        binds, dials = ([], address) if broker is not None else (address, [])
+        if pair is not None:
+            binds, dials = [*binds, pair.state], [pair.peer]
         if locks is None:
-            binds, dials = ([], address) if broker is not None else (address, [])
             locks = find_locks(
                 name or "this worker",
                 binds=binds,
@@ -135,8 +145,13 @@ class Worker:
                 insecure=insecure,
             )
         self._locked = locks.listening is not None
-        self._core, ports = _core(name, kind, broker and address[0], bind and address[0])
-        self._engine = Engine(self._core, ports, locks=locks, context=context, told=self._told)
+        make, ports = _core(name, kind, broker and address[0], bind and address[0], advertise)
+        if pair is None:
+            self._core = make()
+            self._engine = Engine(self._core, ports, locks=locks, context=context, told=self._told)
+        else:
+            self._core = paired = PairedServer(pair.role, make, pair.heartbeat)
+            self._engine = pair.engine(paired, ports, locks=locks, context=context, told=self._told)
         self._put: Callable[[Requested | None], object] | None = None
         self._stopping = False
         self._broken: BaseException | None = None
@@ -300,13 +315,18 @@ class Worker:
         return no_pickling(f"a {type(self).__name__}")
 
 
-def _core(name: str, kind: str | None, broker: str | None, bind: str | None) -> tuple[WorkerCore, tuple[Port, ...]]:
+def _core(
+    name: str, kind: str | None, broker: str | None, bind: str | None, advertise: str | None
+) -> tuple[Callable[[], WorkerCore], tuple[Port, ...]]:
+    """What makes the core, and the ports on which it listens."""
     if broker is not None:
-        return core_of(kind or "mdp", WORKERS, "of worker")(name, broker), ()
+        worker = core_of(kind or "mdp", WORKERS, "of worker")
+        return lambda: worker(name, broker), ()
     if bind is None:
         raise ConfigurationError("a server has an address to bind")
     server = core_of(kind or "lazy", SERVERS, "of server")
-    return server.core(name, bind), tuple(server.ports(bind))
+    known_as = checked([advertise], "the advertised address")[0] if advertise else bind
+    return lambda: server.core(name, bind), tuple(server.ports(bind, known_as))
 
 
 def _check_handler(handler: Callable[[Request], Any], *, coroutines: bool) -> None:

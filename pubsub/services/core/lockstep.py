@@ -54,7 +54,9 @@ class _Call:
 
 
 @dataclass(slots=True)
-class _Lane:
+class Lane:
+    """A connection, and the call that it carries."""
+
     port: str
     address: int
     call: _Call | None = None
@@ -75,9 +77,9 @@ class LockstepCaller(BaseCore):
         self._wire, self._addresses = wire, tuple(addresses)
         self._first = 0
         """Which address answered last: a new call begins there."""
-        self._lanes: dict[str, _Lane] = {}
-        self._free: list[_Lane] = []
-        self._busy: dict[int, _Lane] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._free: list[Lane] = []
+        self._busy: dict[int, Lane] = {}
         self._waiting: dict[int, _Call] = {}
         self._dialled = 0
 
@@ -161,23 +163,23 @@ class LockstepCaller(BaseCore):
         while self._waiting and (self._free or len(self._lanes) < LANES_MAX):
             self._begin(self._waiting.pop(next(iter(self._waiting))), now)
 
-    def _open(self, address: int) -> _Lane:
+    def _open(self, address: int) -> Lane:
         self._dialled += 1
-        lane = _Lane(f"lane {self._dialled}", address)
+        lane = Lane(f"lane {self._dialled}", address)
         self._lanes[lane.port] = lane
         self._sends.append(Dial(lane.port, self._addresses[address]))
         return lane
 
-    def _drop(self, lane: _Lane) -> None:
+    def _drop(self, lane: Lane) -> None:
         del self._lanes[lane.port]
         self._sends.append(HangUp(lane.port))
 
-    def _send(self, lane: _Lane, call: _Call, now: float) -> None:
+    def _send(self, lane: Lane, call: _Call, now: float) -> None:
         call.tries += 1
         lane.due = min(now + call.patience.try_seconds, call.ends)
         self._sends.append(Send(lane.port, b"", call.frames))
 
-    def _try_over(self, lane: _Lane, now: float) -> None:
+    def _try_over(self, lane: Lane, now: float) -> None:
         call = lane.call
         assert call is not None
         del self._busy[call.token]
