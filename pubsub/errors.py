@@ -10,6 +10,7 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
       ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
       NotLetIn, NotAllowed the keys: no proxy lets this one in, or it has no right to what was asked
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
+      CallError            a call of a service: CallTimeout, NoWorker, RequestRefused, HandlerFailed
       DataLoss, Superseded what a subscriber must be told once
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
 """
@@ -335,6 +336,52 @@ class InDoubt(Unavailable):
             f"{super().__str__()}; {self.unfinished} unfinished on this topic are kept. "
             f"Finish: {client} flush; give up: {client} discard {quote(self.topic)}"
         )
+
+
+class CallError(PubsubError):
+    """A call of a service came to no reply (docs/services.md); `service`: its name, "" where the protocol has none."""
+
+    def __init__(self, service: str, reason: str) -> None:
+        self.service, self.reason = service, reason
+        super().__init__(service, reason)
+
+    def __str__(self) -> str:
+        return f"call{' of ' + self.service if self.service else ''}: {self.reason}"
+
+
+class CallTimeout(CallError):
+    """Nobody at `addresses` answered a call within `seconds`, sent `tries` times: whether it was done is not known."""
+
+    exit_code = 23
+
+    def __init__(self, service: str, tries: int, seconds: float, addresses: Sequence[str]) -> None:
+        self.tries, self.seconds, self.addresses = tries, seconds, tuple(addresses)
+        where = ", ".join(self.addresses[:_NAMES_MAX])
+        super().__init__(service, f"no reply from {where} within {seconds:.3g} s, sent {tries} times")
+        self.args = service, tries, seconds, self.addresses
+
+
+class NoWorker(CallError):
+    """Nobody serves the service that was called; nothing was done."""
+
+    exit_code = 24
+
+
+class RequestRefused(CallError):
+    """The service refused a call; a repeat would be refused again. `code` is its protocol's: "501"."""
+
+    exit_code = 25
+
+    def __init__(self, service: str, code: str, reason: str) -> None:
+        self.code = code
+        super().__init__(service, f"refused with {code}: {reason}")
+        self.args = service, code, reason
+
+
+class HandlerFailed(CallError):
+    """The worker's handler failed, and answered that; what it had done until then may stay done."""
+
+    exit_code = 26
 
 
 class DataLoss(PubsubError):

@@ -28,6 +28,7 @@ LAZY: Final[dict[str, str]] = {
     "pipeline": "pubsub.cli.pipeline",
     "proxy": "pubsub.proxy.commands",
     "server": "pubsub.cli.server",
+    "service": "pubsub.services.commands",
     "status": "pubsub.cli.status",
     "topic": "pubsub.cli.topic",
     "up": "pubsub.cli.cluster",

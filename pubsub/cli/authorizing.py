@@ -11,7 +11,7 @@ from pubsub.security.authorized import Authorized, Line, Role, make_line, parse
 from pubsub.security.files import edit_authorized
 from pubsub.security.patterns import EVERYTHING, Pattern
 
-HEADER: Final = "# role  id       key  rights (of clients only: put= get= names= status operate)\n"
+HEADER: Final = "# role  id       key  rights (of clients only: put= get= names= call= serve= status operate)\n"
 
 
 class Authorization(NamedTuple):

@@ -96,6 +96,8 @@ def authorize(
     put: Annotated[Patterns, typer.Option("--put", metavar="TOPICS", help="Topics that it may put to: a/*,b")] = None,
     get: Annotated[Patterns, typer.Option("--get", metavar="TOPICS", help="Topics that it may receive.")] = None,
     names: Annotated[Patterns, typer.Option("--names", metavar="NAMES", help="Named subscriptions, too.")] = None,
+    call: Annotated[Patterns, typer.Option("--call", metavar="SERVICES", help="Services that it may call.")] = None,
+    serve: Annotated[Patterns, typer.Option("--serve", metavar="SERVICES", help="Whose work it may do.")] = None,
     status: Annotated[bool, typer.Option("--status", help="It may ask for status.")] = False,
     operate: Annotated[bool, typer.Option("--operate", help="It may operate, and ask for status.")] = False,
     authorized: File = None,
@@ -114,7 +116,7 @@ def authorize(
     from pubsub.cli.authorizing import authorize_line
     from pubsub.cli.following import follow, has_key
 
-    lists = {"put": put, "get": get, "names": names}
+    lists = {"put": put, "get": get, "names": names, "call": call, "serve": serve}
     words = [f"{right}={','.join(patterns)}" for right, patterns in lists.items() if patterns]
     words += [right for right, given in (("status", status), ("operate", operate)) if given]
     done = authorize_line(_path(authorized), *_parsed(role, name), _public(key), words)
@@ -234,7 +236,9 @@ def _public(text: str) -> bytes:
 
 
 def _facts(line: Line) -> dict[str, object]:
-    lists = {right: [str(one) for one in getattr(line, right)] for right in ("put", "get", "names")}
+    from pubsub.security.authorized import LISTS
+
+    lists = {right: [str(one) for one in getattr(line, right)] for right in LISTS}
     return {
         "role": line.role.value,
         "id": str(line.id),

@@ -109,6 +109,7 @@ class Redial:
         refused: why nobody speaks with us; None: somebody does, or that is not known.
         asks: it is to be found out why the handshake is closed; `asked` takes it.
         ended: a connection has ended; whoever wants to know resets it.
+        up: it is connected, as far as was taken.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Redial:
         self._ask_at = self._connected = float("-inf")
         self.due = float("inf")
         self.refused: Refusal | None = None
-        self.asks = self.ended = False
+        self.asks = self.ended = self.up = False
         self.sock = watch(context, sock, sum(_EVENTS))
 
     def take(self, now: float) -> list[Refusal | None]:
@@ -141,6 +142,8 @@ class Redial:
             except zmq.Again:
                 break
             self.ended = self.ended or event == _ENDED
+            if event in {_ENDED, _ESTABLISHED}:
+                self.up = event == _ESTABLISHED
             if event == _ESTABLISHED or (event == _NOT_REACHED and not self._ours):
                 self._closed, self.due, self._ours = 0, float("inf"), False
                 self._heard, self._mismatch = None, False

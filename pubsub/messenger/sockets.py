@@ -40,6 +40,11 @@ KEEPALIVE_PROBES: Final = 2
 FILES_MAX: Final = 65_536
 """Files that a process asks to be allowed to have open; each connection is one. The machine may allow fewer."""
 
+RECONNECT_MS: Final = 50
+"""Between two tries to connect, at first; it doubles up to RECONNECT_MS_MAX."""
+
+RECONNECT_MS_MAX: Final = 1_000
+
 FRAMES_MAX: Final = 8
 """Frames of one message; one with more is dropped."""
 
@@ -98,6 +103,7 @@ def open_router(
     *,
     received_max: int = HIGH_WATER_MARK,
     curve: CurveServer | None = None,
+    identity: bytes = b"",
 ) -> tuple[zmq.Socket[bytes], str]:
     """A ROUTER bound to `endpoint`.
 
@@ -106,6 +112,7 @@ def open_router(
         endpoint: to bind to.
         received_max: messages of one peer that wait to be taken; no more is read from it meanwhile.
         curve: newcomers prove who they are; None: anybody enters.
+        identity: by which other ROUTERs address it, where they connect; b"": it has none.
 
     Returns:
         The socket and the endpoint it is bound to, with the port filled in where `endpoint` ends in `:0` or `:*`.
@@ -114,16 +121,31 @@ def open_router(
         ConfigurationError: the address is in use or is not one.
     """
     sock = _open(context, zmq.ROUTER, endpoint)
-    sock.backlog = BACKLOG
     sock.rcvhwm = received_max
+    if identity:
+        sock.setsockopt(zmq.ROUTING_ID, identity)
+    sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    return _bind(context, sock, endpoint, curve)
+
+
+def open_publisher(
+    context: zmq.Context[Any], endpoint: str, *, curve: CurveServer | None = None
+) -> tuple[zmq.Socket[bytes], str]:
+    """A PUB bound to `endpoint`; what a subscriber takes too slowly is lost to it. As `open_router`."""
+    return _bind(context, _open(context, zmq.PUB, endpoint), endpoint, curve)
+
+
+def _bind(
+    context: zmq.Context[Any], sock: zmq.Socket[bytes], endpoint: str, curve: CurveServer | None
+) -> tuple[zmq.Socket[bytes], str]:
+    sock.backlog = BACKLOG
     # Who speaks a protocol from before version 3 is not told from one who speaks none (an HTTP request is such a
     # message), and is never pinged. With a domain ZeroMQ refuses them; nobody is asked for a password.
     sock.zap_domain = b"pubsub"
     # No pings of its own: libzmq 4.3.5 aborts the process (`!_io_error`) where it is to ping a connection that ended
     # while nothing was read from it for lack of room (github.com/zeromq/libzmq/issues/4841).
     sock.setsockopt(zmq.TCP_MAXRT, int(SILENT_SECONDS * 1000))
-    sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
-    sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
     lock_router(sock, endpoint, curve)
     try:
         sock.bind(endpoint[:-1] + "*" if endpoint.startswith("tcp://") and endpoint.endswith(":0") else endpoint)
@@ -164,6 +186,19 @@ def open_dealer(
     return sock
 
 
+def open_subscriber(
+    context: zmq.Context[Any], endpoint: str, *, curve: CurveClient | None = None, turn: int = 0
+) -> zmq.Socket[bytes]:
+    """A SUB that connects to `endpoint` and takes all that is published there. As `open_dealer`."""
+    sock = _open(context, zmq.SUB, endpoint)
+    sock.setsockopt(zmq.SUBSCRIBE, b"")
+    sock.reconnect_ivl = RECONNECT_MS
+    sock.reconnect_ivl_max = RECONNECT_MS_MAX
+    lock_dealer(sock, endpoint, curve, turn)
+    connect(sock, endpoint)
+    return sock
+
+
 def make_dealer(context: zmq.Context[Any], endpoint: str, heartbeat_seconds: float) -> zmq.Socket[bytes]:
     """A DEALER that is to be connected to `endpoint`; see `open_dealer`.
 
@@ -182,8 +217,8 @@ def make_dealer(context: zmq.Context[Any], endpoint: str, heartbeat_seconds: flo
         sock.setsockopt(zmq.HEARTBEAT_TTL, int(max(SILENT_SECONDS, 3 * heartbeat_seconds) * 1000))
         # So that it is always read: else its pings could abort the process (`open_router`). Only answers come.
         sock.rcvhwm = 0
-    sock.reconnect_ivl = 50
-    sock.reconnect_ivl_max = 1_000
+    sock.reconnect_ivl = RECONNECT_MS
+    sock.reconnect_ivl_max = RECONNECT_MS_MAX
     return sock
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from pubsub.base.limits import TOPIC_LENGTH_MAX
 from pubsub.protocol.names import is_id, is_topic
 from pubsub.security.authorized import Authorized, Difference, Line, Role
 from pubsub.security.fingerprints import fingerprint
@@ -175,6 +176,30 @@ class Access:
         if verdict is None:
             verdict = self._decided(*key)
             if verdict is not MALFORMED:
+                if len(self._decisions) >= DECISIONS_MAX:
+                    self._decisions.clear()
+                self._decisions[key] = verdict
+        return verdict
+
+    def decide_service(self, user: str, right: str, service: str) -> Verdict:
+        """Whether a user may call a service, or do its work.
+
+        Args:
+            user: the User-Id of the message, from a socket that asks for keys.
+            right: "call" or "serve"; "": only to be here.
+            service: its name, as the message has it.
+        """
+        key = (user, right, "", service, "")
+        verdict = self._decisions.get(key)
+        if verdict is None:
+            line = self.authorized.by_user.get(user)
+            if line is None:
+                return Verdict(False, Why.KEY, self._gone(user))
+            patterns = {"call": line.call, "serve": line.serve}.get(right, ())
+            if right and not any(pattern.matches(service) for pattern in patterns):
+                return Verdict(False, Why.RIGHT, f"{line.role} {line.id} may not {right} {service[:TOPIC_LENGTH_MAX]}")
+            verdict = ALLOWED
+            if len(service) <= TOPIC_LENGTH_MAX:
                 if len(self._decisions) >= DECISIONS_MAX:
                     self._decisions.clear()
                 self._decisions[key] = verdict

@@ -6,6 +6,7 @@
     client   alice    pk_…     put=orders/*,audit  get=orders/*
     client   spark-*  pk_…     put=*  get=*  names=nightly,roll-*
     client   ops      pk_…     status  operate
+    client   shop     pk_…     call=billing  serve=stock,orders/*
 
 A line authorizes one key. Nothing is ever denied by a line, it is only not allowed: so the order of lines means
 nothing, and to take one out can only take rights away. A file is taken as a whole or not at all, and one that does not
@@ -56,12 +57,16 @@ _LISTS: Final[Mapping[str, tuple[re.Pattern[str], int, str]]] = {
     "put": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "topic"),
     "get": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "topic"),
     "names": (_ID_CHARACTERS, NAME_LENGTH_MAX, "name"),
+    "call": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "service"),
+    "serve": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "service"),
 }
 """Rights that take patterns: characters and length of what they are about, and what that is."""
 
 _FLAGS: Final = ("status", "operate")
 _SECRET: Final = re.compile(rf"{SECRET}[A-Za-z0-9_-]{{16,}}")
 """What may be a secret key, or a part of one."""
+
+LISTS: Final = tuple(_LISTS)
 
 RIGHTS: Final = (*_LISTS, *_FLAGS)
 
@@ -79,6 +84,7 @@ class Line:
         key: its public key, 32 bytes.
         put, get: topics that it may put to, and receive.
         names: named subscriptions that it may use, on topics that it may receive.
+        call, serve: services that it may call, and whose work it may do (docs/services.md, *Keys*).
         status: it may ask for reports.
         operate: it may operate, and ask for reports.
         number: of the line, from 1; it is no part of what the line means.
@@ -90,6 +96,8 @@ class Line:
     put: tuple[Pattern, ...] = ()
     get: tuple[Pattern, ...] = ()
     names: tuple[Pattern, ...] = ()
+    call: tuple[Pattern, ...] = ()
+    serve: tuple[Pattern, ...] = ()
     status: bool = False
     operate: bool = False
     number: int = field(default=0, compare=False)
@@ -223,7 +231,7 @@ def _rights(words: list[str]) -> dict[str, Any]:
     for word in words:
         name, equals, text = word.partition("=")
         if name not in RIGHTS:
-            raise ValueError(f"there is no right {shown(name)}; rights: put= get= names= status operate")
+            raise ValueError(f"there is no right {shown(name)}; rights: put= get= names= call= serve= status operate")
         if name in found:
             raise ValueError(f"{name} stands there twice; patterns are separated by commas")
         if name in _FLAGS:

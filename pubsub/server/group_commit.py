@@ -20,6 +20,8 @@ from typing import Final
 import apsw
 
 from pubsub.base.clock import Stamps
+from pubsub.base.database import Turns, translate
+from pubsub.base.reserve import Reserve
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError, StoreDamaged, StoreFull
 from pubsub.messenger.framing import pack, unpack
@@ -30,10 +32,8 @@ from pubsub.server.core import ServerCore
 from pubsub.server.standby.loops import Loops
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.state.state import Request
-from pubsub.server.storage.database import Turns, translate
 from pubsub.server.storage.loading import load
 from pubsub.server.storage.local import begin_incarnation
-from pubsub.server.storage.reserve import Reserve
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import Change
 from pubsub.server.topic.commits import Commit

@@ -20,6 +20,8 @@ import apsw
 import zmq
 
 from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.database import Turns, translate
+from pubsub.base.reserve import Reserve, ReserveFile
 from pubsub.config.settings import ServerSettings
 from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
@@ -41,9 +43,7 @@ from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import Role
 from pubsub.server.state.replies import Origin
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
-from pubsub.server.storage.database import Turns, translate
 from pubsub.server.storage.local import keep_port, kept_port
-from pubsub.server.storage.reserve import Reserve, ReserveFile
 from pubsub.server.storage.store import Store
 
 TRANSFERS_RECEIVED_MAX: Final = 32

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from pubsub import embedded
+from pubsub.base.database import lock_directory
 from pubsub.client import AsyncClient, Client, Publisher
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, StoreFull, StoreInUse
-from pubsub.server.storage.database import lock_directory
 
 _names = count(1)
 

@@ -104,7 +104,7 @@ def test_what_is_denied_and_what_is_said(
     ],
 )
 def test_what_cannot_be_a_name_never_meets_a_pattern(operation: str, sender: str, topic: str, name: str) -> None:
-    access = opened(f"client * {pk('all')} put=* get=* names=* status operate\n")
+    access = opened(f"client * {pk('all')} put=* get=* names=* call=* serve=* status operate\n")
     verdict = access.decide(user("client", "*", "all"), operation, sender, topic, name)
     assert (verdict.allowed, verdict.why) == (False, Why.FORM)
     assert verdict.text.isprintable()

@@ -86,7 +86,10 @@ SECRET = format_secret(key("secret"))
         (f"client alice {SECRET}", "the key is not allowed: it is a secret key (sk_), which nobody else may see"),
         (f"client alice {pk('a')},{pk('b')}", "the key is not allowed"),
         (f"client alice {pk('a')} {SECRET}", "there is no right (a secret key)"),
-        (f"client alice {pk('a')} all", "there is no right 'all'; rights: put= get= names= status operate"),
+        (
+            f"client alice {pk('a')} all",
+            "there is no right 'all'; rights: put= get= names= call= serve= status operate",
+        ),
         (f"client alice {pk('a')} PUT=x", "there is no right 'PUT'"),
         (f"client alice {pk('a')} put=x get", "a pattern of a topic is empty"),
         (f"client alice {pk('a')} put=", "a pattern of a topic is empty"),

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import apsw
 import pytest
 
+from pubsub.base.database import Turns, open_database
 from pubsub.errors import StorageError
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
-from pubsub.server.storage.database import Turns, open_database
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import apsw
 
-from pubsub.server.storage.database import open_database
+from pubsub.base.database import open_database
 from tests.simulation.disk import NAME, Disk, File, Killed, disks
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from pubsub.base.database import Turns
 from pubsub.protocol.standby import EntryId
 from pubsub.server.core import ServerCore
 from pubsub.server.group_commit import GroupCommit
@@ -23,7 +24,6 @@ from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.stream import Stream
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
-from pubsub.server.storage.database import Turns
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 from tests.simulation.disk import NAME

@@ -11,6 +11,7 @@ from zlib import crc32
 import apsw
 import pytest
 
+from pubsub.base.database import Turns
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, StoreFull
 from pubsub.protocol.standby import ROOT, Entries, EntryId
@@ -20,7 +21,6 @@ from pubsub.server.standby.entries import Entry, make_entry
 from pubsub.server.standby.following import Following
 from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.segment import Segment
-from pubsub.server.storage.database import Turns
 from pubsub.server.storage.local import begin_incarnation
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import NoteKept

@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
+from pubsub.base.database import Turns, open_database
 from pubsub.errors import StorageError, StoreDamaged, StoreFull
 from pubsub.protocol import decode, encode
 from pubsub.protocol.standby import Copy, EntryId
@@ -21,7 +22,6 @@ from pubsub.server.standby.pages import GROWING, WHOLE, PageCopy, install
 from pubsub.server.standby.snapshot import Snapshot
 from pubsub.server.standby.stored import applied_entry, keep_entry
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
-from pubsub.server.storage.database import Turns, open_database
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from tests.standby.twins import rows

@@ -30,12 +30,12 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub.base.database import find_damage
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.protocol.batch import Buffer, check_batch
 from pubsub.server.offline.found import PROBLEMS_MAX, Found, TopicFound, Verdict
 from pubsub.server.storage import repaired
-from pubsub.server.storage.database import find_damage
 from pubsub.server.storage.loading import Loading, load
 from pubsub.server.storage.reader import BATCH, is_batch
 from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, MEMBER

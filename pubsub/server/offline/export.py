@@ -40,6 +40,7 @@ from zlib import crc32
 
 import apsw
 
+from pubsub.base.database import translate
 from pubsub.base.intervals import IntervalSet
 from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
 from pubsub.errors import CallerError, ConfigurationError, DecodeError, InvalidName
@@ -55,7 +56,6 @@ from pubsub.protocol.names import (
     topic_of,
 )
 from pubsub.protocol.records import check_publisher
-from pubsub.server.storage.database import translate
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c

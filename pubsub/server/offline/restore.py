@@ -21,9 +21,9 @@ from typing import Final
 
 import apsw
 
+from pubsub.base.database import translate
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.errors import ConfigurationError
-from pubsub.server.storage.database import translate
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c

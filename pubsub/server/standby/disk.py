@@ -18,6 +18,7 @@ from typing import IO, Final
 
 import apsw
 
+from pubsub.base.database import Turns, lock_directory, translate
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, DecodeError, StoreDamaged, StoreFull
 from pubsub.protocol.standby import ROOT, EntryId
@@ -27,7 +28,6 @@ from pubsub.server.standby.local_file import LocalFile
 from pubsub.server.standby.pages import PageCopy, install
 from pubsub.server.standby.stored import applied_entry, apply_entries, keep_entry
 from pubsub.server.standby.stream import STREAM_BYTES_MAX, Stream
-from pubsub.server.storage.database import Turns, lock_directory, translate
 from pubsub.server.storage.local import kept_port
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store

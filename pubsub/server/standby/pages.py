@@ -22,11 +22,11 @@ from typing import Final
 
 import apsw
 
+from pubsub.base.database import translate
 from pubsub.errors import StorageError
 from pubsub.protocol.standby import Copy
 from pubsub.server.standby.segment import failures, sync_directory
 from pubsub.server.standby.snapshot import HASH_BYTES, RANGE_PAGES, hash_of
-from pubsub.server.storage.database import translate
 from pubsub.server.storage.schema import FILE
 
 GROWING: Final = "copy.db"

@@ -22,9 +22,9 @@ from typing import Final
 
 import apsw
 
+from pubsub.base.database import open_database, translate
 from pubsub.protocol.standby import Copy
 from pubsub.server.standby.stored import applied_entry
-from pubsub.server.storage.database import open_database, translate
 from pubsub.server.storage.store import Store
 
 HASH_BYTES: Final = 16

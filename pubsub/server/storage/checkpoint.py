@@ -16,8 +16,8 @@ from typing import Final
 
 import apsw
 
+from pubsub.base.database import PAGE_BYTES, Turns, open_database, translate
 from pubsub.errors import StorageError
-from pubsub.server.storage.database import PAGE_BYTES, Turns, open_database, translate
 from pubsub.server.storage.store import Store
 
 INTERVAL_SECONDS: Final = 0.05

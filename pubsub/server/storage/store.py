@@ -18,9 +18,9 @@ from typing import Final
 
 import apsw
 
+from pubsub.base.database import find_damage, lock_directory, open_database, translate
 from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
 from pubsub.server.storage.applying import Applying
-from pubsub.server.storage.database import find_damage, lock_directory, open_database, translate
 from pubsub.server.storage.loading import Loading
 from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, SCHEMA
 from pubsub.server.storage.wal import begins_damaged, commits_behind

@@ -1,4 +1,4 @@
-"""SQLite as the server uses it: connections, the lock on a directory, what its errors mean here."""
+"""SQLite as servers and services use it: connections, the lock on a directory, what its errors mean here."""
 
 from __future__ import annotations
 

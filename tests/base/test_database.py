@@ -9,8 +9,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from pubsub.base.database import Turns, lock_directory, open_database, translate
 from pubsub.errors import StorageError, StoreDamaged, StoreFull
-from pubsub.server.storage.database import Turns, lock_directory, open_database, translate
 
 
 def test_statements_in_one_string_stop_at_the_first_that_returns_a_row(tmp_path: Path) -> None:

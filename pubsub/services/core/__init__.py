@@ -1,0 +1,1 @@
+"""What the patterns decide: pure, fed messages and the time."""

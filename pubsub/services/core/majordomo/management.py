@@ -1,0 +1,76 @@
+"""What a broker tells of itself: the services whose names begin with `mmi.` (RFC 8).
+
+`mmi.service NAME` is answered with 200 or 404, as the RFC has it. Two are added: `mmi.workers NAME` with 200 and how
+many workers the service has, and `mmi.report` with 200 and all that `pubsub service list` shows, as JSON. What else
+begins so is answered with 501.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from pubsub.services.core.interface import Frames
+from pubsub.services.core.majordomo.records import Service, Worker
+
+OK: Final = b"200"
+NOT_FOUND: Final = b"404"
+NOT_IMPLEMENTED: Final = b"501"
+
+SHOWN_MAX: Final = 1_000
+"""Services in one report: those by name."""
+
+
+class Managed(Protocol):
+    """What a broker is to its own services."""
+
+    @property
+    def services(self) -> Mapping[bytes, Service]: ...  # noqa: D102
+
+    @property
+    def workers(self) -> Mapping[bytes, Worker]: ...  # noqa: D102
+
+    @property
+    def counters(self) -> Counter[str]: ...  # noqa: D102
+
+
+def answer(name: bytes, body: Frames, broker: Managed) -> Frames:
+    """What a service of the broker's own answers.
+
+    Args:
+        name: of the service, with `mmi.`.
+        body: of the request.
+        broker: who is asked.
+    """
+    if name == b"mmi.service":
+        service = broker.services.get(body[-1])
+        return (OK,) if service is not None and service.workers else (NOT_FOUND,)
+    if name == b"mmi.workers":
+        service = broker.services.get(body[-1])
+        return OK, b"%d" % (service.workers if service is not None else 0)
+    if name == b"mmi.report":
+        return OK, json.dumps(report(broker)).encode()
+    return (NOT_IMPLEMENTED,)
+
+
+def report(broker: Managed) -> dict[str, object]:
+    """What a broker knows of itself."""
+    names = sorted(broker.services)[:SHOWN_MAX]
+    return {
+        "services": [_described(broker.services[name]) for name in names],
+        "services_in_all": len(broker.services),
+        "workers": len(broker.workers),
+        "counters": dict(sorted(broker.counters.items())),
+    }
+
+
+def _described(service: Service) -> dict[str, object]:
+    return {
+        "name": service.name.decode(errors="replace"),
+        "workers": service.workers,
+        "idle": len(service.idle),
+        "waiting": len(service.requests),
+        "answered": service.answered,
+    }

@@ -1,0 +1,198 @@
+"""A Majordomo worker: one connection to one broker, one service, one request at a time (RFC 7, RFC 18).
+
+It registers on a new socket each time: after DISCONNECT, after the broker fell silent, and after a request that failed,
+since the protocol has no reply that says so and a worker that owes a reply gets nothing more. While it still works on
+what came by an earlier connection it does not register, so nothing is given to it that would have to wait.
+
+    |                 | REQUEST    | HEARTBEAT      | DISCONNECT     | silence        | reply, fail               |
+    | registered      | works      | heard          | registers anew | registers anew |                           |
+    | works           | works on   | heard          | off            | off            | sent, registered · anew   |
+    | off, still busy |            |                |                |                | dropped, registers anew   |
+    | waits to dial   |            |                |                |                |                           |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pubsub.services.core.interface import BaseCore, Dial, Frames, HangUp, Noticed, Requested, Send
+from pubsub.services.core.majordomo.messages import WORKER_DIALECTS, ready, reply, wrong_with_reply
+
+REQUESTS_MAX: Final = 16
+"""Requests that a worker takes beside each other; a broker that knows the protocol sends one."""
+
+
+@dataclass(frozen=True)
+class WorkerTimes:
+    """What a worker waits for.
+
+    Attributes:
+        heartbeat_seconds: between heartbeats to the broker where nothing else is sent.
+        liveness: such intervals of silence after which the broker counts as dead.
+        reconnect_seconds: between two registrations, except for the first one after a while.
+    """
+
+    heartbeat_seconds: float = 2.5
+    liveness: int = 3
+    reconnect_seconds: float = 2.5
+
+
+class MajordomoWorker(BaseCore):
+    """A worker of one service. A `WorkerCore`.
+
+    Args:
+        service: its name.
+        address: of the broker.
+        version: of the protocol, 1 or 2.
+        times: what it waits for.
+        port: what the connection is called.
+        token: the first of its requests; each further one is one more.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        address: str,
+        version: int = 1,
+        times: WorkerTimes | None = None,
+        port: str = "worker",
+        token: int = 1,
+    ) -> None:
+        super().__init__()
+        self._service, self._address, self._port = service, address, port
+        self._dialect, self._times = WORKER_DIALECTS[version], times or WorkerTimes()
+        self._patience = self._times.heartbeat_seconds * self._times.liveness
+        self._next_token = token
+        self._connected = False
+        self._connection = 0
+        self._dialled_at = float("-inf")
+        self._dial_at: float | None = None
+        self._heard = self._sent = 0.0
+        self._requests: dict[int, tuple[int, bytes, list[bytes]]] = {}
+        """Token -> the connection by which it came, the client's address, and parts that wait for the last one."""
+
+    def start(self, now: float) -> None:
+        """Register."""
+        self._dial(now)
+
+    def _dial(self, now: float) -> None:
+        self._dial_at, self._dialled_at = None, now
+        self._connected = True
+        self._connection += 1
+        self._heard = self._sent = now
+        self._sends.append(Dial(self._port, self._address))
+        self._sends.append(Send(self._port, b"", ready(self._dialect, self._service.encode())))
+
+    def _leave(self, now: float, soonest: float) -> None:
+        """Use this connection no more, and register anew, not before `soonest` and not while a request is worked on."""
+        if self._connected:
+            self._sends.append(HangUp(self._port))
+        self._connected = False
+        self._dial_at = max(soonest, self._dialled_at + self._times.reconnect_seconds)
+        self._dial_if_due(now)
+
+    def _dial_if_due(self, now: float) -> None:
+        if self._dial_at is not None and now >= self._dial_at and not self._requests:
+            self._dial(now)
+
+    def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
+        """The broker says something."""
+        dialect = self._dialect
+        at = dialect.command_at
+        if not self._connected or len(frames) <= at or tuple(frames[:at]) != dialect.lead:
+            self.counters["invalid_header"] += 1
+            return
+        command = frames[at]
+        if command == dialect.request:
+            if wrong := wrong_with_reply(dialect, frames):
+                self.counters["invalid_request_" + wrong] += 1
+                return
+            self._heard = now
+            self._take(frames[at + 1], tuple(frames[at + 3 :]))
+        elif command == dialect.heartbeat and len(frames) == at + 1:
+            self._heard = now
+            # While both are awake: so the broker is woken once for many workers, and this process once for two beats.
+            if now >= self._sent + self._times.heartbeat_seconds / 2:
+                self._beat(now)
+        elif command == dialect.disconnect and len(frames) == at + 1:
+            self.counters["disconnected"] += 1
+            self._leave(now, now)
+        else:
+            self.counters["invalid_command"] += 1
+
+    def _take(self, client: bytes, body: Frames) -> None:
+        if len(self._requests) >= REQUESTS_MAX:
+            self.counters["requests_refused"] += 1
+            return
+        token, self._next_token = self._next_token, self._next_token + 1
+        self._requests[token] = self._connection, client, []
+        self.counters["requests"] += 1
+        self._events.append(Requested(token, body, self._service))
+
+    def _beat(self, now: float) -> None:
+        self._sent = now
+        self._sends.append(Send(self._port, b"", self._dialect.beat))
+
+    def reply(self, token: int, body: Frames, now: float) -> None:
+        """Answer a request; nothing where it is not known any more."""
+        connection, client, parts = self._requests.pop(token, (0, b"", []))
+        if connection == self._connection and self._connected:
+            self._sent = now
+            frames = reply(self._dialect, self._dialect.final, client, (*parts, *body) or (b"",))
+            self._sends.append(Send(self._port, b"", frames))
+            self.counters["replied"] += 1
+        elif connection:
+            self.counters["replies_late"] += 1
+            self._dial_if_due(now)
+
+    def reply_part(self, token: int, body: Frames, now: float) -> None:
+        """Send a part of the answer; version 0.1 has none, so it is kept until `reply`."""
+        connection, client, parts = self._requests.get(token, (0, b"", []))
+        if not self._dialect.partial:
+            parts.extend(body)
+        elif connection == self._connection and self._connected:
+            self._sent = now
+            self._sends.append(Send(self._port, b"", reply(self._dialect, self._dialect.partial, client, body)))
+
+    def fail(self, token: int, reason: str, now: float) -> None:
+        """The handler failed: the protocol has no reply for that, so the client gets none, and we register anew."""
+        connection, _, _ = self._requests.pop(token, (0, b"", []))
+        if not connection:
+            return
+        self.counters["failed"] += 1
+        if connection == self._connection and self._connected:
+            self._dialled_at = float("-inf")
+            self._leave(now, now)
+        else:
+            self._dial_if_due(now)
+
+    def ended(self, port: str, now: float) -> None:
+        """The connection has ended: whoever answers next may not know us."""
+        if self._connected:
+            self.counters["connections_ended"] += 1
+            self._leave(now, now)
+
+    def tick(self, now: float) -> None:
+        """Send a heartbeat, take a silent broker for dead, register anew."""
+        if not self._connected:
+            self._dial_if_due(now)
+        elif now >= self._heard + self._patience:
+            self.counters["broker_silent"] += 1
+            self._events.append(Noticed(f"the broker at {self._address} is silent; registering anew", warning=True))
+            self._leave(now, now)
+        elif now >= self._sent + self._times.heartbeat_seconds:
+            self._beat(now)
+
+    def timer(self) -> float | None:
+        """When `tick` is to be called next; None: not before a reply."""
+        if self._connected:
+            return min(self._heard + self._patience, self._sent + self._times.heartbeat_seconds)
+        return None if self._requests else self._dial_at
+
+    def leave(self, now: float) -> None:
+        """Tell the broker that this worker ends."""
+        if self._connected:
+            self._connected = False
+            self._sends.append(Send(self._port, b"", self._dialect.bye))

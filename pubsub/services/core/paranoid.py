@@ -1,0 +1,206 @@
+"""Paranoid Pirate: a queue and workers that watch each other (ZeroMQ RFC 6, https://rfc.zeromq.org/spec/6/).
+
+    worker -> queue   [01]                              READY, its first message
+    both ways         [02]                              HEARTBEAT
+    queue -> worker   [client][""][body…]               a request, and the same back with the reply's body
+
+Each sends heartbeats every second and takes the other for dead after three of silence; whatever comes counts as one. A
+worker that takes its queue for dead connects anew after 1 s, then 2 s, up to 32 s, until something comes. A heartbeat
+does not say that a worker is free: one that works says it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pubsub.services.core.interface import BaseCore, Dial, Frames, HangUp, Noticed, Requested, Send
+from pubsub.services.core.queue import BACKEND, HEARTBEAT, READY, PirateQueue
+
+HEARTBEAT_SECONDS: Final = 1.0
+LIVENESS: Final = 3
+BACKOFF_SECONDS: Final = 1.0
+BACKOFF_SECONDS_MAX: Final = 32.0
+
+REQUESTS_MAX: Final = 1_000
+"""Requests that a worker has taken and not answered; a queue sends one at a time."""
+
+_PORT: Final = "queue"
+_HEARTBEAT: Final = (HEARTBEAT,)
+
+
+class ParanoidQueue(PirateQueue):
+    """The queue.
+
+    Args:
+        name: of the service, for rights.
+        heartbeat_seconds: between heartbeats.
+        liveness: heartbeats of silence after which a worker counts as dead.
+    """
+
+    def __init__(
+        self, name: str = "queue", heartbeat_seconds: float = HEARTBEAT_SECONDS, liveness: int = LIVENESS
+    ) -> None:
+        super().__init__(name)
+        self._interval, self._patience = heartbeat_seconds, heartbeat_seconds * liveness
+        self._heard: dict[bytes, float] = {}
+        """Worker -> when something came last, longest silent first."""
+        self._beat_at = 0.0
+
+    def _from_worker(self, worker: bytes, frames: Sequence[bytes], now: float) -> None:
+        heard = self._heard
+        known = heard.pop(worker, None) is not None
+        first = frames[0]
+        if len(frames) == 1 and first == HEARTBEAT:
+            if known:  # Nearly all that comes: one dictionary, no more.
+                heard[worker] = now
+            else:
+                self.counters["strangers"] += 1
+        elif len(frames) == 1 and first == READY:
+            if not heard:
+                self._beat_at = now + self._interval
+            heard[worker] = now
+            if not known:
+                self.counters["workers_came"] += 1
+            self._is_ready(worker, now)
+        elif known:
+            heard[worker] = now
+            self._replied(worker, frames, now)
+        else:
+            self.counters["strangers"] += 1
+
+    def _request(self, client: bytes, body: Frames) -> Frames:
+        return (client, b"", *body)
+
+    def _usable(self, worker: bytes, now: float) -> bool:
+        return now - self._heard[worker] < self._patience
+
+    def _forget(self, worker: bytes) -> None:
+        super()._forget(worker)
+        self._heard.pop(worker, None)
+
+    def timer(self) -> float | None:
+        """When heartbeats are due, all at once; who is silent is looked for then."""
+        due = super().timer()
+        if not self._heard:
+            return due
+        return self._beat_at if due is None else min(due, self._beat_at)
+
+    def tick(self, now: float) -> None:
+        """Forget who is silent, and say that we are not."""
+        super().tick(now)
+        if not self._heard or now < self._beat_at:
+            return
+        self._beat_at = now + self._interval
+        silent = []
+        for worker, heard in self._heard.items():
+            if now - heard < self._patience:
+                break
+            silent.append(worker)
+        for worker in silent:
+            if worker in self._busy:
+                self.counters["requests_dropped"] += 1
+            self._forget(worker)
+        if silent:
+            self.counters["workers_silent"] += len(silent)
+            self._events.append(Noticed(f"{len(silent)} workers are silent and get no more work"))
+        self._sends += [Send(BACKEND, worker, _HEARTBEAT) for worker in self._heard]
+
+    def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
+        """A worker is gone, or a client is; a heartbeat for which there was no room says nothing."""
+        if send.port == BACKEND and not gone and send.frames is _HEARTBEAT:
+            return
+        super().undelivered(send, now, gone=gone)
+
+
+class ParanoidWorker(BaseCore):
+    """A worker of such a queue. A `WorkerCore`.
+
+    Args:
+        address: of the queue's back.
+        heartbeat_seconds, liveness: as of the queue.
+    """
+
+    def __init__(self, address: str, heartbeat_seconds: float = HEARTBEAT_SECONDS, liveness: int = LIVENESS) -> None:
+        super().__init__()
+        self._address = address
+        self._interval, self._patience = heartbeat_seconds, heartbeat_seconds * liveness
+        self._backoff = BACKOFF_SECONDS
+        self._token = 0
+        self._requests: dict[int, tuple[bytes, list[bytes]]] = {}
+        """Token -> client, and parts of the reply that wait for its end."""
+        self._heard = self._beat_at = 0.0
+        self._dial_at: float | None = None
+        """When to connect anew; None: it is connected, as far as it knows."""
+
+    def start(self, now: float) -> None:
+        """Connect, and say that it is free."""
+        self._requests.clear()  # Whoever is there now did not ask this, or has asked another since.
+        self._heard, self._beat_at, self._dial_at = now, now + self._interval, None
+        self._sends += [Dial(_PORT, self._address), Send(_PORT, b"", (READY,))]
+
+    def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
+        """Something came, so the queue is there."""
+        if self._dial_at is not None:
+            return
+        self._heard, self._backoff = now, BACKOFF_SECONDS
+        if len(frames) == 1 and frames[0] == HEARTBEAT:
+            return
+        if len(frames) < 3 or frames[1] or not frames[0]:
+            self.counters["undecodable"] += 1
+            return
+        if len(self._requests) >= REQUESTS_MAX:
+            self.counters["requests_dropped"] += 1
+            return
+        self._token += 1
+        self._requests[self._token] = frames[0], []
+        self.counters["requests"] += 1
+        self._events.append(Requested(self._token, tuple(frames[2:])))
+
+    def ended(self, port: str, now: float) -> None:
+        """The queue went, or the way to it."""
+        if self._dial_at is None:
+            self._give_up_queue("the connection to the queue ended", now)
+
+    def _give_up_queue(self, why: str, now: float) -> None:
+        self._dial_at = now + self._backoff
+        self.counters["queues_given_up"] += 1
+        self._events.append(Noticed(f"{why}: {self._address} is tried again in {self._backoff:g} s", warning=True))
+        self._backoff = min(2 * self._backoff, BACKOFF_SECONDS_MAX)
+        self._sends.append(HangUp(_PORT))
+
+    def timer(self) -> float | None:
+        """When to send a heartbeat, to take the queue for dead, or to connect anew."""
+        return min(self._beat_at, self._heard + self._patience) if self._dial_at is None else self._dial_at
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        if self._dial_at is not None:
+            if now >= self._dial_at:
+                self.start(now)
+        elif now >= self._heard + self._patience:
+            self._give_up_queue(f"the queue has been silent for {now - self._heard:.3g} s", now)
+        elif now >= self._beat_at:
+            self._beat_at = now + self._interval
+            self._sends.append(Send(_PORT, b"", _HEARTBEAT))
+
+    def reply(self, token: int, body: Frames, now: float) -> None:
+        """Answer a request."""
+        client, parts = self._requests.pop(token, (b"", []))
+        if not client:
+            self.counters["replies_dropped"] += 1
+            return
+        frames = (*parts, *body) or (b"",)
+        self._sends.append(Send(_PORT, b"", (client, b"", *frames)))
+        self.counters["replies"] += 1
+
+    def reply_part(self, token: int, body: Frames, now: float) -> None:
+        """Keep a part of the answer for `reply`: the wire knows whole ones only."""
+        if token in self._requests:
+            self._requests[token][1].extend(body)
+
+    def fail(self, token: int, reason: str, now: float) -> None:
+        """No reply, since the wire has none that says so: READY for the next request."""
+        if self._requests.pop(token, None) is not None:
+            self.counters["failed"] += 1
+            self._sends.append(Send(_PORT, b"", (READY,)))

@@ -1,0 +1,186 @@
+"""Which stored request is run when: by services that have workers, no more at a time than they have.
+
+The broker is asked how many workers a service has (`mmi.workers`, or `mmi.service` of a broker that knows no more) once
+a second while something waits for it. A request is sent only where a worker is there, so none waits in the broker while
+its time runs out and is then run twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from pubsub.services.core.interface import NEVER, Answered, Event, Frames, Patience
+from pubsub.services.core.lockstep import LockstepCaller
+from pubsub.services.core.titanic.protocol import OK, UNKNOWN, code
+from pubsub.services.core.titanic.requests import Entry, Load, State
+
+ASK_SECONDS: Final = 1.0
+"""Between two questions how many workers a service has."""
+
+ASK_PATIENCE: Final = Patience(2.5, 1)
+
+BACKOFF_SECONDS: Final = 1.0
+"""Before a request that got no reply is run again; it doubles up to BACKOFF_SECONDS_MAX."""
+
+BACKOFF_SECONDS_MAX: Final = 32.0
+
+_NOT_IMPLEMENTED: Final = b"501"
+
+
+@dataclass(slots=True)
+class _Service:
+    name: bytes
+    queue: OrderedDict[bytes, Entry] = field(default_factory=OrderedDict)
+    running: int = 0
+    workers: int = 0
+    polled: bool = False
+
+
+class Running:
+    """Runs requests by way of a caller, whose events are given to `take`.
+
+    Args:
+        caller: of the broker.
+        reply_seconds: how long a worker may take for one request.
+        parallel: requests that are run at a time.
+        counters: how often what happened.
+    """
+
+    def __init__(self, caller: LockstepCaller, reply_seconds: float, parallel: int, counters: Counter[str]) -> None:
+        self._caller, self._patience, self._parallel = caller, Patience(reply_seconds, 1), parallel
+        self._counters = counters
+        self._services: dict[bytes, _Service] = {}
+        self._able: OrderedDict[bytes, _Service] = OrderedDict()
+        """Those that have a request and a worker for it; the one that had its turn longest ago is first."""
+        self._asks: deque[tuple[float, _Service]] = deque()
+        self._later: list[tuple[float, int, Entry]] = []
+        self._tokens = count(1)
+        self._runs: dict[int, Entry] = {}
+        self._asked: dict[int, _Service] = {}
+        self._knows_numbers = True
+
+    @property
+    def running(self) -> int:
+        """Requests that are under way."""
+        return len(self._runs)
+
+    def add(self, entry: Entry, now: float) -> None:
+        """Run a request when it can be."""
+        if entry.due > now:
+            heappush(self._later, (entry.due, next(self._tokens), entry))
+            return
+        service = self._services.get(entry.service)
+        if service is None:
+            service = self._services[entry.service] = _Service(entry.service)
+        service.queue[entry.id] = entry
+        if not service.polled:
+            service.polled = True
+            self._ask(service, now)
+        self._note(service)
+
+    def cancel(self, entry: Entry, now: float) -> None:
+        """A request is not to be run any more."""
+        if entry.token:
+            self._caller.cancel(entry.token, now)
+            self._end(entry)
+        elif (service := self._services.get(entry.service)) is not None:
+            service.queue.pop(entry.id, None)
+            self._note(service)
+
+    def take(self, event: Event, now: float) -> tuple[Entry, Frames] | None:
+        """Something that the caller tells; a request and its reply, where that is what it is."""
+        token = getattr(event, "token", 0)
+        if (service := self._asked.pop(token, None)) is not None:
+            self._told(service, event, now)
+        elif (entry := self._runs.get(token)) is not None:
+            self._end(entry)
+            if isinstance(event, Answered):
+                return entry, event.body
+            self._counters["runs_without_reply"] += 1
+            entry.tries += 1
+            entry.due = now + min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(entry.tries - 1, 10))
+            self.add(entry, now)
+        return None
+
+    def _end(self, entry: Entry) -> None:
+        del self._runs[entry.token]
+        entry.token = 0
+        service = self._services[entry.service]
+        service.running -= 1
+        self._note(service)
+
+    def _note(self, service: _Service) -> None:
+        """Whether a service can be given something to do has changed."""
+        if service.queue and service.running < service.workers:
+            self._able.setdefault(service.name, service)
+        else:
+            self._able.pop(service.name, None)
+        if not service.queue and not service.running and not service.polled:
+            self._services.pop(service.name, None)
+
+    def start(self, now: float) -> list[Load]:
+        """What is begun now: requests whose bodies are to be read, and given to `loaded`."""
+        loads = []
+        while self._able and len(self._runs) < self._parallel:
+            _, service = self._able.popitem(last=False)
+            _, entry = service.queue.popitem(last=False)
+            entry.token = next(self._tokens)
+            self._runs[entry.token] = entry
+            service.running += 1
+            loads.append(Load(entry, entry.token))
+            self._note(service)
+        return loads
+
+    def loaded(self, token: int, body: Frames, now: float) -> None:
+        """The body of a request that was begun."""
+        entry = self._runs.get(token)
+        if entry is not None:
+            self._counters["runs"] += 1
+            self._caller.call(token, entry.service.decode(), body, self._patience, now)
+
+    def lost(self, token: int) -> None:
+        """The body of a request that was begun cannot be read."""
+        entry = self._runs.get(token)
+        if entry is not None:
+            self._end(entry)
+
+    def _ask(self, service: _Service, now: float) -> None:
+        token = next(self._tokens)
+        self._asked[token] = service
+        name = "mmi.workers" if self._knows_numbers else "mmi.service"
+        self._caller.call(token, name, (service.name,), ASK_PATIENCE, now)
+
+    def _told(self, service: _Service, event: Event, now: float) -> None:
+        body = event.body if isinstance(event, Answered) else (UNKNOWN,)
+        if code(body) == _NOT_IMPLEMENTED and self._knows_numbers:
+            self._knows_numbers = False
+            self._ask(service, now)
+            return
+        number = body[1] if len(body) > 1 else b"1"
+        known = number.isdigit() and len(number) < 10
+        service.workers = (int(number) if known else 1) if code(body) == OK else 0
+        self._asks.append((now + ASK_SECONDS, service))
+        self._note(service)
+
+    def timer(self) -> float:
+        """When `tick` is to be called next."""
+        due = self._asks[0][0] if self._asks else NEVER
+        return min(due, self._later[0][0]) if self._later else due
+
+    def tick(self, now: float) -> None:
+        """Ask what is to be asked again, and have tried what is to be tried again."""
+        while self._asks and self._asks[0][0] <= now:
+            _, service = self._asks.popleft()
+            if service.queue:
+                self._ask(service, now)
+            else:
+                service.polled, service.workers = False, 0
+                self._note(service)
+        while self._later and self._later[0][0] <= now:
+            _, _, entry = heappop(self._later)
+            if entry.state is State.PENDING and not entry.closing:
+                self.add(entry, now)

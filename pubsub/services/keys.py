@@ -1,0 +1,74 @@
+"""The keys of a process with services, as its options name them (docs/services.md, *Keys*)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pubsub.base.loopback import reaches_out
+from pubsub.errors import ConfigurationError
+from pubsub.security.audit import Audit
+from pubsub.security.keys import parse_public
+from pubsub.security.opening import find_keys, own_pair
+from pubsub.services.entrance import Locks
+
+_KEY_VARIABLE: Final = "PUBSUB_CLIENT_KEY_FILE"
+_AUTHORIZED_VARIABLE: Final = "PUBSUB_AUTHORIZED"
+_NOWHERE: Final = Path(os.devnull) / "key"
+"""A service has no directory, and so no usual place for its key."""
+
+
+def _named(given: Path | str | None, variable: str) -> Path | None:
+    text = given if given is not None else os.environ.get(variable)
+    return Path(text) if text else None
+
+
+def find_locks(
+    name: str,
+    *,
+    binds: Sequence[str] = (),
+    dials: Sequence[str] = (),
+    key_file: Path | str | None = None,
+    authorized: Path | str | None = None,
+    expected: Sequence[str] = (),
+    audit_file: Path | str | None = None,
+    insecure: bool = False,
+) -> Locks:
+    """The keys of a process, and that nothing is half set up.
+
+    Args:
+        name: whose they are, for an error's text: "queue".
+        binds: addresses on which it listens.
+        dials: addresses to which it connects.
+        key_file: its secret key; None: what PUBSUB_CLIENT_KEY_FILE names, where keys are wanted at all.
+        authorized: who may enter where it listens; None: what PUBSUB_AUTHORIZED names.
+        expected: the public keys of those to whom it connects, as text: one for all, or one for each of `dials`.
+        audit_file: where it is noted who comes; None: nowhere.
+        insecure: it may listen for others than this host without keys.
+
+    Raises:
+        ConfigurationError: a file cannot be used, or one side has keys and the other has none.
+        InvalidKey: an expected key is none.
+    """
+    listening = None
+    if binds:
+        outside = next(filter(reaches_out, binds), "")
+        allowed = _named(authorized, _AUTHORIZED_VARIABLE)
+        own = _named(key_file, _KEY_VARIABLE) if allowed is not None or key_file is not None else None
+        listening = find_keys("client", name, own, _NOWHERE, allowed, outside, insecure)
+    pair = None
+    if dials and (expected or (key_file is not None and not binds)):
+        pair = own_pair("client", name, _named(key_file, _KEY_VARIABLE), _NOWHERE)
+        if pair is None:
+            raise ConfigurationError(f"{dials[0]} has a key, and {name} has none: pubsub keys new client NAME, --key")
+        if not expected:
+            raise ConfigurationError(f"{name} has a key, and nothing says what key {dials[0]} has: --broker-key pk_…")
+    if expected and len(expected) not in {1, len(dials)}:
+        raise ConfigurationError(
+            f"{len(expected)} keys are named for {len(dials)} addresses; name one, or one for each"
+        )
+    keys = [tuple(map(parse_public, text.split(","))) for text in expected]
+    by_address = {"": keys[0]} if len(keys) == 1 else dict(zip(dials, keys, strict=False))
+    return Locks(listening, pair, by_address, Audit(Path(audit_file) if audit_file else None, name))

@@ -1,0 +1,1 @@
+"""The Majordomo broker as a process."""

@@ -1,0 +1,77 @@
+"""What `pubsub service list` shows: what a broker reports of itself, twice, and the rates between."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pubsub.errors import DecodeError, RequestRefused
+from pubsub.services.client import ServiceClient
+
+RATE_SECONDS: Final = 1.0
+"""Between the two reports."""
+
+_REPORT: Final = "mmi.report"
+
+
+def ask(client: ServiceClient) -> dict[str, Any]:
+    """What a broker reports.
+
+    Raises:
+        CallTimeout: nobody answered.
+        RequestRefused: the broker has no report.
+        DecodeError: what it said is none.
+    """
+    frames = client.call(_REPORT, b"").frames
+    if frames[0] != b"200":
+        raise RequestRefused(_REPORT, frames[0].decode(errors="replace"), "this broker does not report of itself")
+    try:
+        report = json.loads(frames[1])
+        if not isinstance(report, dict) or not all(isinstance(row["name"], str) for row in report["services"]):
+            raise DecodeError("a broker's report is something else")
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise DecodeError("a broker's report is something else") from None
+    return report
+
+
+def ask_twice(client: ServiceClient, seconds: float = RATE_SECONDS) -> dict[str, Any]:
+    """What a broker reports, with each service's replies a second as `rate`; errors as of `ask`."""
+    began = time.monotonic()
+    before = {row["name"]: row.get("answered", 0) for row in ask(client)["services"]}
+    time.sleep(seconds)
+    report = ask(client)
+    passed = time.monotonic() - began
+    for row in report["services"]:
+        answered = row.get("answered", 0) - before.get(row["name"], 0)
+        row["rate"] = round(max(0, answered) / passed, 1)
+    return report
+
+
+COLUMNS: Final = {
+    "service": "name",
+    "workers": "workers",
+    "idle": "idle",
+    "waiting": "waiting",
+    "answered": "answered",
+    "a second": "rate",
+}
+"""Of the table -> of the report."""
+
+_USUAL: Final = {"managed", "workers_ready", "workers_left"}
+
+
+def rows(report: Mapping[str, Any]) -> list[list[str]]:
+    """A line a service, of what COLUMNS name."""
+    return [[str(row.get(name, "")) for name in COLUMNS.values()] for row in report["services"]]
+
+
+def remarks(report: Mapping[str, Any]) -> list[str]:
+    """What the table does not show: services that are left out, and how often happened what should not."""
+    hidden = int(report.get("services_in_all", 0)) - len(report["services"])
+    said = [f"… and {hidden} more"] if hidden > 0 else []
+    unusual = {name: count for name, count in report.get("counters", {}).items() if name not in _USUAL}
+    if unusual:
+        said.append(", ".join(f"{name} {count}" for name, count in unusual.items()))
+    return said

@@ -1,0 +1,1 @@
+"""One server of a Binary Star pair as a process."""

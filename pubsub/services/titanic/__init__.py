@@ -1,0 +1,1 @@
+"""Titanic as a process: requests and replies on disk."""

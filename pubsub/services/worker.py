@@ -1,0 +1,355 @@
+"""`Worker`: does the work of a service, with a handler, for a queue or broker or as a server of its own.
+
+The handler runs in the thread, or on the event loop, that runs the worker, one request after the other; heartbeats go
+on meanwhile in a thread that drives the sockets. So a handler may take as long as it likes, and use what belongs to its
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final
+
+from pubsub.base.forks import no_pickling
+from pubsub.errors import CallerError, ConfigurationError, HandlerMisused, PubsubError
+from pubsub.services.calling import Body, check_service, core_of, frames_of
+from pubsub.services.core.binary_star.paired import PairedServer
+from pubsub.services.core.interface import Event, Frames, Port, Requested, WorkerCore
+from pubsub.services.engine import Engine, log_event
+from pubsub.services.keys import find_locks
+from pubsub.services.kinds import SERVERS, WORKERS
+from pubsub.services.options import checked
+
+if TYPE_CHECKING:
+    import zmq
+
+    from pubsub.services.entrance import Locks
+    from pubsub.services.pairing import Pairing
+
+_log: Final = logging.getLogger("pubsub.services")
+
+REASON_LENGTH_MAX: Final = 500
+"""Characters of what a caller is told of a handler that failed."""
+
+
+class Request:
+    """What a handler is given.
+
+    Attributes:
+        frames: the body as it came; nearly always one frame.
+        service: the service that was asked for, "" where the pattern names none.
+    """
+
+    __slots__ = ("_part", "frames", "service")
+
+    def __init__(self, frames: Frames, service: str, part: Callable[[Frames], None]) -> None:
+        self.frames, self.service, self._part = frames, service, part
+
+    @property
+    def body(self) -> bytes:
+        """The frames as one."""
+        return self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
+
+    def part(self, body: Body) -> None:
+        """Send a part of the reply; where the pattern knows whole replies only, parts go out with what is returned.
+
+        Raises:
+            CallerError, TooLarge: it is no body.
+        """
+        self._part(frames_of(body, "a part of a reply"))
+
+
+Handler = Callable[[Request], Body]
+AsyncHandler = Callable[[Request], Awaitable[Body]]
+
+
+def echo(request: Request) -> Body:
+    """The handler of a worker that has none: the request is its reply."""
+    return request.frames
+
+
+class Worker:
+    """Does the work of one service.
+
+        worker = Worker("shout", broker="tcp://127.0.0.1:5556", kind="paranoid", handler=lambda r: r.body.upper())
+        worker.run()
+
+    Or as a decorator, `@Worker.of("shout", broker=…)` above a function; or as a class, with a `handle` of its own. A
+    handler that raises is logged, and its caller is answered as the pattern can: with an error, or not at all.
+
+    Args:
+        name: of the service.
+        broker: address of the broker, or of the queue's back.
+        bind: address to serve on, without a queue; either this or `broker`.
+        kind: the pattern: a key of `kinds.WORKERS`, or with `bind` of `kinds.SERVERS`; None: "mdp", or "lazy".
+        handler: is given a `Request` and gives the reply's body, bytes or a sequence of them; None: `handle` is.
+        key_file: our secret key, where there are keys. broker_key: the broker's public one.
+        authorized: with `bind`, the file of who may enter.
+        insecure: with `bind`, listen for other hosts without keys.
+        advertise: with `bind`, the address by which callers know it, which freelance3 has as its name; None: `bind`.
+        pair: with `bind`, it is one of two servers, and takes requests while it is the active one; None: it is alone.
+        locks: the keys, for who has them in memory.
+        context: a ZeroMQ context to share, which `inproc://` addresses need.
+
+    Attributes:
+        address: with `bind`, as bound once it runs.
+
+    Raises:
+        ConfigurationError: an address is none, or a key cannot be used.
+        CallerError: there is no such kind; both or neither of `broker` and `bind` are named.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        broker: str | None = None,
+        bind: str | None = None,
+        kind: str | None = None,
+        handler: Handler | AsyncHandler | None = None,
+        key_file: str | None = None,
+        broker_key: str = "",
+        authorized: str | None = None,
+        insecure: bool = False,
+        advertise: str | None = None,
+        pair: Pairing | None = None,
+        locks: Locks | None = None,
+        context: zmq.Context[Any] | None = None,
+    ) -> None:
+        self.name = check_service(name)
+        if (broker is None) == (bind is None):
+            raise CallerError("a worker has either the address of its broker, or one to bind")
+        if handler is not None and not callable(handler):
+            raise CallerError(f"the handler is a function, not {type(handler).__name__}")
+        self._handler: Callable[[Request], Any] = handler or self.handle
+        if pair is not None and bind is None:
+            raise CallerError("one of a pair has an address to bind; its broker may be one of a pair, and it is not")
+        address = checked([broker or bind or ""], "the address", bind=broker is None)
+        binds, dials = ([], address) if broker is not None else (address, [])
+        if pair is not None:
+            binds, dials = [*binds, pair.state], [pair.peer]
+        if locks is None:
+            locks = find_locks(
+                name or "this worker",
+                binds=binds,
+                dials=dials,
+                key_file=key_file,
+                authorized=authorized,
+                expected=[broker_key] if broker_key else [],
+                insecure=insecure,
+            )
+        self._locked = locks.listening is not None
+        make, ports = _core(name, kind, broker and address[0], bind and address[0], advertise)
+        if pair is None:
+            self._core = make()
+            self._engine = Engine(self._core, ports, locks=locks, context=context, told=self._told)
+        else:
+            self._core = paired = PairedServer(pair.role, make, pair.heartbeat)
+            self._engine = pair.engine(paired, ports, locks=locks, context=context, told=self._told)
+        self._put: Callable[[Requested | None], object] | None = None
+        self._stopping = False
+        self._broken: BaseException | None = None
+        self._thread: Thread | None = None
+
+    @classmethod
+    def of(cls, name: str = "", **arguments: Any) -> Callable[[Handler | AsyncHandler], Worker]:
+        """Decorates a handler, which becomes a worker; arguments as of the class."""
+        return lambda handler: cls(name, handler=handler, **arguments)
+
+    @property
+    def address(self) -> str:
+        """With `bind`, the address as bound, once it runs; else ""."""
+        return next(iter(self._engine.addresses.values()), "")
+
+    def handle(self, request: Request) -> Any:
+        """What is done with a request where no handler is given; here, the request is the reply."""
+        return echo(request)
+
+    def run(self, ready: Callable[[], object] | None = None) -> None:
+        """Work, in this thread, until `stop`. An interrupt (Ctrl-C) ends it too, and is passed on.
+
+        Args:
+            ready: called once the sockets are open.
+
+        Raises:
+            HandlerMisused: the handler is a coroutine or a generator function: `await worker.serve()` runs coroutines.
+            ConfigurationError: the address is in use, or keys cannot be used.
+            CallerError: it ran before.
+        """
+        _check_handler(self._handler, coroutines=False)
+        jobs: SimpleQueue[Requested | None] = SimpleQueue()
+        self._open(jobs.put)
+        try:
+            if ready is not None:
+                ready()
+            while (job := jobs.get()) is not None and not self._stopping:
+                self._work(job)
+        finally:
+            self._close()
+        self._raise_broken()
+
+    async def serve(self, ready: Callable[[], object] | None = None) -> None:
+        """Work, on this event loop, until `stop`, or until the task is cancelled; the handler may be a coroutine.
+
+        Arguments and errors as of `run`. A handler that is no coroutine keeps the loop waiting while it works.
+        """
+        _check_handler(self._handler, coroutines=True)
+        loop = asyncio.get_running_loop()
+        jobs: asyncio.Queue[Requested | None] = asyncio.Queue()
+
+        def put(job: Requested | None) -> None:
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(jobs.put_nowait, job)
+
+        self._open(put)
+        try:
+            if ready is not None:
+                ready()
+            while (job := await jobs.get()) is not None and not self._stopping:
+                await self._work_async(job)
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._close))
+        self._raise_broken()
+
+    def stop(self) -> None:
+        """End soon, when the request under way is answered; any thread and any signal handler may."""
+        self._stopping = True
+        if self._put is not None:
+            self._put(None)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether its doors are locked, so that `hang_up` means something."""
+        return self._locked
+
+    def hang_up(self) -> None:
+        """Look soon who is authorized; any thread and any signal handler may."""
+        self._engine.hang_up()
+
+    def _open(self, put: Callable[[Requested | None], object]) -> None:
+        if self._put is not None:
+            raise CallerError("a worker runs once; make another one")
+        self._put = put
+        if self._stopping:
+            put(None)
+        self._engine.open()
+        self._thread = Thread(target=self._drive, name="services works", daemon=True)
+        self._thread.start()
+
+    def _drive(self) -> None:
+        try:
+            self._engine.run()
+            self._engine.leave()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever runs the worker is told.
+            self._broken = error
+        finally:
+            self._engine.close()
+            assert self._put is not None
+            self._put(None)
+
+    def _told(self, event: Event, now: float) -> None:
+        if isinstance(event, Requested):
+            assert self._put is not None
+            self._put(event)
+        else:
+            log_event(event)
+
+    def _close(self) -> None:
+        if self._thread is None or self._engine.inherited:
+            return
+        self._engine.stop()
+        self._thread.join()
+
+    def _raise_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    # One request
+
+    def _request(self, job: Requested) -> Request:
+        def part(body: Frames) -> None:
+            self._engine.submit(lambda now: self._core.reply_part(job.token, body, now))
+
+        return Request(job.body, job.service or self.name, part)
+
+    def _work(self, job: Requested) -> None:
+        try:
+            body = frames_of(_awaited(self._handler(self._request(job))), "what a handler returns")
+        except Exception as error:  # noqa: BLE001 - the application's: logged, and its caller is answered.
+            self._failed(job, error)
+        except BaseException as error:
+            self._failed(job, error, log=False)
+            raise
+        else:
+            self._engine.submit(lambda now: self._core.reply(job.token, body, now))
+
+    async def _work_async(self, job: Requested) -> None:
+        try:
+            result = self._handler(self._request(job))
+            body = frames_of(await result if inspect.isawaitable(result) else result, "what a handler returns")
+        except Exception as error:  # noqa: BLE001 - the application's: logged, and its caller is answered.
+            self._failed(job, error)
+        except BaseException as error:
+            self._failed(job, error, log=False)
+            raise
+        else:
+            self._engine.submit(lambda now: self._core.reply(job.token, body, now))
+
+    def _failed(self, job: Requested, error: BaseException, *, log: bool = True) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        if log and isinstance(error, PubsubError):  # Ours say all there is to say.
+            _log.error("the handler of %s failed: %s", self.name or "this service", error)
+            reason = str(error)
+        elif log:
+            _log.error("the handler of %s raised", self.name or "this service", exc_info=error)
+        reason = reason[:REASON_LENGTH_MAX]
+        self._engine.submit(lambda now: self._core.fail(job.token, reason, now))
+
+    def __reduce__(self) -> Any:
+        return no_pickling(f"a {type(self).__name__}")
+
+
+def _core(
+    name: str, kind: str | None, broker: str | None, bind: str | None, advertise: str | None
+) -> tuple[Callable[[], WorkerCore], tuple[Port, ...]]:
+    """What makes the core, and the ports on which it listens."""
+    if broker is not None:
+        worker = core_of(kind or "mdp", WORKERS, "of worker")
+        return lambda: worker(name, broker), ()
+    if bind is None:
+        raise ConfigurationError("a server has an address to bind")
+    server = core_of(kind or "lazy", SERVERS, "of server")
+    known_as = checked([advertise], "the advertised address")[0] if advertise else bind
+    return lambda: server.core(name, bind), tuple(server.ports(bind, known_as))
+
+
+def _check_handler(handler: Callable[[Request], Any], *, coroutines: bool) -> None:
+    """See that a handler can be run at all.
+
+    Raises:
+        HandlerMisused: it cannot.
+    """
+    function = handler if inspect.isroutine(handler) else getattr(handler, "__call__", handler)  # noqa: B004
+    if inspect.iscoroutinefunction(function) and not coroutines:
+        raise HandlerMisused("the handler is a coroutine function: run it by await worker.serve()")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise HandlerMisused("the handler is a generator function: return the reply, and send parts by request.part()")
+
+
+def _awaited(result: object) -> object:
+    """What a handler gave, in a thread.
+
+    Raises:
+        HandlerMisused: it is to be awaited.
+    """
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise HandlerMisused("the handler gave something to be awaited: run it by await worker.serve()")
+    return result

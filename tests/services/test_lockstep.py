@@ -1,0 +1,159 @@
+from pubsub.services.core.interface import Answered, Dial, GivenUp, HangUp, Patience, Send, ShutOut
+from pubsub.services.core.lazy import lazy_caller
+from pubsub.services.core.lockstep import LANES_MAX
+from tests.services.stage import Stage
+
+A, B = "tcp://a:1", "tcp://b:1"
+ONCE = Patience(1.0, 1)
+PATIENCE = Patience(1.0, 3)
+
+
+def caller(*addresses: str) -> Stage:
+    return Stage(lazy_caller(addresses or (A,)))
+
+
+def call(stage: Stage, token: int = 1, body: bytes = b"hi", patience: Patience = PATIENCE) -> str:
+    """Call; the port of the lane that it took."""
+    stage.do("call", token, "echo", (body,), patience)
+    return stage.sent()[-1][0]
+
+
+def test_a_call_takes_a_connection_of_its_own_and_the_next_one_takes_that():
+    stage = caller()
+    lane = call(stage)
+    assert stage.dialled == {lane: A}
+    stage.receive(lane, b"", b"HI")
+    assert stage.said() == [Answered(1, (b"HI",))]
+    assert call(stage, 2) == lane
+    assert len(stage.dialled) == 1
+
+
+def test_a_try_that_is_over_is_made_again_on_a_new_connection_at_the_next_address():
+    stage = caller(A, B)
+    first = call(stage)
+    stage.wait(1.0)
+    (second, address), *_ = stage.dialled.items()
+    assert (second != first, address) == (True, B)
+    assert stage.acts[0] == HangUp(first)
+    assert stage.sent() == [(second, b"", (b"", b"hi"))]
+    stage.wait(1.0)
+    assert list(stage.dialled.values()) == [A]
+
+
+def test_a_reply_that_comes_late_finds_nobody():
+    stage = caller()
+    first = call(stage)
+    stage.wait(1.0).receive(first, b"", b"late")
+    assert stage.said() == []
+    assert stage.core.counters["unasked"] == 1
+
+
+def test_a_reply_that_nobody_waits_for_on_a_lane_is_dropped():
+    stage = caller()
+    lane = call(stage)
+    stage.receive(lane, b"", b"HI").receive(lane, b"", b"again")
+    assert len(stage.said()) == 1
+    assert stage.core.counters["unasked"] == 1
+
+
+def test_a_call_is_given_up_after_its_tries():
+    stage = caller()
+    call(stage)
+    stage.wait(2.999)
+    assert stage.said() == []
+    stage.wait(0.001)
+    assert stage.said() == [GivenUp(1, 3, 3.0, (A,))]
+    assert (stage.dialled, stage.core.timer()) == ({}, None)
+
+
+def test_the_next_call_begins_where_the_last_one_was_answered():
+    stage = caller(A, B)
+    call(stage)
+    stage.wait(1.0)
+    stage.receive(next(iter(stage.dialled)), b"", b"HI")
+    stage.do("cancel", 1)
+    lane = call(stage, 2)
+    other = call(stage, 3)
+    assert (stage.dialled[lane], stage.dialled[other]) == (B, B)
+
+
+def test_calls_side_by_side_beyond_the_lanes_wait_for_one():
+    stage = caller()
+    lanes = [call(stage, token) for token in range(LANES_MAX)]
+    stage.do("call", 100, "echo", (b"waits",), PATIENCE)
+    assert (stage.sent(), len(stage.dialled)) == ([], LANES_MAX)
+    stage.receive(lanes[5], b"", b"HI")
+    assert stage.sent() == [(lanes[5], b"", (b"", b"waits"))]
+    stage.do("call", 101, "echo", (b"too",), PATIENCE)
+    stage.do("cancel", 0)
+    assert stage.sent()[-1][2] == (b"", b"too")
+
+
+def test_a_call_that_waits_for_a_lane_is_given_up_in_its_time_too():
+    stage = caller()
+    for token in range(LANES_MAX):
+        call(stage, token, patience=Patience(60.0, 1))
+    stage.do("call", 100, "echo", (b"waits",), PATIENCE)
+    stage.wait(3.0)
+    assert stage.said() == [GivenUp(100, 0, 3.0, (A,))]
+
+
+def test_a_call_that_waits_can_be_taken_back():
+    stage = caller()
+    lanes = [call(stage, token) for token in range(LANES_MAX)]
+    stage.do("call", 100, "echo", (b"waits",), PATIENCE).do("cancel", 100)
+    stage.receive(lanes[0], b"", b"HI")
+    assert stage.sent() == []
+
+
+def test_a_call_that_is_taken_back_leaves_no_connection_whose_reply_could_be_mistaken():
+    stage = caller()
+    lane = call(stage)
+    stage.do("cancel", 1)
+    assert stage.acts == [HangUp(lane)]
+    assert (stage.core.timer(), stage.dialled) == (None, {})
+    assert call(stage, 2) != lane
+    stage.do("cancel", 7)
+
+
+def test_a_refused_connection_ends_the_call_at_once_where_there_is_no_other_address():
+    stage = caller()
+    lane = call(stage)
+    stage.do("refused", lane, "no key")
+    assert stage.said() == [ShutOut(1, "no key")]
+    assert stage.dialled == {}
+
+
+def test_a_refused_connection_has_the_next_address_tried_at_once():
+    stage = caller(A, B)
+    lane = call(stage)
+    stage.do("refused", lane, "no key")
+    (port, address), *_ = stage.dialled.items()
+    assert address == B
+    stage.do("refused", port, "").do("refused", port, "no key").do("refused", *next(iter(stage.dialled.items())))
+    assert isinstance(stage.said()[0], ShutOut)
+
+
+def test_a_connection_that_is_refused_while_nobody_calls_changes_nothing():
+    stage = caller()
+    lane = call(stage)
+    stage.receive(lane, b"", b"HI").do("refused", lane, "no key").do("refused", "another", "no key")
+    assert stage.said() == [Answered(1, (b"HI",))]
+    assert stage.core.counters["refused"] == 2
+
+
+def test_what_is_no_reply_is_counted_and_the_call_goes_on_waiting():
+    stage = caller()
+    lane = call(stage)
+    stage.receive(lane, b"x").receive(lane, b"x", b"HI").receive(lane, b"")
+    assert stage.core.counters["undecodable"] == 3
+    stage.receive(lane, b"", b"HI")
+    assert stage.said() == [Answered(1, (b"HI",))]
+
+
+def test_what_is_done_at_the_sockets_is_in_order():
+    stage = caller()
+    stage.do("call", 1, "echo", (b"hi",), ONCE)
+    dial, send = stage.acts
+    assert isinstance(dial, Dial)
+    assert send == Send(dial.port, b"", (b"", b"hi"))

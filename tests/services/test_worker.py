@@ -1,0 +1,269 @@
+"""Workers: what handlers may do, and what people give as one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import threading
+import time
+
+import pytest
+
+from pubsub.errors import CallerError, CallTimeout, ConfigurationError, HandlerMisused, InvalidName
+from pubsub.services.client import ServiceClient
+from pubsub.services.worker import Request, Worker
+from tests.faults.cluster import until
+from tests.services.running import Running, address
+
+KINDS = ["simple", "paranoid"]
+
+
+@pytest.fixture
+def running():
+    with Running() as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_of_a_queue_does_what_is_asked(running, kind):
+    front, back = running.queue(kind)
+    running.worker(Worker("shout", broker=back, kind=kind, handler=lambda request: request.body.upper()))
+    with ServiceClient(front, kind="lazy") as client:
+        assert [client.call("", b"a%d" % number).body for number in range(10)] == [b"A%d" % n for n in range(10)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_handler_that_raises_is_logged_once_a_request_and_the_worker_goes_on(running, kind, caplog):
+    def fussy(request: Request) -> bytes:
+        if request.body == b"bad":
+            raise ValueError("I do not like it")
+        return request.body
+
+    front, back = running.queue(kind)
+    running.worker(Worker("fussy", broker=back, kind=kind, handler=fussy))
+    with ServiceClient(front, kind="lazy") as client:
+        with caplog.at_level(logging.ERROR), pytest.raises(CallTimeout):
+            client.call("", b"bad", timeout=0.3, tries=1)
+        assert client.call("", b"good").body == b"good"
+    (record,) = [one for one in caplog.records if one.name == "pubsub.services"]
+    assert "fussy" in record.getMessage()
+    assert "I do not like it" in str(record.exc_info)
+
+
+@pytest.mark.parametrize("given", [None, "text", 5, [1], object()], ids=repr)
+def test_a_handler_that_gives_no_bytes_has_failed(running, given, caplog):
+    server = running.worker(Worker(bind="tcp://127.0.0.1:0", handler=lambda request: given))
+    with ServiceClient(server.address, kind="lazy") as client, pytest.raises(CallTimeout):
+        client.call("", b"x", timeout=0.2, tries=1)
+    assert "what a handler returns is bytes or a sequence of bytes" in caplog.text
+
+
+def test_a_class_has_a_handle_of_its_own_and_echoes_without(running):
+    class Twice(Worker):
+        def handle(self, request: Request) -> list[bytes]:
+            return [*request.frames, *request.frames]
+
+    twice = running.worker(Twice(bind="tcp://127.0.0.1:0"))
+    echo = running.worker(Worker(bind="tcp://127.0.0.1:0"))
+    with ServiceClient(twice.address, kind="lazy") as client:
+        assert client.call("", [b"a", b"b"]).frames == (b"a", b"b", b"a", b"b")
+    with ServiceClient(echo.address, kind="lazy") as client:
+        assert client.call("", b"a").frames == (b"a",)
+
+
+def test_a_decorated_function_is_a_worker(running):
+    @Worker.of("shout", bind="tcp://127.0.0.1:0")
+    def shout(request: Request) -> bytes:
+        return request.body.upper()
+
+    running.worker(shout)
+    with ServiceClient(shout.address, kind="lazy") as client:
+        assert client.call("", b"a").body == b"A"
+
+
+def test_parts_are_sent_with_the_reply_where_the_wire_knows_whole_ones_only(running):
+    def slowly(request: Request) -> bytes:
+        request.part(b"one ")
+        with pytest.raises(CallerError):
+            request.part("text")
+        return b"two"
+
+    server = running.worker(Worker(bind="tcp://127.0.0.1:0", handler=slowly))
+    with ServiceClient(server.address, kind="lazy") as client:
+        assert client.call("", b"").body == b"one two"
+
+
+def test_the_handler_runs_in_the_thread_that_runs_the_worker(running):
+    found = []
+
+    def note(request: Request) -> bytes:
+        found.append(threading.get_ident())
+        return b""
+
+    server = Worker(bind="tcp://127.0.0.1:0", handler=note)
+    running.worker(server)
+    with ServiceClient(server.address, kind="lazy") as client:
+        client.call("", b"")
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    assert names[found[0]] != "services works"
+
+
+def test_a_worker_that_works_for_long_is_not_taken_for_dead(running):
+    go = threading.Event()
+
+    def slow(request: Request) -> bytes:
+        assert go.wait(30)
+        return request.body
+
+    front, back = running.queue("paranoid")  # It heartbeats every 0.2 s, but a worker says so every second.
+    worker = Worker("slow", broker=back, kind="paranoid", handler=slow)
+    worker._core._interval, worker._core._patience = 0.2, 0.6
+    running.worker(worker)
+    with ServiceClient(front, kind="lazy", timeout=30.0) as client:
+        future = client.submit("", b"x")
+        time.sleep(0)  # A second passes below by the heartbeats that are counted, not by sleeping.
+        sent = worker._core
+        until(lambda: sent._beat_at > 0 and sent.counters["requests"], "the request is there")
+        first = sent._beat_at
+        until(lambda: sent._beat_at > first + 1.0, "five heartbeats while it works")
+        go.set()
+        assert future.result(30).body == b"x"
+        assert sent.counters["queues_given_up"] == 0
+
+
+def test_a_coroutine_is_refused_by_run_and_awaited_by_serve():
+    async def shout(request: Request) -> bytes:
+        await asyncio.sleep(0)
+        return request.body.upper()
+
+    with pytest.raises(HandlerMisused, match=r"await worker.serve\(\)"):
+        Worker(bind="tcp://127.0.0.1:0", handler=shout).run()
+
+    async def main() -> bytes:
+        worker = Worker(bind="tcp://127.0.0.1:0", handler=shout)
+        opened = asyncio.Event()
+        task = asyncio.create_task(worker.serve(opened.set))
+        await opened.wait()
+        with ServiceClient(worker.address, kind="lazy") as client:
+            reply = await asyncio.wrap_future(client.submit("", b"a"))
+        worker.stop()
+        await task
+        return reply.body
+
+    assert asyncio.run(main()) == b"A"
+
+
+def test_a_generator_is_refused():
+    def parts(request: Request):
+        yield b"a"
+
+    with pytest.raises(HandlerMisused, match="generator"):
+        Worker(bind="tcp://127.0.0.1:0", handler=parts).run()
+
+
+def test_what_is_to_be_awaited_in_a_thread_has_failed(running, caplog):
+    async def later() -> bytes:
+        return b""
+
+    server = running.worker(Worker(bind="tcp://127.0.0.1:0", handler=lambda request: later()))
+    with ServiceClient(server.address, kind="lazy") as client, pytest.raises(CallTimeout):
+        client.call("", b"x", timeout=0.2, tries=1)
+    assert "await worker.serve()" in caplog.text
+
+
+def test_a_cancelled_task_ends_the_worker_and_frees_its_address():
+    async def main(bind: str) -> None:
+        async def never(request: Request) -> bytes:
+            began.set()
+            await asyncio.sleep(3600)
+            return b""
+
+        began, opened = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(Worker(bind=bind, handler=never).serve(opened.set))
+        await opened.wait()
+        with ServiceClient(bind, kind="lazy") as client:
+            client.submit("", b"x")
+            await began.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    bind = address()
+    asyncio.run(main(bind))
+    asyncio.run(main(bind))
+
+
+def test_an_interrupt_in_a_handler_ends_the_worker():
+    def interrupted(request: Request) -> bytes:
+        raise KeyboardInterrupt
+
+    worker = Worker(bind="tcp://127.0.0.1:0", handler=interrupted)
+    clients: list[ServiceClient] = []
+
+    def call() -> None:
+        clients.append(ServiceClient(worker.address, kind="lazy"))
+        clients[0].submit("", b"x")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            worker.run(call)
+    finally:
+        clients[0].close()
+
+
+def test_a_worker_that_is_stopped_before_it_runs_ends_at_once():
+    worker = Worker(bind="tcp://127.0.0.1:0")
+    worker.stop()
+    worker.run()
+    with pytest.raises(CallerError, match="runs once"):
+        worker.run()
+
+
+def test_what_breaks_the_core_ends_the_worker_with_it(running):
+    worker = Worker(bind="tcp://127.0.0.1:0")
+
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("the core is broken")
+
+    worker._core.receive = broken
+    clients: list[ServiceClient] = []
+
+    def call() -> None:
+        clients.append(ServiceClient(worker.address, kind="lazy"))
+        clients[0].submit("", b"x")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        worker.run(call)
+    clients[0].close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ({}, CallerError),
+        ({"broker": "tcp://127.0.0.1:1", "bind": "tcp://127.0.0.1:1"}, CallerError),
+        ({"broker": "nonsense"}, ConfigurationError),
+        ({"broker": "tcp://127.0.0.1:1", "kind": "lazy"}, CallerError),
+        ({"bind": "tcp://127.0.0.1:1", "kind": "paranoid"}, CallerError),
+        ({"bind": "tcp://127.0.0.1:1", "handler": "echo"}, CallerError),
+        ({"bind": "tcp://127.0.0.1:1", "name": "ü"}, InvalidName),
+        ({"bind": "tcp://127.0.0.1:1", "name": 5}, InvalidName),
+        ({"bind": "tcp://0.0.0.0:1"}, ConfigurationError),
+    ],
+    ids=repr,
+)
+def test_bad_arguments_are_refused(arguments, kind):
+    with pytest.raises(kind):
+        Worker(**arguments)
+
+
+def test_it_can_be_neither_copied_nor_sent():
+    with pytest.raises(CallerError, match="cannot be copied"):
+        pickle.dumps(Worker(bind="tcp://127.0.0.1:0"))
+
+
+def test_an_address_in_use_is_said(running):
+    server = running.worker(Worker(bind="tcp://127.0.0.1:0"))
+    with pytest.raises(ConfigurationError, match="in use"):
+        Worker(bind=server.address).run()
