@@ -37,9 +37,7 @@ def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="The receiver.")],
     secret: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="whsec_…", help="By which it is signed; two, while one replaces the other. Else one is made."
-        ),
+        typer.Option(metavar="whsec_…", help="signs; two, while one replaces the other. Else one is made."),
     ] = None,
     gateway: At = "",
     as_json: AsJson = False,

@@ -67,7 +67,7 @@ class Mail:
             "id": self.id,
             "position": self.position,
             "publisher": self.publisher,
-            "counter": self.counter,
+            "counter": str(self.counter),  # Above 2 ** 53, where JavaScript's numbers have gaps.
             "stamp": self.stamp,
         }
         if self.key:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
+from prometheus_client import disable_created_metrics
 
 from pubsub.base.loopback import reaches_out
 from pubsub.config.settings import ClientSettings
@@ -111,6 +112,8 @@ def run_gateway(
     Raises:
         ConfigurationError, StorageError: it cannot begin.
     """
+    disable_created_metrics()
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     users = read_users(settings.tokens)
     listening = listen(settings)
     with contextlib.closing(listening):

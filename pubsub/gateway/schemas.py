@@ -35,7 +35,7 @@ _MESSAGE: Final = closed(
         "id": {**STRING, "description": "STORE-COUNTER, the same wherever the message appears."},
         "position": {**STRING, "description": "Its place in the topic, log.offset."},
         "publisher": STRING,
-        "counter": COUNT,
+        "counter": {**STRING, "description": "The publisher's number of it; beyond what JavaScript counts to."},
         "stamp": {**COUNT, "description": "When the server took it, microseconds since 1970."},
         "key": STRING,
         "key_base64": STRING,
