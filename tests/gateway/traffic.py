@@ -31,7 +31,7 @@ class Part(threading.Thread):
     def run(self) -> None:
         try:
             self.work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - told by whoever joins it.
             self.error = error
 
     def work(self) -> None:
