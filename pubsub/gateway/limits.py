@@ -66,6 +66,9 @@ IDEMPOTENCY_KEY_LENGTH_MAX: Final = 255
 GROUP_BYTES_MAX: Final = 64 * MIB
 """Bytes of puts that share one commit; one request is always allowed."""
 
+GROUP_RECORDS_MAX: Final = 1 << 20
+"""Messages of one request, and of puts that share one commit."""
+
 GROUPS_MAX: Final = 2
 """Commits of one topic that are on their way at the same time."""
 

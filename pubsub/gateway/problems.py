@@ -135,6 +135,8 @@ def _sentence(error: PubsubError) -> str:
             f"The put on {error.topic} was not acknowledged within {error.seconds:g} s{reason}; it is kept and goes out"
             " once, so repeat it only with the same Idempotency-Key."
         )
+    if isinstance(error, NotAllowed):
+        return f"{error.reason}; the cluster's keys say so, and what was put is kept until they allow it."
     if isinstance(error, NotSubscribed):
         return f"{error.client} is not subscribed to {error.topic}; PUT the subscriber first."
     if isinstance(error, StorageError):

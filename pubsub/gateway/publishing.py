@@ -19,8 +19,9 @@ from pubsub.errors import PubsubError
 from pubsub.gateway import idempotency
 from pubsub.gateway.client import GatewayClient
 from pubsub.gateway.ids import ranges
-from pubsub.gateway.limits import GROUP_BYTES_MAX, GROUPS_MAX, LANES_MAX
+from pubsub.gateway.limits import GROUP_BYTES_MAX, GROUP_RECORDS_MAX, GROUPS_MAX, LANES_MAX
 from pubsub.gateway.problems import Problem
+from pubsub.protocol.batch import RECORD_BYTES_MAX
 
 Runs = list[tuple[int, int]]
 
@@ -88,13 +89,7 @@ class Lane:
         self._start()
 
     async def _send(self) -> None:
-        group: list[Put] = []
-        size = 0
-        while self._waiting and (not group or size + self._waiting[0].size <= GROUP_BYTES_MAX):
-            put = self._waiting.popleft()
-            if not put.done.done():
-                group.append(put)
-                size += put.size
+        group = self._next_group()
         if not group:
             return
         try:
@@ -108,6 +103,20 @@ class Lane:
         except BaseException:
             _fail(group, Problem("internal", "The put was cut off; it may or may not have happened."))
             raise
+
+    def _next_group(self) -> list[Put]:
+        """What goes together: as many as wait, within the limits."""
+        group: list[Put] = []
+        size = records = 0
+        while self._waiting:
+            put = self._waiting[0]
+            size, records = size + put.size, records + len(put.bodies)
+            if group and (size > GROUP_BYTES_MAX or records > GROUP_RECORDS_MAX):
+                break
+            self._waiting.popleft()
+            if not put.done.done():  # Whoever asked is gone.
+                group.append(put)
+        return group
 
     async def _commit(self, group: list[Put]) -> list[Written | Problem]:
         """Into the outbox with all of them, in one commit."""
@@ -174,6 +183,18 @@ def _fail(group: list[Put], error: Exception) -> None:
             put.done.exception()  # Whoever asked may be gone; then nobody is to be told that nobody looked.
 
 
+def _check(put: Put) -> None:
+    """See that a request can be put, before others share its fate.
+
+    Raises:
+        Problem: it cannot.
+    """
+    if len(put.bodies) > GROUP_RECORDS_MAX:
+        raise Problem("too-large", f"A request may have {GROUP_RECORDS_MAX:,} messages.")
+    if put.size > RECORD_BYTES_MAX and max(map(len, put.bodies)) > RECORD_BYTES_MAX:
+        raise Problem("too-large", f"A message may have {RECORD_BYTES_MAX:,} bytes.")
+
+
 class Publishing:
     """The puts of one user.
 
@@ -193,6 +214,7 @@ class Publishing:
             Problem: its key was another request's, or the gateway is full.
             As `AsyncClient.put`.
         """
+        _check(put)
         lane = self._lanes.get(topic)
         if lane is None:
             if len(self._lanes) >= LANES_MAX:

@@ -50,7 +50,7 @@ class Routes(Generic[Handler]):
             names = _match(pattern, parts)
             if names is None:
                 continue
-            handler = methods.get(method) or (methods.get("GET") if method == "HEAD" else None)
+            handler = methods.get(method)
             if handler is None:
                 allowed = ", ".join(sorted(methods))
                 raise Problem("method-not-allowed", f"This resource takes {allowed}.", {"allow": allowed})

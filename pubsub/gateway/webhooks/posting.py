@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ async def post(
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signature([parse_secret(one) for one in secrets], message_id, timestamp, body),
-        "content-type": "application/octet-stream",
+        "content-type": _kind(body),
         "pubsub-topic": topic,
         "user-agent": "pubsub-gateway",
     }
@@ -65,6 +66,15 @@ async def post(
         return Outcome(delivered=True)
     reason = f"status {status}"
     return Outcome(ended=status == 410, reason=reason, retry_after=_seconds(retry_after, time.time()))
+
+
+def _kind(body: bytes) -> str:
+    """The media type of a message: what can be read as JSON is called so."""
+    try:
+        json.loads(body)
+    except ValueError:
+        return "application/octet-stream"
+    return "application/json"
 
 
 def _seconds(retry_after: str, wall: float) -> float:
