@@ -100,6 +100,7 @@ class Gateway:
     async def start(self) -> None:
         """Begin: webhooks go on where they were."""
         self._dispatcher.start_all()
+        await self._clients.start()
         self._sweeping = asyncio.create_task(self._sweep())
 
     async def close(self) -> None:

@@ -1,14 +1,18 @@
-"""The clients that are open: one for each user's puts, one for each subscriber, closed when nobody has used them."""
+"""The clients that are open: one for each user's puts, one for each subscriber, closed when nobody has used them.
+
+No more than OPEN_CLIENTS_MAX are; where another is wanted, the one goes that has not been used for longest.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 import zmq
 
@@ -20,7 +24,8 @@ from pubsub.gateway.limits import IDLE_SECONDS, OPEN_CLIENTS_MAX
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.publishing import Publishing
 
-PUBLISHER = "http"
+_log: Final = logging.getLogger("pubsub.gateway")
+PUBLISHER: Final = "http"
 """The second half of the ID of the client that puts."""
 
 
@@ -55,16 +60,23 @@ class Clients:
         return len(self._open)
 
     async def publishing(self, user: str) -> Publishing:
-        """The puts of a user, whose client stays open.
+        """The puts of a user. Its client stays open while one is on its way: put before the next `await`.
 
         Raises:
             PubsubError: its client cannot be opened.
         """
-        found = self._publishing.get(user)
+        name = f"publishers/{user}.{PUBLISHER}"
+        found = self._publishing.get(name)
         if found is None:
-            name = f"{user}.{PUBLISHER}"
-            client = await self._opening(f"publishers/{name}", await self._entry(user, name, "publishers"))
-            found = self._publishing.setdefault(user, Publishing(client, self._settings.timeout_seconds))
+            entry = await self._entry(user, f"{user}.{PUBLISHER}", "publishers")
+            entry.users += 1
+            try:
+                client = await self._opening(name, entry)
+            finally:
+                entry.users -= 1
+            found = self._publishing.get(name) or Publishing(client, self._settings.timeout_seconds)
+            self._publishing[name] = found
+        self._open[name].used = monotonic()
         return found
 
     @asynccontextmanager
@@ -125,10 +137,22 @@ class Clients:
             self._end(min(idle)[1])
 
     def _is_idle(self, name: str, entry: _Open) -> bool:
-        return name.startswith("subscribers/") and not entry.users and entry.opening.done()
+        publishing = self._publishing.get(name)
+        return not entry.users and entry.opening.done() and (publishing is None or publishing.idle)
+
+    async def start(self) -> None:
+        """Open the clients of users that have put before: what they left unfinished goes out, asked for or not."""
+        for path in sorted((self._directory / "publishers").glob(f"*.{PUBLISHER}.db")):
+            try:
+                publishing = await self.publishing(path.name.removesuffix(f".{PUBLISHER}.db"))
+                publishing.finish()
+            except (PubsubError, Problem) as error:
+                _log.warning("%s: %s", path, error)
 
     def sweep(self) -> None:
-        """Close what nobody has used for a while; called now and then."""
+        """Close what nobody has used for a while, and finish what nobody waits for; called now and then."""
+        for publishing in self._publishing.values():
+            publishing.finish()
         now = monotonic()
         for name, entry in list(self._open.items()):
             if self._is_idle(name, entry) and now - entry.used > IDLE_SECONDS:
@@ -136,6 +160,7 @@ class Clients:
 
     def _end(self, name: str) -> asyncio.Task[None]:
         entry = self._open.pop(name)
+        self._publishing.pop(name, None)
         task = self._closing[name] = asyncio.create_task(_close(entry))
         task.add_done_callback(lambda _: self._closing.pop(name, None))
         return task

@@ -54,6 +54,9 @@ STREAM_RECORDS: Final = 1_000
 SUBSCRIBERS_MAX: Final = 10_000
 """Subscribers and webhooks that one gateway keeps."""
 
+WEBHOOKS_MAX: Final = 250
+"""Webhooks that one gateway keeps; each has a client that is always open."""
+
 OPEN_CLIENTS_MAX: Final = 500
 """Clients that are open at the same time, webhooks' included."""
 

@@ -121,6 +121,8 @@ def body(name: str, detail: str) -> bytes:
 
 def problem_of(error: PubsubError) -> Problem:
     """The answer to an error of the client's."""
+    if isinstance(error, TooLarge) and error.name == "outbox_bytes_max":
+        return Problem("busy", "As many puts wait for the service as the gateway may keep; try again.")
     for kind, name in _OF_ERRORS:
         if isinstance(error, kind):
             return Problem(name, _sentence(error))

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,9 @@ from pubsub.gateway.tokens import Users, parse_users
 
 STOP_SECONDS: Final = 5
 """Requests that are being answered get so long when the gateway stops."""
+
+THREADS: Final = 16
+"""Threads that wait for disks, and for the cluster's report."""
 
 TOKENS_LOOK_SECONDS: Final = 1.0
 """The file of tokens is looked at so often."""
@@ -112,7 +116,7 @@ def run_gateway(
     Raises:
         ConfigurationError, StorageError: it cannot begin.
     """
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     users = read_users(settings.tokens)
     listening = listen(settings)
@@ -128,6 +132,7 @@ async def _serve(
     listening: socket.socket,
     ready: Callable[[str], None],
 ) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "gateway"))
     gateway = Gateway(clients, settings.directory, users, gather)
     server = _Server(_config(gateway, settings), gateway.stopping)
     await gateway.start()

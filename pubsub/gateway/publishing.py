@@ -8,9 +8,11 @@ Idempotency-Key makes its group's commit a fsynced one, which is made on a threa
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pubsub.client import Transaction
 from pubsub.client.core.chain import Row
@@ -24,6 +26,7 @@ from pubsub.gateway.problems import Problem
 from pubsub.protocol.batch import RECORD_BYTES_MAX
 
 Runs = list[tuple[int, int]]
+_log: Final = logging.getLogger("pubsub.gateway")
 
 
 @dataclass
@@ -196,7 +199,7 @@ def _check(put: Put) -> None:
 
 
 class Publishing:
-    """The puts of one user.
+    """The puts of one user; what is in doubt goes out as soon as it can, whoever asks for it or nobody.
 
     Args:
         client: the user's.
@@ -206,6 +209,25 @@ class Publishing:
     def __init__(self, client: GatewayClient, timeout: float) -> None:
         self.client, self._timeout = client, timeout
         self._lanes: dict[str, Lane] = {}
+        self._finishing: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way, nor waits to be."""
+        busy = self._finishing is not None and not self._finishing.done()
+        return not busy and not self.client.outbox_bytes() and all(lane.idle for lane in self._lanes.values())
+
+    def finish(self) -> None:
+        """Send what is unfinished, where nobody waits for it; called now and then."""
+        busy = self._finishing is not None and not self._finishing.done()
+        if not busy and self.client.outbox_bytes():
+            self._finishing = asyncio.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        try:
+            await self.client.flush(self._timeout)
+        except PubsubError as error:
+            _log.warning("%s has unfinished puts: %s", self.client.name, error)
 
     async def put(self, topic: str, put: Put) -> Written:
         """Put a request's messages; returns when they are on the server's disk.

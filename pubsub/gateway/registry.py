@@ -17,7 +17,7 @@ from typing import Final
 import apsw
 
 from pubsub.errors import StorageError, StoreFull, StoreInUse
-from pubsub.gateway.limits import SUBSCRIBERS_MAX
+from pubsub.gateway.limits import SUBSCRIBERS_MAX, WEBHOOKS_MAX
 from pubsub.gateway.problems import Problem
 
 _TABLES: Final = """
@@ -86,7 +86,8 @@ class Registry:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "gateway.db"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.touch(mode=0o600)  # It has the webhooks' secrets.
         except OSError as error:
             raise StorageError(str(directory), error.strerror or str(error)) from None
         with self._errors():
@@ -125,11 +126,14 @@ class Registry:
         """Add a subscriber, or replace what is known of it; durable when this returns.
 
         Raises:
-            Problem: there are SUBSCRIBERS_MAX. StorageError: the disk refused.
+            Problem: there are SUBSCRIBERS_MAX, or WEBHOOKS_MAX. StorageError: the disk refused.
         """
         if subscriber.key not in self._found and len(self._found) >= SUBSCRIBERS_MAX:
             raise Problem("busy", f"This gateway keeps {SUBSCRIBERS_MAX:,} subscribers, and has as many.")
         hook = subscriber.webhook
+        new = hook is not None and subscriber.key not in self._found
+        if new and sum(one.webhook is not None for one in self._found.values()) >= WEBHOOKS_MAX:
+            raise Problem("busy", f"This gateway keeps {WEBHOOKS_MAX} webhooks, and has as many.")
         facts = None
         if hook is not None:
             facts = json.dumps({"url": hook.url, "secrets": hook.secrets, "state": hook.state, "reason": hook.reason})

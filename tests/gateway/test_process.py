@@ -147,3 +147,16 @@ def test_a_put_that_nobody_acknowledges_is_in_doubt_and_its_key_finishes_it(tmp_
                 "it is put",
             )
             assert len(gateway.take("doubt", "s", 1)) == 1
+
+
+def test_what_was_in_doubt_goes_out_once_the_service_is_back_though_nobody_asks(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        cluster.run(1, 1)
+        with Gateway(cluster, tmp_path / "data", "--timeout-seconds", "1") as gateway:
+            gateway.subscribe("left", "s")
+            cluster.servers[0].kill()
+            assert gateway.ask("POST", "/topics/left/messages", b"x").status_code == 503
+            gateway.kill()
+            cluster.servers[0].start()
+            gateway.start()
+            assert [one["body"] for one in gateway.take("left", "s", 1)] == ["x"]

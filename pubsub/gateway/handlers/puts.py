@@ -43,13 +43,13 @@ class Puts:
         lines = media_type(headers.get("content-type", "")) in LINES
         asked = headers.get("idempotency-key")
         key = "" if asked is None else idempotency.parse_key(asked)
-        publishing = await self._clients.publishing(exchange.user.name)
         body, size = await exchange.body()
         try:
             bodies = split_lines(body) if lines else [body]
             if not bodies:
                 raise Problem("bad-request", "The body holds no line.")
             put = Put(bodies, size, key, idempotency.fingerprint(lines, body) if key else b"")
+            publishing = await self._clients.publishing(exchange.user.name)
             written = await publishing.put(topic, put)
         finally:
             exchange.release(size)

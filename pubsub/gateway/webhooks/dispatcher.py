@@ -10,6 +10,7 @@ from typing import Any, Final
 from pubsub.errors import PubsubError
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.mailbox import Mailbox
+from pubsub.gateway.problems import Problem
 from pubsub.gateway.registry import ACTIVE, ENDED, Registry, Subscriber
 from pubsub.gateway.webhooks import letters
 from pubsub.gateway.webhooks.posting import make_poster
@@ -44,7 +45,8 @@ class Dispatcher:
     def start(self, one: Subscriber) -> None:
         """Begin with a webhook, unless it has ended."""
         if one.webhook is not None and one.webhook.state == ACTIVE and one.key not in self._tasks:
-            self._tasks[one.key] = asyncio.create_task(self._supervise(one))
+            task = self._tasks[one.key] = asyncio.create_task(self._supervise(one))
+            task.add_done_callback(_told)
 
     async def stop(self, key: Key) -> None:
         """End a webhook's work for now; what is not delivered stays on its disk."""
@@ -73,7 +75,7 @@ class Dispatcher:
                     _log.warning("webhook %s of %s has ended: %s", one.name, one.topic, reason)
                     await client.unsubscribe(one.topic)
                     break
-            except PubsubError as error:
+            except (PubsubError, Problem) as error:
                 self._trouble[one.key] = str(error)
                 _log.warning("webhook %s of %s: %s", one.name, one.topic, error)
                 if self._has_ended(one):
@@ -129,3 +131,9 @@ class Dispatcher:
             "delivered": sum(runner.delivered for runner in runners) + sum(pair[0] for pair in before),
             "failed": sum(runner.failed for runner in runners) + sum(pair[1] for pair in before),
         }
+
+
+def _told(task: asyncio.Task[None]) -> None:
+    """Nobody waits for a webhook's task: what it should not have ended by is for the log."""
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("a webhook has stopped", exc_info=task.exception())

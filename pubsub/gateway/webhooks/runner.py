@@ -65,7 +65,7 @@ class Runner:
         self._poster, self._chance = poster, chance
         self._lanes = Lanes(WEBHOOK_CONCURRENCY)
         self._flying: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
+        self._changed, self._room = asyncio.Event(), asyncio.Event()
         self._loaded = 0
         self.delivered = self.failed = self.letters = 0
         self.trouble = self.over = ""
@@ -90,7 +90,8 @@ class Runner:
         while not self.over:
             if len(self._lanes) >= WEBHOOK_WINDOW or self.letters >= DEAD_LETTERS_MAX:
                 self.trouble = "" if self.letters < DEAD_LETTERS_MAX else "there are as many dead letters as may be"
-                await asyncio.sleep(0.1 if self.letters < DEAD_LETTERS_MAX else 1.0)
+                self._room.clear()
+                await self._room.wait()
                 continue
             try:
                 if await self.mailbox.take(WEBHOOK_WINDOW - len(self._lanes), TAKE_SECONDS):
@@ -141,8 +142,12 @@ class Runner:
         except PubsubError as error:  # The disk: it is tried again, under the same ID.
             self.trouble = str(error)
             self._lanes.failed(delivery, time.monotonic() + TROUBLE_SECONDS)
+        except Exception:  # noqa: BLE001 - whatever it is, the message is tried again, and the log has it.
+            _log.exception("webhook %s of %s", self.subscriber.name, self.subscriber.topic)
+            self._lanes.failed(delivery, time.monotonic() + TROUBLE_SECONDS)
         finally:
             self._changed.set()
+            self._room.set()
 
     def _landed(self, delivery: Delivery, outcome: Outcome) -> None:
         if outcome.delivered:
@@ -179,6 +184,7 @@ class Runner:
         self.letters -= redriven
         self._load()
         self._changed.set()
+        self._room.set()
         return hurried + redriven
 
     @property
