@@ -11,7 +11,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pubsub.client import Batch, Transaction
 from pubsub.errors import DataLoss
@@ -31,8 +31,7 @@ TABLES: Final = (
 _FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, attempts, due"
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(NamedTuple):
     """A message that was taken, or word that some are lost.
 
     Attributes:
@@ -126,7 +125,7 @@ class Mailbox:
             " ORDER BY number LIMIT ?",
             (self.topic, number, end, most),
         )
-        return [Mail(*row) for row in rows]
+        return list(map(Mail._make, rows))
 
     async def take(self, most: int, seconds: float, *, opened: bool = False, confirmed: int = 0) -> int:
         """Take up to `most` messages from the service into the mailbox; how many they were.
