@@ -51,7 +51,8 @@ class _Connection(asyncio.Protocol):
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         self._transport.write(self._load.request())
 
     def data_received(self, data: bytes) -> None:
