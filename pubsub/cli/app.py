@@ -24,6 +24,7 @@ LAZY: Final[dict[str, str]] = {
     "bench": "pubsub.cli.bench.command",
     "client": "pubsub.client.commands",
     "config": "pubsub.cli.settings",
+    "gateway": "pubsub.cli.gateway",
     "keys": "pubsub.cli.keys",
     "pipeline": "pubsub.cli.pipeline",
     "proxy": "pubsub.proxy.commands",
@@ -32,6 +33,7 @@ LAZY: Final[dict[str, str]] = {
     "status": "pubsub.cli.status",
     "topic": "pubsub.cli.topic",
     "up": "pubsub.cli.cluster",
+    "webhook": "pubsub.gateway.commands",
     "witness": "pubsub.cli.witness",
 }
 """Name of a group or command -> the module whose `app` it is."""

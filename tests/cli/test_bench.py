@@ -163,3 +163,14 @@ def test_a_floor_belongs_to_the_figures_of_its_unit() -> None:
     assert (p50["share"], p50["ratio"]) == (2.0, 2.0)
     assert "floor" not in load
     assert "rival" not in load
+
+
+@pytest.mark.slow
+def test_a_gateway_is_measured_beside_a_server_that_does_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = bench(capsys, tmp_path, "--http", "--secs", "0.05", "--reps", "1", "--sizes", "64")
+    found = {one["measure"]: one for one in facts["results"]}
+    assert found.keys() == {"http-post", "http-keyed", "http-one", "http-lines", "http-poll"}
+    assert all(one["median"] > 0 for one in found.values())
+    assert all(one["floor"]["median"] > 0 for name, one in found.items() if name != "http-poll")

@@ -56,6 +56,7 @@ def bench(
         bool, typer.Option("--standby", help="Measure a server with a standby, each measure beside the same without.")
     ] = False,
     spark: Annotated[bool, typer.Option("--spark", help="Measure Spark's source and sink instead.")] = False,
+    over_http: Annotated[bool, typer.Option("--http", help="Measure a gateway instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")] = False,
 ) -> None:
     """Measure how fast the service is on this machine, beside what the machine can do at all.
@@ -65,6 +66,8 @@ def bench(
     """
     numbers = _numbers(sizes)
     _check(against, spark, with_keys, with_standby)
+    if over_http and (against or spark or with_keys or with_standby):
+        raise ConfigurationError("--http: alone")
     if against:
         from pubsub.cli.bench.redis import check_redis
 
@@ -72,7 +75,7 @@ def bench(
     # This command's process measures as an application would, with Python's own settings.
     gc.set_threshold(700, 10, 10)
     beside = against or (WITHOUT_KEYS if with_keys else WITHOUT_STANDBY if with_standby else "")
-    with _measures(spark, with_standby) as measures, _directory(directory) as place:
+    with _measures(spark, with_standby, over_http) as measures, _directory(directory) as place:
         chosen = _chosen(measures, only)
         results = run(chosen, numbers, secs, reps, beside, place)
     if as_json:
@@ -106,8 +109,13 @@ def _rival() -> str:
 
 
 @contextmanager
-def _measures(spark: bool, standby: bool) -> Iterator[Sequence[Measure]]:
+def _measures(spark: bool, standby: bool, over_http: bool) -> Iterator[Sequence[Measure]]:
     """What can be measured."""
+    if over_http:
+        from pubsub.cli.bench import http
+
+        yield http.measures()
+        return
     if standby:
         from pubsub.cli.bench.standby import STANDBY_MEASURES
 

@@ -1,0 +1,1 @@
+"""The gateway: topics for every language that speaks HTTP (docs/http.md, *The gateway*)."""

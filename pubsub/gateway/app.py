@@ -1,0 +1,203 @@
+"""The gateway as an ASGI application: finds who asks and for what, and turns every error into an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import PubsubError
+from pubsub.gateway import connections, openapi
+from pubsub.gateway.clients import Clients
+from pubsub.gateway.exchange import Exchange, Held
+from pubsub.gateway.handlers.puts import Puts
+from pubsub.gateway.handlers.subscribers import Subscribers
+from pubsub.gateway.handlers.views import Views
+from pubsub.gateway.handlers.webhooks import Webhooks
+from pubsub.gateway.metrics import Requests
+from pubsub.gateway.problems import Problem, problem_of
+from pubsub.gateway.readers import Readers
+from pubsub.gateway.registry import Registry
+from pubsub.gateway.reports import Gather, Reports
+from pubsub.gateway.routing import Routes
+from pubsub.gateway.tokens import User, Users
+from pubsub.gateway.webhooks.dispatcher import Dispatcher
+
+SWEEP_SECONDS: Final = 10.0
+"""How often clients that nobody uses are looked for."""
+
+Handler = Callable[[Exchange], Awaitable[Response]]
+_log: Final = logging.getLogger("pubsub.gateway")
+
+OPEN: Final = frozenset({"/livez", "/readyz", "/openapi.json"})
+"""What needs no token."""
+
+
+class Gateway:
+    """The gateway.
+
+    Args:
+        settings: of its clients.
+        directory: where its state lives.
+        users: who may do what.
+        gather: asks the cluster for its report.
+
+    Raises:
+        StorageError: its directory cannot be used; StoreInUse: another gateway has it.
+    """
+
+    def __init__(self, settings: ClientSettings, directory: Path, users: Users, gather: Gather) -> None:
+        self.users = users
+        self._registry = Registry(directory)
+        self._clients = Clients(settings, directory)
+        self._readers, self._held, self._requests = Readers(), Held(), Requests()
+        self.stopping = asyncio.Event()
+        self._dispatcher = Dispatcher(self._registry, self._clients)
+        self._puts = Puts(self._clients)
+        self._subscribers = Subscribers(self._registry, self._clients, self._readers, self.stopping)
+        self._webhooks = Webhooks(self._registry, self._clients, self._dispatcher)
+        self._views = Views(Reports(gather), self._requests, self._numbers, self.stopping)
+        self._document = openapi.encoded()
+        self._sweeping: asyncio.Task[None] | None = None
+        self.routes: Routes[tuple[str, Handler]] = Routes()
+        for method, path, handler in self._table():
+            self.routes.add(method, path, (path, handler))
+
+    def _table(self) -> list[tuple[str, str, Handler]]:
+        views, subscribers, hooks = self._views, self._subscribers, self._webhooks
+        return [
+            ("POST", "/topics/{topic}/messages", self._puts.post),
+            ("PUT", "/topics/{topic}/subscribers/{subscriber}", subscribers.put),
+            ("GET", "/topics/{topic}/subscribers/{subscriber}", subscribers.get),
+            ("DELETE", "/topics/{topic}/subscribers/{subscriber}", subscribers.delete),
+            ("GET", "/topics/{topic}/subscribers/{subscriber}/messages", subscribers.poll),
+            ("DELETE", "/topics/{topic}/subscribers/{subscriber}/batches/{batch}", subscribers.confirm),
+            ("GET", "/topics/{topic}/stream", subscribers.stream),
+            ("GET", "/topics/{topic}/webhooks", hooks.list),
+            ("PUT", "/topics/{topic}/webhooks/{webhook}", hooks.put),
+            ("GET", "/topics/{topic}/webhooks/{webhook}", hooks.get),
+            ("DELETE", "/topics/{topic}/webhooks/{webhook}", hooks.delete),
+            ("GET", "/topics/{topic}/webhooks/{webhook}/dead-letters", hooks.dead_letters),
+            ("POST", "/topics/{topic}/webhooks/{webhook}/retry", hooks.retry),
+            ("GET", "/topics", views.topics),
+            ("GET", "/topics/{topic}", views.topic),
+            ("GET", "/servers", views.servers),
+            ("GET", "/proxies", views.proxies),
+            ("GET", "/metrics", views.metrics),
+            ("GET", "/livez", views.live),
+            ("GET", "/readyz", views.ready),
+            ("GET", "/openapi.json", self._openapi),
+        ]
+
+    async def start(self) -> None:
+        """Begin: webhooks go on where they were."""
+        self._dispatcher.start_all()
+        await self._clients.start()
+        self._sweeping = asyncio.create_task(self._sweep())
+
+    async def close(self) -> None:
+        """End: everything is on its disk, and waits there."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        await self._dispatcher.close()
+        await self._clients.close()
+        self._registry.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self._clients.sweep()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        started, method, path = monotonic(), scope["method"], "none"
+        status = 0
+
+        async def sending(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self._requests.answered(method, path, status, monotonic() - started)
+            await send(message)
+
+        try:
+            path, handler = self._found(scope)[0]
+            exchange = self._exchange(scope, receive, path)
+            response = await handler(exchange)
+            await response(scope, receive, sending)
+        except Problem as problem:
+            await _answer(problem, scope, receive, sending, status)
+        except PubsubError as error:
+            await _answer(problem_of(error), scope, receive, sending, status)
+        except Exception:  # noqa: BLE001 - whatever it is, who asked gets an answer, and the log what it was.
+            _log.exception("%s %s", method, path)
+            await _answer(Problem("internal", "The gateway failed; its log says why."), scope, receive, sending, status)
+
+    def _found(self, scope: Scope) -> tuple[tuple[str, Handler], dict[str, str]]:
+        found = self.routes.find(scope["method"], scope["raw_path"])
+        scope["path_params"] = found[1]
+        return found
+
+    def _exchange(self, scope: Scope, receive: Receive, path: str) -> Exchange:
+        request = Request(scope, receive)
+        user = self.users.find(_token(request, path))
+        if user is None:
+            if path not in OPEN:
+                text = "This gateway wants a bearer token that it knows."
+                raise Problem("not-authenticated", text, {"www-authenticate": "Bearer"})
+            user = User("-")
+        return Exchange(request, user, scope["path_params"], self._held)
+
+    async def _openapi(self, exchange: Exchange) -> Response:
+        return Response(self._document, 200, None, "application/json")
+
+    def _numbers(self) -> tuple[dict[str, tuple[float, str]], dict[str, tuple[float, str]]]:
+        hooks = self._dispatcher.totals()
+        counters: dict[str, tuple[float, str]] = {
+            "pubsub_gateway_messages_put": (self._puts.messages, "Messages that were put."),
+            "pubsub_gateway_messages_polled": (self._subscribers.polled, "Messages handed out by long polls."),
+            "pubsub_gateway_messages_streamed": (self._subscribers.streamed, "Messages of streams that have ended."),
+            "pubsub_gateway_bodies_refused": (self._held.refused, "Requests refused for the size of their bodies."),
+            "pubsub_gateway_webhook_delivered": (hooks["delivered"], "Messages that webhooks' receivers have taken."),
+            "pubsub_gateway_webhook_failed": (hooks["failed"], "Deliveries that failed."),
+        }
+        for why, count in connections.numbers().items():
+            counters[f"pubsub_gateway_connections_closed_{why}"] = (
+                count,
+                "Connections closed for what their peers did.",
+            )
+        gauges: dict[str, tuple[float, str]] = {
+            "pubsub_gateway_readers": (self._readers.count, "Long polls and streams that wait."),
+            "pubsub_gateway_clients": (self._clients.count, "Clients that are open."),
+            "pubsub_gateway_bodies_bytes": (self._held.bytes, "Bytes of requests' bodies that are held."),
+            "pubsub_gateway_webhooks": (hooks["running"], "Webhooks at work."),
+            "pubsub_gateway_webhook_waiting": (hooks["waiting"], "Messages that wait for delivery."),
+            "pubsub_gateway_webhook_dead_letters": (hooks["dead_letters"], "Messages that webhooks gave up."),
+        }
+        return counters, gauges
+
+
+def _token(request: Request, path: str) -> str | None:
+    """The bearer token of a request (RFC 6750); of streams also from the query, since browsers send no header there."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    if path == "/topics/{topic}/stream":
+        return request.query_params.get("access_token")
+    return None
+
+
+async def _answer(problem: Problem, scope: Scope, receive: Receive, send: Send, begun: int) -> None:
+    """Send a problem, where no answer has begun; else the connection ends in its midst, which shows."""
+    if not begun:
+        await problem.response()(scope, receive, send)

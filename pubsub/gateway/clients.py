@@ -1,0 +1,178 @@
+"""The clients that are open: one for each user's puts, one for each subscriber, closed when nobody has used them.
+
+No more than OPEN_CLIENTS_MAX are; where another is wanted, the one goes that has not been used for longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import zmq
+
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import PubsubError
+from pubsub.gateway import idempotency, mailbox
+from pubsub.gateway.client import GatewayClient
+from pubsub.gateway.limits import IDLE_SECONDS, OPEN_CLIENTS_MAX
+from pubsub.gateway.problems import Problem
+from pubsub.gateway.publishing import Publishing
+
+_log: Final = logging.getLogger("pubsub.gateway")
+PUBLISHER: Final = "http"
+"""The second half of the ID of the client that puts."""
+
+
+class _Open:
+    """A client that is open, or about to be."""
+
+    def __init__(self, opening: asyncio.Task[GatewayClient]) -> None:
+        self.opening = opening
+        self.users = 0
+        self.used = monotonic()
+
+
+class Clients:
+    """The gateway's clients.
+
+    Args:
+        settings: of all of them; `key_file` is that of users who have none of their own.
+        directory: the gateway's.
+    """
+
+    def __init__(self, settings: ClientSettings, directory: Path) -> None:
+        self._settings, self._directory = settings, directory
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, 8 * OPEN_CLIENTS_MAX)
+        self._open: dict[str, _Open] = {}
+        self._publishing: dict[str, Publishing] = {}
+        self._closing: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    async def publishing(self, user: str) -> Publishing:
+        """The puts of a user. Its client stays open while one is on its way: put before the next `await`.
+
+        Raises:
+            PubsubError: its client cannot be opened.
+        """
+        name = f"publishers/{user}.{PUBLISHER}"
+        found = self._publishing.get(name)
+        if found is None:
+            entry = await self._entry(user, f"{user}.{PUBLISHER}", "publishers")
+            entry.users += 1
+            try:
+                client = await self._opening(name, entry)
+            finally:
+                entry.users -= 1
+            found = self._publishing.get(name) or Publishing(client, self._settings.timeout_seconds)
+            self._publishing[name] = found
+        self._open[name].used = monotonic()
+        return found
+
+    @asynccontextmanager
+    async def subscriber(self, user: str, client: str) -> AsyncIterator[GatewayClient]:
+        """A subscriber's client, which stays open in the block.
+
+        Raises:
+            PubsubError: it cannot be opened. Problem: too many are open.
+        """
+        name = f"subscribers/{client}"
+        entry = await self._entry(user, client, "subscribers")
+        entry.users += 1
+        try:
+            yield await self._opening(name, entry)
+        finally:
+            entry.users -= 1
+            entry.used = monotonic()
+
+    async def _entry(self, user: str, client: str, kind: str) -> _Open:
+        """A client that is open, or about to be; not one that is about to be closed."""
+        name = f"{kind}/{client}"
+        while name in self._closing:
+            await asyncio.wait([self._closing[name]])
+        entry = self._open.get(name)
+        if entry is None:
+            self._make_room()
+            opening = asyncio.create_task(asyncio.to_thread(self._opened, user, client, kind))
+            entry = self._open[name] = _Open(opening)
+        return entry
+
+    async def _opening(self, name: str, entry: _Open) -> GatewayClient:
+        try:
+            return await asyncio.shield(entry.opening)
+        except PubsubError:
+            if self._open.get(name) is entry:
+                del self._open[name]
+            raise
+
+    def _opened(self, user: str, client: str, kind: str) -> GatewayClient:
+        own = self._directory / "keys" / f"{user}.key"
+        settings = replace(
+            self._settings,
+            directory=self._directory / kind,
+            key_file=own if own.exists() else self._settings.key_file,
+        )
+        opened = GatewayClient(client, settings=settings, context=self._context)
+        opened.make_tables(idempotency.TABLES if kind == "publishers" else mailbox.TABLES)
+        return opened
+
+    def _make_room(self) -> None:
+        """Close what nobody uses where there are as many as may be."""
+        if len(self._open) + len(self._closing) < OPEN_CLIENTS_MAX:
+            return
+        idle = [(entry.used, name) for name, entry in self._open.items() if self._is_idle(name, entry)]
+        if not idle and not self._closing:
+            raise Problem("busy", f"{OPEN_CLIENTS_MAX} subscribers are being read at the same time, which is the most.")
+        if idle:
+            self._end(min(idle)[1])
+
+    def _is_idle(self, name: str, entry: _Open) -> bool:
+        publishing = self._publishing.get(name)
+        return not entry.users and entry.opening.done() and (publishing is None or publishing.idle)
+
+    async def start(self) -> None:
+        """Open the clients of users that have put before: what they left unfinished goes out, asked for or not."""
+        for path in sorted((self._directory / "publishers").glob(f"*.{PUBLISHER}.db")):
+            try:
+                publishing = await self.publishing(path.name.removesuffix(f".{PUBLISHER}.db"))
+                publishing.finish()
+            except (PubsubError, Problem) as error:
+                _log.warning("%s: %s", path, error)
+
+    def sweep(self) -> None:
+        """Close what nobody has used for a while, and finish what nobody waits for; called now and then."""
+        for publishing in self._publishing.values():
+            publishing.finish()
+        now = monotonic()
+        for name, entry in list(self._open.items()):
+            if self._is_idle(name, entry) and now - entry.used > IDLE_SECONDS:
+                self._end(name)
+
+    def _end(self, name: str) -> asyncio.Task[None]:
+        entry = self._open.pop(name)
+        self._publishing.pop(name, None)
+        task = self._closing[name] = asyncio.create_task(_close(entry))
+        task.add_done_callback(lambda _: self._closing.pop(name, None))
+        return task
+
+    async def close(self) -> None:
+        """Close all of them; what is unfinished is kept on their disks."""
+        tasks = [self._end(name) for name in list(self._open)]
+        await asyncio.gather(*tasks, *self._closing.values())
+        await asyncio.to_thread(self._context.term)
+
+
+async def _close(entry: _Open) -> None:
+    with suppress(PubsubError):
+        client = await entry.opening
+        await client.close()

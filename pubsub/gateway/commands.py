@@ -1,0 +1,122 @@
+"""`pubsub webhook …`: a gateway's webhooks, over HTTP, since the gateway has their state."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+
+from pubsub import console
+from pubsub.errors import CallerError, ConfigurationError, NotAllowed, NotKnown, PubsubError, Unavailable
+
+app = typer.Typer(name="webhook", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+
+SECONDS: Final = 30.0
+"""Patience with the gateway."""
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+At = Annotated[
+    str,
+    typer.Option("--gateway", metavar="URL", help="The gateway; else PUBSUB_GATEWAY names it [http://127.0.0.1:8080]."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def webhook() -> None:
+    """Have a gateway POST each message of a topic to a URL. PUBSUB_GATEWAY_TOKEN holds the bearer token."""
+
+
+@app.command()
+def add(
+    topic: Topic,
+    name: Name,
+    url: Annotated[str, typer.Argument(metavar="URL", help="The receiver.")],
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(metavar="whsec_…", help="signs; two, while one replaces the other. Else one is made."),
+    ] = None,
+    gateway: At = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a webhook, or give one another URL or other secrets; prints the secret that was made."""
+    body: dict[str, Any] = {"url": url}
+    if secret:
+        body["secrets"] = secret
+    found = _ask(gateway, "PUT", _path(topic, name), body)
+    console.report(as_json, found, found.get("secret") or f"webhook {name} of {topic} goes to {found['url']}")
+
+
+@app.command("list")
+def list_(topic: Topic, gateway: At = "", as_json: AsJson = False) -> None:
+    """Show a topic's webhooks, and how they do."""
+    found = _ask(gateway, "GET", f"/topics/{quote(topic, safe='')}/webhooks")
+    if as_json:
+        console.print_json(found["webhooks"])
+        return
+    table = console.table("webhook", "url", "state", "waiting", "dead letters", "delivered", "failed", "why")
+    for one in found["webhooks"]:
+        letters = "?" if one["dead_letters"] is None else f"{one['dead_letters']:,}"
+        numbers = [f"{one[name]:,}" for name in ("delivered", "failed")]
+        table.add_row(one["name"], one["url"], one["state"], f"{one['waiting']:,}", letters, *numbers, one["reason"])
+    console.print_table(table)
+
+
+@app.command()
+def remove(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
+    """End a webhook; what it has not delivered is given up."""
+    _ask(gateway, "DELETE", _path(topic, name))
+    console.report(as_json, {"topic": topic, "removed": name}, f"removed webhook {name} of {topic}")
+
+
+@app.command()
+def retry(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
+    """Try what waits at once, and the dead letters once more; a webhook that has ended begins again."""
+    found = _ask(gateway, "POST", f"{_path(topic, name)}/retry")
+    console.report(as_json, found, f"{found['retried']:,} messages of {topic} are tried again")
+
+
+def _path(topic: str, name: str) -> str:
+    return f"/topics/{quote(topic, safe='')}/webhooks/{quote(name, safe='')}"
+
+
+def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The gateway's answer.
+
+    Raises:
+        Unavailable: there is none. PubsubError: it says why not.
+    """
+    try:
+        import httpx2
+    except ImportError as error:
+        raise ConfigurationError(f"webhooks need pip install 'pirate-pubsub[http]' ({error})") from None
+
+    url = gateway or os.environ.get("PUBSUB_GATEWAY") or "http://127.0.0.1:8080"
+    token = os.environ.get("PUBSUB_GATEWAY_TOKEN", "")
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx2.request(method, url.rstrip("/") + path, json=body, headers=headers, timeout=SECONDS)
+    except httpx2.InvalidURL as error:
+        raise ConfigurationError(f"--gateway {url}: {error}") from None
+    except httpx2.HTTPError as error:
+        raise Unavailable(method, url, SECONDS, str(error) or type(error).__name__) from None
+    if answer.is_success:
+        return dict(answer.json()) if answer.content else {}
+    try:
+        reason = str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        reason = f"{url} answered {answer.status_code}, and is no gateway"
+    raise _error(answer.status_code, path, reason)
+
+
+def _error(status: int, path: str, reason: str) -> PubsubError:
+    if status in {401, 403}:
+        return NotAllowed("webhook", path, reason)
+    if status == 404:
+        return NotKnown(reason)
+    if status == 503:
+        return Unavailable("webhook", path, SECONDS, reason)
+    return CallerError(reason) if status < 500 else PubsubError(reason)

@@ -1,0 +1,153 @@
+"""One request as handlers see it, and how its body is read: in pieces, bounded, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pubsub.gateway.limits import BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SECONDS
+from pubsub.gateway.problems import Problem
+from pubsub.gateway.tokens import User
+
+_CLOSE = {"connection": "close"}
+
+
+class Held:
+    """Bytes of bodies that all requests hold together.
+
+    Attributes:
+        bytes: now; refused: requests that were answered 413 or 503 for their size.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = self.refused = 0
+
+    def too_large(self) -> Problem:
+        """The answer to a body beyond the limit."""
+        self.refused += 1
+        return Problem("too-large", f"A body may have {BODY_BYTES_MAX:,} bytes.", _CLOSE)
+
+    def add(self, count: int) -> None:
+        """Hold so many more.
+
+        Raises:
+            Problem: there is no room.
+        """
+        if self.bytes + count > BODIES_BYTES_MAX:
+            self.refused += 1
+            raise Problem("busy", "The gateway holds as many bytes of bodies as it may; try again.", _CLOSE)
+        self.bytes += count
+
+
+@dataclass
+class Exchange:
+    """A request on its way to an answer.
+
+    Attributes:
+        request: as Starlette has it.
+        user: who asks.
+        names: what stands for the names in its path.
+        held: the bytes of all bodies.
+    """
+
+    request: Request
+    user: User
+    names: dict[str, str]
+    held: Held
+
+    @property
+    def topic(self) -> str:
+        """The topic in the path."""
+        return self.names["topic"]
+
+    def number(self, name: str, default: float, most: float) -> float:
+        """A number of the query, not above the most that is allowed.
+
+        Raises:
+            Problem: it is none, or below zero.
+        """
+        text = self.request.query_params.get(name)
+        if text is None:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1e18:
+            raise Problem("bad-request", f"{name} is a number from 0 to {most:g}.")
+        return min(value, most)
+
+    async def body(self) -> tuple[bytes, int]:
+        """The request's body, and how many bytes `release` is to give back.
+
+        Raises:
+            Problem: it is too large, there is no room for it, it does not come, or its sender is gone.
+        """
+        announced = self.request.headers.get("content-length", "0")
+        if not announced.isdecimal() or int(announced) > BODY_BYTES_MAX:
+            raise self.held.too_large()
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            more = True
+            while more:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise Problem("bad-request", "The connection ended in the midst of the body.")
+                piece, more = message.get("body", b""), message.get("more_body", False)
+                if size + len(piece) > BODY_BYTES_MAX:
+                    raise self.held.too_large()
+                self.held.add(len(piece))
+                size += len(piece)
+                pieces.append(piece)
+        except BaseException:
+            self.held.bytes -= size
+            raise
+        return (pieces[0] if len(pieces) == 1 else b"".join(pieces)), size
+
+    def release(self, size: int) -> None:
+        """A body is needed no longer."""
+        self.held.bytes -= size
+
+    async def json(self) -> Any:
+        """The body as JSON.
+
+        Raises:
+            Problem: it is none; as `body`.
+        """
+        body, size = await self.body()
+        self.release(size)
+        try:
+            return json.loads(body)
+        except ValueError:
+            raise Problem("bad-request", "The body is not JSON.") from None
+
+    async def _receive(self) -> Any:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self.request.receive()
+        except TimeoutError:
+            raise Problem("too-slow", f"Nothing of the body came for {BODY_SECONDS:g} s.", _CLOSE) from None
+
+    async def gone(self) -> None:
+        """Returns when whoever asked has gone."""
+        while True:
+            message = await self.request.receive()
+            if message["type"] == "http.disconnect":
+                return
+
+
+def answer(facts: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer of JSON."""
+    body = json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()
+    return Response(body, status, headers, "application/json")
+
+
+def nothing() -> Response:
+    """An answer without content."""
+    return Response(status_code=204)

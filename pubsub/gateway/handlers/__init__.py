@@ -1,0 +1,1 @@
+"""What requests do, by what they are about."""

@@ -1,0 +1,189 @@
+"""`/topics/{topic}/subscribers/…` and `/topics/{topic}/stream`: subscribing, and receiving."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pubsub.errors import NotSubscribed
+from pubsub.gateway.clients import Clients
+from pubsub.gateway.exchange import Exchange, answer, nothing
+from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
+from pubsub.gateway.mailbox import Mail, Mailbox, encoded
+from pubsub.gateway.polling import confirm, confirmation, next_batch
+from pubsub.gateway.problems import Problem
+from pubsub.gateway.readers import Readers
+from pubsub.gateway.registry import Registry, Subscriber
+from pubsub.gateway.streaming import last_event_id, stream
+from pubsub.protocol import check_id, check_new_topic
+
+
+class Subscribers:
+    """Requests that subscribe and receive.
+
+    Args:
+        registry: which subscribers there are.
+        clients: where their clients are.
+        readers: who reads now.
+        stopping: set when the gateway stops.
+
+    Attributes:
+        polled, streamed: messages that were handed out since the start.
+    """
+
+    def __init__(self, registry: Registry, clients: Clients, readers: Readers, stopping: asyncio.Event) -> None:
+        self._registry, self._clients, self._readers, self._stopping = registry, clients, readers, stopping
+        self.polled = self.streamed = 0
+
+    def _wanted(self, exchange: Exchange, name: str) -> Subscriber:
+        """The subscriber that a request is about; it need not be there.
+
+        Raises:
+            Problem: the user may not receive the topic. InvalidName: a name is none.
+        """
+        if not exchange.user.may_get(exchange.topic):
+            raise Problem("not-allowed", f"This token may not receive {exchange.topic}.")
+        one = Subscriber(exchange.user.name, check_new_topic(exchange.topic), name)
+        check_id("subscriber", one.client)
+        return one
+
+    def _found(self, exchange: Exchange, name: str) -> Subscriber:
+        """As `_wanted`, of one that is there and no webhook.
+
+        Raises:
+            Problem: it is not, or is one.
+        """
+        wanted = self._wanted(exchange, name)
+        found = self._registry.find(*wanted.key)
+        if found is None:
+            raise Problem("not-subscribed", f"There is no subscriber {name} of {exchange.topic}; PUT it first.")
+        if found.webhook is not None:
+            raise Problem("conflict", f"{name} is a webhook; its messages are delivered.")
+        return found
+
+    async def put(self, exchange: Exchange) -> Response:
+        """Subscribe; once more asks whether the service still knows the subscription."""
+        name = exchange.names["subscriber"]
+        wanted = self._wanted(exchange, name)
+        before = self._registry.find(*wanted.key)
+        if before is not None and before.webhook is not None:
+            raise Problem("conflict", f"{name} is the name of a webhook of this topic.")
+        if before is None:
+            self._registry.put(wanted)
+        async with self._clients.subscriber(wanted.user, wanted.client) as client:
+            await client.subscribe(wanted.topic)
+        facts = {"topic": wanted.topic, "subscriber": name, "client": wanted.client}
+        return answer(facts, 200 if before is not None else 201)
+
+    async def get(self, exchange: Exchange) -> Response:
+        """Where a subscriber stands."""
+        one = self._found(exchange, exchange.names["subscriber"])
+        async with self._clients.subscriber(one.user, one.client) as client:
+            place = Mailbox(client, one.topic).place()
+        facts: dict[str, Any] = {"topic": one.topic, "subscriber": one.name, "client": one.client}
+        facts |= {"taken": place.last, "confirmed": place.confirmed, "open_batch": None}
+        if place.opened > place.confirmed:
+            facts["open_batch"] = confirmation(one.topic, one.name, place.opened)
+        return answer(facts)
+
+    async def delete(self, exchange: Exchange) -> Response:
+        """Unsubscribe, and forget what is not confirmed."""
+        one = self._found(exchange, exchange.names["subscriber"])
+        await self._readers.send_away(one.key)
+        async with self._readers.reading(one.key), self._clients.subscriber(one.user, one.client) as client:
+            with contextlib.suppress(NotSubscribed):
+                await client.unsubscribe(one.topic)
+            Mailbox(client, one.topic).empty()
+            self._registry.remove(one)
+        return nothing()
+
+    async def poll(self, exchange: Exchange) -> Response:
+        """The next batch, waited for."""
+        one = self._found(exchange, exchange.names["subscriber"])
+        most = int(exchange.number("max", POLL_RECORDS, POLL_RECORDS_MAX))
+        seconds = exchange.number("wait", 0.0, WAIT_SECONDS_MAX)
+        if most < 1:
+            raise Problem("bad-request", f"max is a number from 1 to {POLL_RECORDS_MAX:,}.")
+        async with self._readers.reading(one.key) as reader, self._clients.subscriber(one.user, one.client) as client:
+            polling = asyncio.ensure_future(next_batch(Mailbox(client, one.topic), most, seconds))
+            async with self._ends(exchange, reader.told) as ends:
+                try:
+                    await asyncio.wait([polling, *ends], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    polling.cancel()
+                    await asyncio.gather(polling, return_exceptions=True)
+            mail = [] if polling.cancelled() else polling.result()
+        if not mail:
+            return nothing()
+        self.polled += len(mail)
+        return _batch(one, mail)
+
+    async def confirm(self, exchange: Exchange) -> Response:
+        """Take a batch."""
+        one = self._found(exchange, exchange.names["subscriber"])
+        text = exchange.names["batch"]
+        if not text.isdecimal() or len(text) > 18:
+            raise Problem("not-found", "There was no such batch of this subscriber.")
+        async with self._clients.subscriber(one.user, one.client) as client:
+            await confirm(Mailbox(client, one.topic), int(text))
+        return nothing()
+
+    async def stream(self, exchange: Exchange) -> EventStream:
+        """Messages as they come, as server-sent events."""
+        name = exchange.request.query_params.get("subscriber", "")
+        one = self._found(exchange, name)
+        header = exchange.request.headers.get("last-event-id")
+        return EventStream(self, exchange, one, last_event_id(header), take_over=header is not None)
+
+    async def send_stream(self, stream_: EventStream, send: Send) -> None:
+        """Send a stream's answer until its reader is gone, another one came, or the gateway stops."""
+        one, exchange = stream_.subscriber, stream_.exchange
+        reading = self._readers.reading(one.key, take_over=stream_.take_over)
+        async with reading as reader, self._clients.subscriber(one.user, one.client) as client:
+            mailbox = Mailbox(client, one.topic)
+            place = mailbox.place()
+            if stream_.after > place.last:
+                raise Problem("bad-request", "Last-Event-ID is not the id of an event of this stream.")
+            if stream_.after > place.confirmed:
+                await mailbox.confirm(stream_.after)
+            async with self._ends(exchange, reader.told) as ends:
+                self.streamed += await stream(mailbox, send, max(stream_.after, place.confirmed), ends)
+
+    @asynccontextmanager
+    async def _ends(self, exchange: Exchange, told: asyncio.Event) -> AsyncIterator[list[asyncio.Future[Any]]]:
+        """What ends a request that waits: its sender is gone, another reader came, or the gateway stops."""
+        waits = [asyncio.ensure_future(wait) for wait in (exchange.gone(), told.wait(), self._stopping.wait())]
+        try:
+            yield list(waits)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+
+class EventStream(Response):
+    """The answer that is a stream; what keeps it from beginning is raised before a byte of it has left."""
+
+    def __init__(
+        self, handlers: Subscribers, exchange: Exchange, subscriber: Subscriber, after: int, *, take_over: bool
+    ) -> None:
+        super().__init__()
+        self._handlers = handlers
+        self.exchange, self.subscriber, self.after, self.take_over = exchange, subscriber, after, take_over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await self._handlers.send_stream(self, send)
+
+
+def _batch(one: Subscriber, mail: list[Mail]) -> Response:
+    path = confirmation(one.topic, one.name, mail[-1].number)
+    head = answer({"topic": one.topic, "subscriber": one.name, "confirm": path}).body
+    body = bytes(head)[:-1] + b',"messages":' + encoded(mail) + b"}"
+    return Response(body, 200, {"link": f'<{path}>; rel="confirm"', "cache-control": "no-store"}, "application/json")

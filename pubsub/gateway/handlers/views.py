@@ -1,0 +1,102 @@
+"""The cluster as JSON, its metrics, and whether the gateway lives and is ready."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import Response
+
+from pubsub.errors import PubsubError
+from pubsub.gateway.exchange import Exchange, answer
+from pubsub.gateway.metrics import MEDIA_TYPE, Facts, Requests, exposition
+from pubsub.gateway.problems import MEDIA_TYPE as PROBLEM
+from pubsub.gateway.problems import Problem, body
+from pubsub.gateway.reports import Reports
+
+PAGE = 100
+PAGE_MAX = 10_000
+
+Numbers = Callable[[], tuple[dict[str, tuple[float, str]], dict[str, tuple[float, str]]]]
+"""Gives the gateway's own counters and gauges: name -> (value, what it is)."""
+
+
+class Views:
+    """Requests that only look.
+
+    Args:
+        reports: of the cluster.
+        requests: counted.
+        numbers: of the gateway.
+        stopping: set when the gateway stops.
+    """
+
+    def __init__(self, reports: Reports, requests: Requests, numbers: Numbers, stopping: asyncio.Event) -> None:
+        self._reports, self._requests, self._numbers, self._stopping = reports, requests, numbers, stopping
+
+    async def _report(self, exchange: Exchange) -> dict[str, Any]:
+        if not exchange.user.status:
+            raise Problem("not-allowed", "This token has no right to the cluster's status.")
+        return await self._reports.get()
+
+    async def topics(self, exchange: Exchange) -> Response:
+        """Topics, some at a time, by name."""
+        found = (await self._report(exchange))["topics"]
+        query = exchange.request.query_params
+        wanted, after = query.get("search", ""), query.get("after", "")
+        most = int(exchange.number("max", PAGE, PAGE_MAX))
+        if wanted:
+            found = [topic for topic in found if wanted in topic["topic"]]
+        start = bisect_right(found, after, key=lambda topic: topic["topic"]) if after else 0
+        page = found[start : start + most]
+        following = page[-1]["topic"] if page and start + most < len(found) else None
+        return answer({"topics": [_topic(topic) for topic in page], "total": len(found), "next": following})
+
+    async def topic(self, exchange: Exchange) -> Response:
+        """One topic."""
+        found = (await self._report(exchange))["topics"]
+        for topic in found:
+            if topic["topic"] == exchange.topic:
+                return answer(_topic(topic))
+        raise Problem("not-found", f"No server holds a topic {exchange.topic}.")
+
+    async def servers(self, exchange: Exchange) -> Response:
+        """The servers, with their own reports."""
+        report = await self._report(exchange)
+        return answer({"servers": report["servers"], "standbys": report["standbys"], "warnings": report["warnings"]})
+
+    async def proxies(self, exchange: Exchange) -> Response:
+        """The proxies, with their own reports."""
+        report = await self._report(exchange)
+        return answer({"proxies": report["proxies"], "warnings": report["warnings"]})
+
+    async def metrics(self, exchange: Exchange) -> Response:
+        """Metrics of the gateway and the cluster."""
+        if not exchange.user.status:
+            raise Problem("not-allowed", "This token has no right to the cluster's status.")
+        try:
+            report: dict[str, Any] | None = await self._reports.get()
+        except PubsubError:
+            report = None
+        text = exposition(self._requests, Facts(*self._numbers(), report))
+        return Response(text, 200, None, MEDIA_TYPE)
+
+    async def live(self, exchange: Exchange) -> Response:
+        """Whether the process serves at all."""
+        return answer({"alive": True})
+
+    async def ready(self, exchange: Exchange) -> Response:
+        """Whether the gateway can do its work: it is not stopping, and a proxy answers."""
+        if self._stopping.is_set():
+            raise Problem("stopping", "The gateway is stopping.")
+        reason = await self._reports.problem()
+        if reason:
+            return Response(body("unavailable", f"{reason}."), 503, None, PROBLEM)
+        return answer({"ready": True})
+
+
+def _topic(topic: dict[str, Any]) -> dict[str, Any]:
+    subscribers = [{"client": name, **facts} for name, facts in sorted(topic["subscribers"].items())]
+    return topic | {"subscribers": subscribers}

@@ -1,0 +1,155 @@
+"""`/topics/{topic}/webhooks/…`: webhooks, their dead letters, and their redrive."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.responses import Response
+
+from pubsub.errors import NotSubscribed
+from pubsub.gateway.clients import Clients
+from pubsub.gateway.exchange import Exchange, answer, nothing
+from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
+from pubsub.gateway.mailbox import Mailbox
+from pubsub.gateway.problems import Problem
+from pubsub.gateway.registry import ACTIVE, Registry, Subscriber, Webhook
+from pubsub.gateway.webhooks import letters
+from pubsub.gateway.webhooks.dispatcher import Dispatcher
+from pubsub.gateway.webhooks.signing import format_secret, parse_secret
+from pubsub.protocol import check_id, check_new_topic
+
+
+class Webhooks:
+    """Requests about webhooks.
+
+    Args:
+        registry: which there are.
+        clients: where their clients are.
+        dispatcher: has them at work.
+    """
+
+    def __init__(self, registry: Registry, clients: Clients, dispatcher: Dispatcher) -> None:
+        self._registry, self._clients, self._dispatcher = registry, clients, dispatcher
+
+    def _wanted(self, exchange: Exchange) -> Subscriber:
+        if not exchange.user.may_get(exchange.topic):
+            raise Problem("not-allowed", f"This token may not receive {exchange.topic}.")
+        one = Subscriber(exchange.user.name, check_new_topic(exchange.topic), exchange.names.get("webhook", "x"))
+        check_id("webhook", one.client)
+        return one
+
+    def _found(self, exchange: Exchange) -> tuple[Subscriber, Webhook]:
+        wanted = self._wanted(exchange)
+        found = self._registry.find(*wanted.key)
+        if found is None or found.webhook is None:
+            raise Problem("not-found", f"There is no webhook {wanted.name} of {wanted.topic}.")
+        return found, found.webhook
+
+    async def list(self, exchange: Exchange) -> Response:
+        """A user's webhooks on a topic."""
+        self._wanted(exchange)
+        found = self._registry.webhooks(exchange.user.name, exchange.topic)
+        return answer({"webhooks": [self._dispatcher.facts(one) for one in found]})
+
+    async def get(self, exchange: Exchange) -> Response:
+        """One webhook."""
+        return answer(self._dispatcher.facts(self._found(exchange)[0]))
+
+    async def put(self, exchange: Exchange) -> Response:
+        """Make a webhook, or change its URL and secrets; one that has ended begins again."""
+        wanted = self._wanted(exchange)
+        before = self._registry.find(*wanted.key)
+        if before is not None and before.webhook is None:
+            raise Problem("conflict", f"{wanted.name} is the name of a subscriber of this topic.")
+        url, named = _read(await exchange.json())
+        shown: dict[str, Any] = {}
+        if named is None:
+            named = before.webhook.secrets if before is not None and before.webhook is not None else None
+        if named is None:
+            named = (format_secret(secrets.token_bytes(32)),)
+            shown = {"secret": named[0]}
+        one = replace(wanted, webhook=Webhook(url, named))
+        self._registry.put(one)
+        async with self._clients.subscriber(one.user, one.client) as client:
+            await client.subscribe(one.topic)
+        await self._dispatcher.stop(one.key)
+        self._dispatcher.start(one)
+        return answer(self._dispatcher.facts(one) | shown, 200 if before is not None else 201)
+
+    async def delete(self, exchange: Exchange) -> Response:
+        """End a webhook, and forget what it has not delivered."""
+        one, _ = self._found(exchange)
+        async with self._stopped(one) as mailbox:
+            with contextlib.suppress(NotSubscribed):
+                await mailbox.client.unsubscribe(one.topic)
+            mailbox.empty()
+            self._registry.remove(one)
+        return nothing()
+
+    async def dead_letters(self, exchange: Exchange) -> Response:
+        """What was given up."""
+        one, _ = self._found(exchange)
+        after = int(exchange.number("after", 0, 1 << 62))
+        most = int(exchange.number("max", POLL_RECORDS, POLL_RECORDS_MAX))
+        async with self._clients.subscriber(one.user, one.client) as client:
+            found = letters.dead_letters(Mailbox(client, one.topic), after, most)
+        following = found[-1]["number"] if len(found) == most and found else None
+        return answer({"dead_letters": found, "next": following})
+
+    async def retry(self, exchange: Exchange) -> Response:
+        """Try what waits at once, and the dead letters once more; one that has ended begins again."""
+        one, hook = self._found(exchange)
+        runner = self._dispatcher.runner(one.key)
+        if runner is not None:
+            return answer({"retried": runner.retry()})
+        async with self._stopped(one) as mailbox:
+            count = mailbox.client.write(lambda transaction: letters.redrive(transaction, one.topic))
+            one = replace(one, webhook=replace(hook, state=ACTIVE, reason=""))
+            self._registry.put(one)
+        return answer({"retried": count})
+
+    @asynccontextmanager
+    async def _stopped(self, one: Subscriber) -> AsyncIterator[Mailbox]:
+        """The webhook's mailbox, while the webhook is not at work; behind the block it is, if it is still there."""
+        await self._dispatcher.stop(one.key)
+        try:
+            async with self._clients.subscriber(one.user, one.client) as client:
+                yield Mailbox(client, one.topic)
+        finally:
+            found = self._registry.find(*one.key)
+            if found is not None:
+                self._dispatcher.start(found)
+
+
+def _read(facts: Any) -> tuple[str, tuple[str, ...] | None]:
+    """URL and secrets that a request names; None: it names no secrets.
+
+    Raises:
+        Problem: they cannot be.
+    """
+    if not isinstance(facts, dict) or not isinstance(facts.get("url"), str) or facts.keys() - {"url", "secrets"}:
+        raise Problem("bad-request", 'The body is {"url": "https://…"}, with "secrets": ["whsec_…"] or without.')
+    url, named = facts["url"], facts.get("secrets")
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        fine = False
+    if not fine or len(url) > WEBHOOK_URL_LENGTH_MAX or not url.isascii() or not url.isprintable() or " " in url:
+        raise Problem("bad-request", f"url is http:// or https:// and at most {WEBHOOK_URL_LENGTH_MAX:,} characters.")
+    if named is None:
+        return url, None
+    if not isinstance(named, list) or not 0 < len(named) <= WEBHOOK_SECRETS_MAX:
+        raise Problem("bad-request", f"secrets are 1 to {WEBHOOK_SECRETS_MAX}.")
+    for one in named:
+        try:
+            parse_secret(one if isinstance(one, str) else "")
+        except ValueError as error:
+            raise Problem("bad-request", f"{error}.") from None
+    return url, tuple(named)

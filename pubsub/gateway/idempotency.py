@@ -1,0 +1,67 @@
+"""Idempotency keys: which put belongs to which, in the file of the client that put (IETF draft 07, Idempotency-Key).
+
+A key's row is written in the commit of its messages, so there is no moment at which one is there without the other; it
+is never removed, so that a repeat is recognised for ever. A key belongs to one user and one topic.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Final
+
+from pubsub.client import Transaction
+from pubsub.gateway.limits import IDEMPOTENCY_KEY_LENGTH_MAX
+from pubsub.gateway.problems import Problem
+
+TABLES: Final = (
+    "CREATE TABLE IF NOT EXISTS gateway_key ("
+    " topic TEXT NOT NULL, key TEXT NOT NULL, print BLOB NOT NULL, publisher TEXT NOT NULL, counters TEXT NOT NULL,"
+    " PRIMARY KEY (topic, key)) WITHOUT ROWID",
+)
+
+Runs = list[tuple[int, int]]
+"""Counters of messages: first and how many, for each run without a gap."""
+
+
+def parse_key(header: str) -> str:
+    """The key that a header names, with or without the quotes that the draft wants.
+
+    Raises:
+        Problem: it is none.
+    """
+    key = header.strip()
+    if len(key) >= 2 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    if not 0 < len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX or not key.isascii() or not key.isprintable():
+        raise Problem(
+            "bad-request", f"An Idempotency-Key is 1 to {IDEMPOTENCY_KEY_LENGTH_MAX} printable ASCII characters."
+        )
+    return key
+
+
+def fingerprint(lines: bool, body: bytes) -> bytes:
+    """What a request is compared by with another one that has its key."""
+    return sha256((b"lines\0" if lines else b"one\0") + body).digest()
+
+
+def find(transaction: Transaction, topic: str, key: str, print_: bytes) -> tuple[str, Runs] | None:
+    """What was put under a key before: publisher and counters; None: nothing.
+
+    Raises:
+        Problem: it was another request's.
+    """
+    for found, publisher, counters in transaction.execute(
+        "SELECT print, publisher, counters FROM gateway_key WHERE topic = ? AND key = ?", (topic, key)
+    ):
+        if found != print_:
+            raise Problem("key-reused", "This Idempotency-Key was used for another body on this topic.")
+        return publisher, [(first, count) for first, count in json.loads(counters)]
+    return None
+
+
+def keep(transaction: Transaction, topic: str, key: str, print_: bytes, publisher: str, runs: Runs) -> None:
+    """Remember for ever what is put under a key."""
+    transaction.execute(
+        "INSERT INTO gateway_key VALUES (?, ?, ?, ?, ?)", (topic, key, print_, publisher, json.dumps(runs))
+    )

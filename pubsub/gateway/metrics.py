@@ -1,0 +1,120 @@
+"""Metrics in Prometheus's text format: the gateway's own, and the cluster's as its report has it (docs/http.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+TOPICS_MAX = 10_000
+"""Topics that have lines of their own; what is in more shows in the sums."""
+
+
+class Requests:
+    """Counts requests by method, path as the table has it, and status.
+
+    Attributes:
+        registry: what a scrape reads.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        labels = ("method", "route")
+        self._count = Counter(
+            "pubsub_gateway_requests", "Requests answered.", (*labels, "status"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "pubsub_gateway_request_seconds", "From a request's headers to its answer's beginning.", labels,
+            registry=self.registry, buckets=_SECONDS,
+        )  # fmt: skip
+        self._counters: dict[tuple[str, str, int], Any] = {}
+        self._histograms: dict[tuple[str, str], Any] = {}
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """One more request was answered."""
+        key = (method, route, status)
+        counter = self._counters.get(key)
+        if counter is None:
+            counter = self._counters[key] = self._count.labels(method, route, str(status))
+        histogram = self._histograms.get(key[:2])
+        if histogram is None:
+            histogram = self._histograms[key[:2]] = self._seconds.labels(method, route)
+        counter.inc()
+        histogram.observe(seconds)
+
+
+class Facts(Collector):
+    """Numbers that are looked up at a scrape.
+
+    Args:
+        counters: name -> (value, what it is), without `_total`; gauges: name -> (value, what it is).
+        report: the cluster's; None: nobody answered.
+    """
+
+    def __init__(
+        self, counters: dict[str, tuple[float, str]], gauges: dict[str, tuple[float, str]], report: Any
+    ) -> None:
+        self._counters, self._gauges, self._report = counters, gauges, report
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics."""
+        for name, (value, text) in self._counters.items():
+            yield CounterMetricFamily(name, text, value)
+        for name, (value, text) in self._gauges.items():
+            yield GaugeMetricFamily(name, text, value)
+        yield GaugeMetricFamily("pubsub_up", "Whether a proxy answers.", float(self._report is not None))
+        if self._report is not None:
+            yield from cluster(self._report)
+
+
+def cluster(report: dict[str, Any]) -> Iterator[Any]:
+    """The cluster's metrics."""
+    up = GaugeMetricFamily("pubsub_process_up", "Whether a process answers.", labels=["role", "id"])
+    for proxy in report["proxies"]:
+        up.add_metric(["proxy", proxy["address"]], float(proxy["answered"]))
+    for server in report["servers"]:
+        up.add_metric(["server", server["id"]], float(server["answered"]))
+    yield up
+    yield GaugeMetricFamily(
+        "pubsub_warnings", "Warnings of the report, as `pubsub status` lists.", len(report["warnings"])
+    )
+    disk = GaugeMetricFamily("pubsub_server_disk_bytes", "Bytes on a server's disk.", labels=["server", "part"])
+    for server in report["servers"]:
+        facts = server["report"] or {}
+        for part, size in (facts.get("disk") or {}).items():
+            disk.add_metric([server["id"], part], size)
+    yield disk
+    yield from _topics(report["topics"])
+
+
+def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
+    yield GaugeMetricFamily("pubsub_topics", "Topics.", len(topics))
+    families = {
+        "records": GaugeMetricFamily("pubsub_topic_records", "Messages that a topic holds.", labels=["topic"]),
+        "bytes": GaugeMetricFamily("pubsub_topic_bytes", "Bytes that a topic holds.", labels=["topic"]),
+        "backlog": GaugeMetricFamily(
+            "pubsub_topic_backlog", "Messages that the slowest subscriber is still to receive.", labels=["topic"]
+        ),
+    }
+    waiting = GaugeMetricFamily(
+        "pubsub_subscriber_backlog", "Messages that a subscriber is still to receive.", labels=["topic", "subscriber"]
+    )
+    for topic in topics[:TOPICS_MAX]:
+        for name, family in families.items():
+            family.add_metric([topic["topic"]], topic[name])
+        for subscriber, facts in topic["subscribers"].items():
+            waiting.add_metric([topic["topic"], subscriber], facts["waiting"])
+    yield from families.values()
+    yield waiting
+
+
+def exposition(requests: Requests, facts: Facts) -> bytes:
+    """All of it as text."""
+    found = CollectorRegistry(auto_describe=False)
+    found.register(facts)
+    return bytes(generate_latest(requests.registry)) + bytes(generate_latest(found))

@@ -1,0 +1,220 @@
+"""The gateway as a process: a socket, uvicorn on it, and an end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from prometheus_client import disable_created_metrics
+
+from pubsub.base.loopback import reaches_out
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import ConfigurationError
+from pubsub.gateway.app import Gateway
+from pubsub.gateway.connections import Connection
+from pubsub.gateway.limits import KEEP_ALIVE_SECONDS
+from pubsub.gateway.reports import Gather
+from pubsub.gateway.tokens import Users, parse_users
+
+STOP_SECONDS: Final = 5
+"""Requests that are being answered get so long when the gateway stops."""
+
+THREADS: Final = 16
+"""Threads that wait for disks, and for the cluster's report."""
+
+TOKENS_LOOK_SECONDS: Final = 1.0
+"""The file of tokens is looked at so often."""
+
+_log: Final = logging.getLogger("pubsub.gateway")
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    """What a gateway is told.
+
+    Attributes:
+        bind: HOST:PORT; port 0: one that is free.
+        directory: where its state lives; one gateway at a time.
+        tokens: file of who may do what; None: everybody may do everything.
+        insecure: it may listen without tokens where others than this host reach it.
+        certificate, private_key: files for TLS; None: there is none.
+    """
+
+    bind: str
+    directory: Path
+    tokens: Path | None = None
+    insecure: bool = False
+    certificate: Path | None = None
+    private_key: Path | None = None
+
+
+def listen(settings: GatewaySettings) -> socket.socket:
+    """The socket on which it listens.
+
+    Raises:
+        ConfigurationError: that is no address, it is taken, or others could reach it without a token.
+    """
+    host, colon, port = settings.bind.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ConfigurationError(f"--bind is HOST:PORT, as 127.0.0.1:8080, not {settings.bind!r}")
+    if reaches_out(f"tcp://{settings.bind}") and settings.tokens is None and not settings.insecure:
+        raise ConfigurationError(
+            f"{settings.bind} can be reached by others than this host: give a file of tokens (--tokens FILE), or say"
+            " --insecure"
+        )
+    host = host.strip("[]")
+    try:
+        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Nagle's algorithm would hold a short answer's second part back until the first is acknowledged.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listening.bind((host, int(port)))
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on {settings.bind}: {error.strerror or error}") from None
+    return listening
+
+
+def read_users(path: Path | None) -> Users:
+    """Who may do what.
+
+    Raises:
+        ConfigurationError: the file cannot be used.
+    """
+    if path is None:
+        return Users()
+    try:
+        text = path.read_text(encoding="ascii")
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if mode & 0o022:
+        raise ConfigurationError(f"{path}: others may write it: chmod go-w {path}")
+    if text and not text.endswith("\n"):
+        raise ConfigurationError(f"{path}: its last line has no end, so it may be half written")
+    return parse_users(text.splitlines(), str(path))
+
+
+def run_gateway(
+    settings: GatewaySettings, clients: ClientSettings, gather: Gather, ready: Callable[[str], None]
+) -> None:
+    """Run a gateway until SIGTERM or SIGINT.
+
+    Args:
+        settings: of the gateway; clients: of its clients.
+        gather: asks the cluster for its report.
+        ready: told the URL once it listens.
+
+    Raises:
+        ConfigurationError, StorageError: it cannot begin.
+    """
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    users = read_users(settings.tokens)
+    listening = listen(settings)
+    with contextlib.closing(listening):
+        asyncio.run(_serve(settings, clients, gather, users, listening, ready))
+
+
+async def _serve(
+    settings: GatewaySettings,
+    clients: ClientSettings,
+    gather: Gather,
+    users: Users,
+    listening: socket.socket,
+    ready: Callable[[str], None],
+) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "gateway"))
+    gateway = Gateway(clients, settings.directory, users, gather)
+    server = _Server(_config(gateway, settings), gateway.stopping)
+    await gateway.start()
+    watching = asyncio.create_task(_watch(gateway, settings.tokens))
+    host, port = listening.getsockname()[:2]
+    scheme = "https" if settings.certificate else "http"
+    telling = asyncio.create_task(_tell(server, lambda: ready(f"{scheme}://{host}:{port}")))
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        watching.cancel()
+        telling.cancel()
+        gateway.stopping.set()
+        await gateway.close()
+
+
+def _config(gateway: Gateway, settings: GatewaySettings) -> uvicorn.Config:
+    tls: dict[str, Any] = {}
+    if settings.certificate is not None:
+        tls = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.private_key}
+    try:
+        config = uvicorn.Config(
+            gateway,
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=STOP_SECONDS,
+            backlog=1024,
+            **tls,
+        )
+        config.load()
+    except OSError as error:
+        raise ConfigurationError(f"TLS: {error}") from None
+    return config
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which tells those who wait that it stops, and leaves signals' after-effects to us."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+        self._loop = asyncio.get_running_loop()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """SIGTERM or SIGINT has come."""
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # Else it would be raised again behind the end, which then is none in order.
+        self._loop.call_soon_threadsafe(self._stopping.set)
+
+
+async def _tell(server: uvicorn.Server, ready: Callable[[], None]) -> None:
+    while not server.started:
+        await asyncio.sleep(0.01)
+    ready()
+
+
+async def _watch(gateway: Gateway, path: Path | None) -> None:
+    """Take the file of tokens anew when it has changed; one that cannot be used changes nothing."""
+    if path is None:
+        return
+    seen = _stamp(path)
+    while True:
+        await asyncio.sleep(TOKENS_LOOK_SECONDS)
+        now = _stamp(path)
+        if now == seen:
+            continue
+        seen = now
+        try:
+            gateway.users = read_users(path)
+        except ConfigurationError as error:
+            _log.error("the tokens read before stay in force: %s", error)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_size, found.st_ino

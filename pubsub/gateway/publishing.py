@@ -1,0 +1,248 @@
+"""Puts: requests that come at the same time share a commit, a batch on the wire and an fsync at the server.
+
+Each topic has a lane. What arrives while GROUPS_MAX commits of a topic are on their way waits, and goes with the next
+one, together: so one request alone is not delayed, and sixty-four at once cost little more than one. A request with an
+Idempotency-Key makes its group's commit a fsynced one, which is made on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pubsub.client import Transaction
+from pubsub.client.core.chain import Row
+from pubsub.client.core.outbox import counters
+from pubsub.errors import PubsubError
+from pubsub.gateway import idempotency
+from pubsub.gateway.client import GatewayClient
+from pubsub.gateway.ids import ranges
+from pubsub.gateway.limits import GROUP_BYTES_MAX, GROUP_RECORDS_MAX, GROUPS_MAX, LANES_MAX
+from pubsub.gateway.problems import Problem
+from pubsub.protocol.batch import RECORD_BYTES_MAX
+
+Runs = list[tuple[int, int]]
+_log: Final = logging.getLogger("pubsub.gateway")
+
+
+@dataclass
+class Written:
+    """What became of a put: in the outbox, or there already under its key.
+
+    Attributes:
+        publisher, runs: by what its messages are named.
+        row: the last row of the outbox that it is in; None: an earlier start, or an earlier request, put it.
+        replayed: it had been put before.
+    """
+
+    publisher: str
+    runs: Runs
+    row: Row | None = None
+    replayed: bool = False
+
+
+@dataclass
+class Put:
+    """One request.
+
+    Attributes:
+        bodies: its messages.
+        size: of them in bytes.
+        key, fingerprint: of a request that is to happen once; "" where it has none.
+        done: told when its messages are on the server's disk.
+    """
+
+    bodies: Sequence[bytes]
+    size: int
+    key: str = ""
+    fingerprint: bytes = b""
+    done: asyncio.Future[Written] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Lane:
+    """The puts of one topic."""
+
+    def __init__(self, client: GatewayClient, topic: str, timeout: float) -> None:
+        self._client, self._topic, self._timeout = client, topic, timeout
+        self._waiting: deque[Put] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._tasks and not self._waiting
+
+    def add(self, put: Put) -> None:
+        """One more request, which goes now or with the next group."""
+        self._waiting.append(put)
+        self._start()
+
+    def _start(self) -> None:
+        if self._waiting and len(self._tasks) < GROUPS_MAX:
+            task = asyncio.create_task(self._send())
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._start()
+
+    async def _send(self) -> None:
+        group = self._next_group()
+        if not group:
+            return
+        try:
+            if any(put.key for put in group):
+                written = await self._commit_keyed(group)
+            else:
+                written = await self._commit(group)
+            await self._settle(group, written)
+        except (PubsubError, Problem) as error:
+            _fail(group, error)
+        except BaseException:
+            _fail(group, Problem("internal", "The put was cut off; it may or may not have happened."))
+            raise
+
+    def _next_group(self) -> list[Put]:
+        """What goes together: as many as wait, within the limits."""
+        group: list[Put] = []
+        size = records = 0
+        while self._waiting:
+            put = self._waiting[0]
+            size, records = size + put.size, records + len(put.bodies)
+            if group and (size > GROUP_BYTES_MAX or records > GROUP_RECORDS_MAX):
+                break
+            self._waiting.popleft()
+            if not put.done.done():  # Whoever asked is gone.
+                group.append(put)
+        return group
+
+    async def _commit(self, group: list[Put]) -> list[Written | Problem]:
+        """Into the outbox with all of them, in one commit."""
+        bodies = group[0].bodies if len(group) == 1 else [body for put in group for body in put.bodies]
+        rows = await self._client.put_rows(self._topic, bodies, self._timeout)
+        return list(_shared(group, rows, self._client.publisher_id))
+
+    async def _commit_keyed(self, group: list[Put]) -> list[Written | Problem]:
+        """Into the outbox with those whose key is new, in one commit with their keys."""
+        client, topic, publisher = self._client, self._topic, self._client.publisher_id
+        client.check_put(topic)
+
+        def commit(transaction: Transaction) -> list[Written | Problem]:
+            out: list[Written | Problem] = []
+            for put in group:
+                try:
+                    found = idempotency.find(transaction, topic, put.key, put.fingerprint) if put.key else None
+                except Problem as problem:
+                    out.append(problem)
+                    continue
+                if found is not None:
+                    out.append(Written(*found, replayed=True))
+                    continue
+                rows = client.add_puts(topic, put.bodies, transaction)
+                runs = ranges(counters(rows))
+                if put.key:
+                    idempotency.keep(transaction, topic, put.key, put.fingerprint, publisher, runs)
+                out.append(Written(publisher, runs, rows[-1]))
+            return out
+
+        return await client.write_synced(commit)
+
+    async def _settle(self, group: list[Put], written: list[Written | Problem]) -> None:
+        """Answer each when its messages are on the server's disk."""
+        last = next((one.row for one in reversed(written) if isinstance(one, Written) and one.row is not None), None)
+        if last is not None:
+            await self._client.settle(last, self._timeout)
+        replayed = [one.runs[-1] for one in written if isinstance(one, Written) and one.replayed]
+        if replayed:
+            await self._client.finish(self._topic, max(sum(run) - 1 for run in replayed), self._timeout)
+        for put, one in zip(group, written, strict=True):
+            if put.done.done():
+                continue
+            if isinstance(one, Problem):
+                put.done.set_exception(one)
+            else:
+                put.done.set_result(one)
+
+
+def _shared(group: list[Put], rows: list[Row], publisher: str) -> list[Written]:
+    """The counters of each request of a group that was put as one sequence."""
+    every, place, out = counters(rows), 0, []
+    for put in group:
+        count = len(put.bodies)
+        out.append(Written(publisher, ranges(every[place : place + count]), rows[-1]))
+        place += count
+    return out
+
+
+def _fail(group: list[Put], error: Exception) -> None:
+    for put in group:
+        if not put.done.done():
+            put.done.set_exception(error)
+            put.done.exception()  # Whoever asked may be gone; then nobody is to be told that nobody looked.
+
+
+def _check(put: Put) -> None:
+    """See that a request can be put, before others share its fate.
+
+    Raises:
+        Problem: it cannot.
+    """
+    if len(put.bodies) > GROUP_RECORDS_MAX:
+        raise Problem("too-large", f"A request may have {GROUP_RECORDS_MAX:,} messages.")
+    if put.size > RECORD_BYTES_MAX and max(map(len, put.bodies)) > RECORD_BYTES_MAX:
+        raise Problem("too-large", f"A message may have {RECORD_BYTES_MAX:,} bytes.")
+
+
+class Publishing:
+    """The puts of one user; what is in doubt goes out as soon as it can, whoever asks for it or nobody.
+
+    Args:
+        client: the user's.
+        timeout: in seconds, until a put is in doubt.
+    """
+
+    def __init__(self, client: GatewayClient, timeout: float) -> None:
+        self.client, self._timeout = client, timeout
+        self._lanes: dict[str, Lane] = {}
+        self._finishing: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way, nor waits to be."""
+        busy = self._finishing is not None and not self._finishing.done()
+        return not busy and not self.client.outbox_bytes() and all(lane.idle for lane in self._lanes.values())
+
+    def finish(self) -> None:
+        """Send what is unfinished, where nobody waits for it; called now and then."""
+        busy = self._finishing is not None and not self._finishing.done()
+        if not busy and self.client.outbox_bytes():
+            self._finishing = asyncio.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        try:
+            await self.client.flush(self._timeout)
+        except PubsubError as error:
+            _log.warning("%s has unfinished puts: %s", self.client.name, error)
+
+    async def put(self, topic: str, put: Put) -> Written:
+        """Put a request's messages; returns when they are on the server's disk.
+
+        Raises:
+            Problem: its key was another request's, or the gateway is full.
+            As `AsyncClient.put`.
+        """
+        _check(put)
+        lane = self._lanes.get(topic)
+        if lane is None:
+            if len(self._lanes) >= LANES_MAX:
+                self._lanes = {name: one for name, one in self._lanes.items() if not one.idle}
+                if len(self._lanes) >= LANES_MAX:
+                    raise Problem("busy", f"Puts to {LANES_MAX:,} topics are on their way already.")
+            lane = self._lanes[topic] = Lane(self.client, topic, self._timeout)
+        lane.add(put)
+        return await put.done

@@ -1,0 +1,167 @@
+"""What the gateway knows by itself: its subscribers and webhooks, in one small SQLite file under its directory.
+
+Messages are not in it: those are with the subscriber's client. A row comes before the subscription that it stands for
+and goes after it, so that a start finds every one that was begun. The file is locked while it is open, which keeps a
+second gateway out of the directory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from pubsub.errors import StorageError, StoreFull, StoreInUse
+from pubsub.gateway.limits import SUBSCRIBERS_MAX, WEBHOOKS_MAX
+from pubsub.gateway.problems import Problem
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS subscriber (
+    user TEXT NOT NULL, topic TEXT NOT NULL, name TEXT NOT NULL, webhook TEXT, PRIMARY KEY (user, topic, name)
+) WITHOUT ROWID;
+"""
+
+ACTIVE: Final = "active"
+ENDED: Final = "ended"
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """Where a webhook's messages go.
+
+    Attributes:
+        url: of the receiver.
+        secrets: `whsec_…`, newest first; all of them sign.
+        state: ACTIVE or ENDED; reason: why it ended.
+    """
+
+    url: str
+    secrets: tuple[str, ...]
+    state: str = ACTIVE
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Subscriber:
+    """One subscriber of one topic.
+
+    Attributes:
+        user: whose.
+        topic: of which.
+        name: as its user calls it.
+        webhook: where its messages go by themselves; None: they are fetched.
+    """
+
+    user: str
+    topic: str
+    name: str
+    webhook: Webhook | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Which one it is."""
+        return self.user, self.topic, self.name
+
+    @property
+    def client(self) -> str:
+        """The ID of its client, by which the service knows it."""
+        return f"{self.user}.{self.name}"
+
+
+class Registry:
+    """All subscribers of a gateway, in memory and on disk.
+
+    Args:
+        directory: the gateway's.
+
+    Raises:
+        StorageError: it cannot be opened; StoreInUse: another gateway has it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "gateway.db"
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.touch(mode=0o600)  # It has the webhooks' secrets.
+        except OSError as error:
+            raise StorageError(str(directory), error.strerror or str(error)) from None
+        with self._errors():
+            self._db = apsw.Connection(str(self._path))
+            self._db.set_busy_timeout(100)
+            for pragma in ("locking_mode=exclusive", "journal_mode=wal", "synchronous=full"):
+                self._db.execute(f"pragma {pragma}").fetchall()
+            self._db.execute(_TABLES)
+            rows = list(self._db.execute("SELECT user, topic, name, webhook FROM subscriber"))
+        self._found = {found.key: found for found in (_loaded(*row) for row in rows)}
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (apsw.BusyError, apsw.LockedError):
+            raise StoreInUse(str(self._path), "another gateway") from None
+        except apsw.FullError:
+            raise StoreFull(str(self._path), "the disk is full") from None
+        except apsw.Error as error:
+            raise StorageError(str(self._path), str(error)) from None
+
+    def find(self, user: str, topic: str, name: str) -> Subscriber | None:
+        """One subscriber; None where there is no such."""
+        return self._found.get((user, topic, name))
+
+    def all(self) -> list[Subscriber]:
+        """Every subscriber, by user, topic and name."""
+        return [self._found[key] for key in sorted(self._found)]
+
+    def webhooks(self, user: str, topic: str) -> list[Subscriber]:
+        """A user's webhooks on a topic, by name."""
+        return [one for one in self.all() if one.user == user and one.topic == topic and one.webhook is not None]
+
+    def put(self, subscriber: Subscriber) -> None:
+        """Add a subscriber, or replace what is known of it; durable when this returns.
+
+        Raises:
+            Problem: there are SUBSCRIBERS_MAX, or WEBHOOKS_MAX. StorageError: the disk refused.
+        """
+        if subscriber.key not in self._found and len(self._found) >= SUBSCRIBERS_MAX:
+            raise Problem("busy", f"This gateway keeps {SUBSCRIBERS_MAX:,} subscribers, and has as many.")
+        hook = subscriber.webhook
+        new = hook is not None and subscriber.key not in self._found
+        if new and sum(one.webhook is not None for one in self._found.values()) >= WEBHOOKS_MAX:
+            raise Problem("busy", f"This gateway keeps {WEBHOOKS_MAX} webhooks, and has as many.")
+        facts = None
+        if hook is not None:
+            facts = json.dumps({"url": hook.url, "secrets": hook.secrets, "state": hook.state, "reason": hook.reason})
+        with self._errors():
+            self._db.execute("INSERT OR REPLACE INTO subscriber VALUES (?, ?, ?, ?)", (*subscriber.key, facts))
+        self._found[subscriber.key] = subscriber
+
+    def end(self, subscriber: Subscriber, state: str, reason: str) -> Subscriber:
+        """Change what a webhook's state is; the subscriber as it is then."""
+        assert subscriber.webhook is not None
+        changed = replace(subscriber, webhook=replace(subscriber.webhook, state=state, reason=reason))
+        self.put(changed)
+        return changed
+
+    def remove(self, subscriber: Subscriber) -> None:
+        """Forget a subscriber; durable when this returns."""
+        with self._errors():
+            self._db.execute("DELETE FROM subscriber WHERE user = ? AND topic = ? AND name = ?", subscriber.key)
+        self._found.pop(subscriber.key, None)
+
+    def close(self) -> None:
+        """Let another gateway have the directory."""
+        self._db.close()
+
+
+def _loaded(user: str, topic: str, name: str, webhook: str | None) -> Subscriber:
+    if webhook is None:
+        return Subscriber(user, topic, name)
+    facts = json.loads(webhook)
+    hook = Webhook(facts["url"], tuple(facts["secrets"]), facts["state"], facts["reason"])
+    return Subscriber(user, topic, name, hook)

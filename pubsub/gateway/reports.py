@@ -1,0 +1,51 @@
+"""The cluster's report, asked for at most once a second, however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from pubsub.errors import PubsubError
+from pubsub.gateway.limits import REPORT_SECONDS
+
+Gather = Callable[[], dict[str, Any]]
+"""Asks every proxy and server, and gives one picture: `proxies`, `servers`, `topics`, `warnings` …"""
+
+
+class Reports:
+    """The last report.
+
+    Args:
+        gather: asks the cluster; it blocks, and is called on a thread.
+    """
+
+    def __init__(self, gather: Gather) -> None:
+        self._gather = gather
+        self._at = float("-inf")
+        self._asking: asyncio.Task[dict[str, Any]] | None = None
+        self._last: dict[str, Any] = {}
+
+    async def get(self) -> dict[str, Any]:
+        """The report, at most REPORT_SECONDS old.
+
+        Raises:
+            PubsubError: nobody answers, or we may not ask.
+        """
+        if monotonic() - self._at < REPORT_SECONDS:
+            return self._last
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(asyncio.to_thread(self._gather))
+        asking = self._asking
+        self._last = await asyncio.shield(asking)
+        self._at = monotonic()
+        return self._last
+
+    async def problem(self) -> str:
+        """Why there is no report; "" where there is one."""
+        try:
+            await self.get()
+        except PubsubError as error:
+            return str(error)
+        return ""

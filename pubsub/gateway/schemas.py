@@ -1,0 +1,177 @@
+"""The shapes of what the gateway answers, as JSON Schema (draft 2020-12, which OpenAPI 3.1 takes)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pubsub.gateway.problems import PREFIX, TITLES
+
+Schema = dict[str, Any]
+
+STRING: Final[Schema] = {"type": "string"}
+COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+TRUE: Final[Schema] = {"const": True}
+ANYTHING: Final[Schema] = {"type": "object"}
+
+
+def ref(name: str) -> Schema:
+    """One of SCHEMAS."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def listed(items: Schema) -> Schema:
+    """An array."""
+    return {"type": "array", "items": items}
+
+
+def closed(properties: dict[str, Schema], optional: frozenset[str] = frozenset()) -> Schema:
+    """An object with these properties and no others."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+_MESSAGE: Final = closed(
+    {
+        "id": {**STRING, "description": "STORE-COUNTER, the same wherever the message appears."},
+        "position": {**STRING, "description": "Its place in the topic, log.offset."},
+        "publisher": STRING,
+        "counter": {**STRING, "description": "The publisher's number of it; beyond what JavaScript counts to."},
+        "stamp": {**COUNT, "description": "When the server took it, microseconds since 1970."},
+        "key": STRING,
+        "key_base64": STRING,
+        "body": {**STRING, "description": "The message, where it is UTF-8."},
+        "body_base64": {**STRING, "description": "The message, where it is not."},
+        "number": {**COUNT, "description": "Of a dead letter: its place."},
+        "attempts": {**COUNT, "description": "Of a dead letter: how often it was tried."},
+        "error": {**STRING, "description": "Of a dead letter: why it was given up."},
+    },
+    frozenset({"key", "key_base64", "body", "body_base64", "number", "attempts", "error"}),
+)
+
+_LOST: Final = closed(
+    {
+        "id": STRING,
+        "lost": {**STRING, "description": "Messages at these positions are lost, and why."},
+        "position": STRING,
+        "number": COUNT,
+        "attempts": COUNT,
+        "error": STRING,
+    },
+    frozenset({"number", "attempts", "error"}),
+)
+
+_TOPIC: Final = closed(
+    {
+        "topic": STRING,
+        "owners": listed(STRING),
+        "others": listed(STRING),
+        "whole": {"type": "boolean", "description": "One server holds all of it."},
+        "records": COUNT,
+        "bytes": COUNT,
+        "backlog": COUNT,
+        "held_by": {"type": ["string", "null"], "description": "The client with the largest backlog."},
+        "subscribers": listed(closed({"client": STRING, "waiting": COUNT, "polling": {"type": "boolean"}})),
+    }
+)
+
+_WEBHOOK: Final = closed(
+    {
+        "topic": STRING,
+        "name": STRING,
+        "url": STRING,
+        "secrets": {**COUNT, "description": "How many sign."},
+        "secret": {**STRING, "description": "The secret that was made, shown this once."},
+        "state": {"enum": ["active", "ended"]},
+        "reason": {**STRING, "description": "Why nothing is delivered at present; empty where all is well."},
+        "waiting": COUNT,
+        "dead_letters": {"type": ["integer", "null"]},
+        "delivered": COUNT,
+        "failed": COUNT,
+    },
+    frozenset({"secret"}),
+)
+
+_PART: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "address": STRING,
+        "id": STRING,
+        "alive": {"type": "boolean"},
+        "answered": {"type": "boolean"},
+        "reason": STRING,
+        "report": {"type": ["object", "null"], "description": "What the process says of itself."},
+    },
+    "required": ["answered", "reason", "report"],
+    "additionalProperties": False,
+}
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "Problem": closed(
+        {
+            "type": {"enum": [PREFIX + name for name in TITLES]},
+            "title": STRING,
+            "status": {"type": "integer", "minimum": 400, "maximum": 599},
+            "detail": STRING,
+        }
+    ),
+    "Put": closed(
+        {
+            "topic": STRING,
+            "count": COUNT,
+            "id": {**STRING, "description": "Of a single message."},
+            "publisher": STRING,
+            "ids": listed(closed({"first": STRING, "last": STRING, "count": COUNT})),
+        },
+        frozenset({"id"}),
+    ),
+    "Message": _MESSAGE,
+    "Lost": _LOST,
+    "Batch": closed(
+        {
+            "topic": STRING,
+            "subscriber": STRING,
+            "confirm": {**STRING, "description": "The path whose DELETE takes the batch."},
+            "messages": listed({"oneOf": [ref("Message"), ref("Lost")]}),
+        }
+    ),
+    "Subscribed": closed({"topic": STRING, "subscriber": STRING, "client": STRING}),
+    "Subscriber": closed(
+        {
+            "topic": STRING,
+            "subscriber": STRING,
+            "client": STRING,
+            "taken": COUNT,
+            "confirmed": COUNT,
+            "open_batch": {"type": ["string", "null"], "description": "The confirmation of the batch that is open."},
+        }
+    ),
+    "Webhook": _WEBHOOK,
+    "Webhooks": closed({"webhooks": listed(ref("Webhook"))}),
+    "WebhookWanted": closed(
+        {
+            "url": {**STRING, "maxLength": 2048},
+            "secrets": {**listed({**STRING, "pattern": "^whsec_"}), "minItems": 1, "maxItems": 2},
+        },
+        frozenset({"secrets"}),
+    ),
+    "DeadLetters": closed(
+        {
+            "dead_letters": listed({"oneOf": [ref("Message"), ref("Lost")]}),
+            "next": {"type": ["integer", "null"], "description": "`after` of the next page."},
+        }
+    ),
+    "Retried": closed({"retried": COUNT}),
+    "Topic": _TOPIC,
+    "Topics": closed(
+        {
+            "topics": listed(ref("Topic")),
+            "total": COUNT,
+            "next": {"type": ["string", "null"], "description": "`after` of the next page."},
+        }
+    ),
+    "Servers": closed({"servers": listed(_PART), "standbys": listed(ANYTHING), "warnings": listed(STRING)}),
+    "Proxies": closed({"proxies": listed(_PART), "warnings": listed(STRING)}),
+    "Alive": closed({"alive": TRUE}),
+    "Ready": closed({"ready": TRUE}),
+    "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
+}

@@ -1,0 +1,128 @@
+"""Streams of server-sent events (HTML Living Standard, *Server-sent events*; docs/http.md, *Streams*).
+
+Each event's `id` is the message's number for this subscriber. A reader that comes back names the last one it has seen,
+by Last-Event-ID, which confirms everything up to there, and gets what follows; nothing is left out and nothing comes
+twice. Nobody confirms while a stream lasts, so events are kept after they were sent until STREAM_KEPT_BYTES of later
+ones were: more than is on its way in a connection. Their removal shares a commit with the taking of new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from pubsub.errors import PubsubError, Unavailable
+from pubsub.gateway.limits import HEARTBEAT_SECONDS, STREAM_KEPT_BYTES, STREAM_RECORDS
+from pubsub.gateway.mailbox import Mail, Mailbox
+from pubsub.gateway.problems import Problem, body, problem_of
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Stream:
+    """One stream of events.
+
+    Args:
+        mailbox: the subscriber's.
+        send: sends a message of ASGI.
+    """
+
+    def __init__(self, mailbox: Mailbox, send: Send) -> None:
+        self._mailbox, self._send = mailbox, send
+        self._sent = 0
+        self._marks: deque[tuple[int, int]] = deque()
+        self._droppable = 0
+        self.events = 0
+
+    async def start(self) -> None:
+        """The answer's beginning."""
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._write(b"retry: 1000\n\n")
+
+    async def run(self, after: int) -> None:
+        """Send what comes behind a number, without end."""
+        while True:
+            mail = self._mailbox.after(after, STREAM_RECORDS)
+            if mail:
+                await self._write(b"".join(map(event, mail)))
+                after = mail[-1].number
+                self.events += len(mail)
+                self._sent_up_to(after)
+                continue
+            try:
+                taken = await self._mailbox.take(STREAM_RECORDS, HEARTBEAT_SECONDS, confirmed=self._droppable)
+            except Unavailable:
+                taken = 0
+            if not taken:
+                await self._write(b": nothing new\n\n")
+
+    async def end(self, why: PubsubError | Problem | None = None) -> None:
+        """The last event says why there are no more, where there is a reason."""
+        if why is not None:
+            problem = why if isinstance(why, Problem) else problem_of(why)
+            await self._write(b"event: problem\ndata: " + body(problem.name, problem.detail) + b"\n\n")
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _write(self, piece: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        self._sent += len(piece)
+
+    def _sent_up_to(self, number: int) -> None:
+        self._marks.append((self._sent, number))
+        while self._marks and self._sent - self._marks[0][0] >= STREAM_KEPT_BYTES:
+            self._droppable = self._marks.popleft()[1]
+
+
+def event(mail: Mail) -> bytes:
+    """A message as an event."""
+    kind = b"event: lost\n" if mail.body is None else b""
+    facts = json.dumps(mail.facts(), ensure_ascii=False, separators=(",", ":")).encode()
+    return b"%sid: %d\ndata: %s\n\n" % (kind, mail.number, facts)
+
+
+def last_event_id(header: str | None) -> int:
+    """The number that Last-Event-ID names; 0 where it is not there.
+
+    Raises:
+        Problem: it is none.
+    """
+    if not header:
+        return 0
+    with suppress(ValueError):
+        number = int(header)
+        if 0 <= number < 1 << 62:
+            return number
+    raise Problem("bad-request", "Last-Event-ID is the id of an event of this stream.")
+
+
+async def stream(mailbox: Mailbox, send: Send, after: int, ended: list[asyncio.Future[Any]]) -> int:
+    """Send events until one of `ended` is done; how many were sent.
+
+    Args:
+        mailbox: the subscriber's.
+        send: sends a message of ASGI.
+        after: what the reader has seen.
+        ended: what ends it: the reader is gone, another takes its place, the gateway stops.
+    """
+    one = Stream(mailbox, send)
+    await one.start()
+    running = asyncio.ensure_future(one.run(after))
+    try:
+        await asyncio.wait([running, *ended], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    why = None if running.cancelled() else running.exception()
+    if why is not None and not isinstance(why, PubsubError | Problem):
+        raise why
+    await one.end(why)
+    return one.events

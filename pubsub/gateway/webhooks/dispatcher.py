@@ -1,0 +1,139 @@
+"""All webhooks of a gateway: begun with it, each on its own, and ended one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import SystemRandom
+from typing import Any, Final
+
+from pubsub.errors import PubsubError
+from pubsub.gateway.clients import Clients
+from pubsub.gateway.mailbox import Mailbox
+from pubsub.gateway.problems import Problem
+from pubsub.gateway.registry import ACTIVE, ENDED, Registry, Subscriber
+from pubsub.gateway.webhooks import letters
+from pubsub.gateway.webhooks.posting import make_poster
+from pubsub.gateway.webhooks.runner import TROUBLE_SECONDS, Runner
+
+Key = tuple[str, str, str]
+_log: Final = logging.getLogger("pubsub.gateway")
+
+
+class Dispatcher:
+    """The webhooks at work.
+
+    Args:
+        registry: which there are.
+        clients: where their clients are.
+    """
+
+    def __init__(self, registry: Registry, clients: Clients) -> None:
+        self._registry, self._clients = registry, clients
+        self._poster = make_poster()
+        self._chance = SystemRandom()
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._runners: dict[Key, Runner] = {}
+        self._trouble: dict[Key, str] = {}
+        self._before: dict[Key, tuple[int, int]] = {}
+
+    def start_all(self) -> None:
+        """Begin with every webhook that there is."""
+        for one in self._registry.all():
+            self.start(one)
+
+    def start(self, one: Subscriber) -> None:
+        """Begin with a webhook, unless it has ended."""
+        if one.webhook is not None and one.webhook.state == ACTIVE and one.key not in self._tasks:
+            task = self._tasks[one.key] = asyncio.create_task(self._supervise(one))
+            task.add_done_callback(_told)
+
+    async def stop(self, key: Key) -> None:
+        """End a webhook's work for now; what is not delivered stays on its disk."""
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._trouble.pop(key, None)
+
+    async def close(self) -> None:
+        """End the work of all."""
+        for key in list(self._tasks):
+            await self.stop(key)
+        await self._poster.aclose()
+
+    async def _supervise(self, one: Subscriber) -> None:
+        while True:
+            try:
+                async with self._clients.subscriber(one.user, one.client) as client:
+                    mailbox = Mailbox(client, one.topic)
+                    if not client.subscribed(one.topic):
+                        await client.subscribe(one.topic)
+                    reason = await self._run(one, mailbox)
+                    letters.bury_all(mailbox, reason)
+                    self._registry.end(one, ENDED, reason)
+                    _log.warning("webhook %s of %s has ended: %s", one.name, one.topic, reason)
+                    await client.unsubscribe(one.topic)
+                    break
+            except (PubsubError, Problem) as error:
+                self._trouble[one.key] = str(error)
+                _log.warning("webhook %s of %s: %s", one.name, one.topic, error)
+                if self._has_ended(one):
+                    break
+            await asyncio.sleep(TROUBLE_SECONDS)
+        self._tasks.pop(one.key, None)
+
+    def _has_ended(self, one: Subscriber) -> bool:
+        """Whether only the unsubscription failed; a redrive or a removal asks for it again."""
+        found = self._registry.find(*one.key)
+        return found is None or found.webhook is None or found.webhook.state == ENDED
+
+    async def _run(self, one: Subscriber, mailbox: Mailbox) -> str:
+        runner = self._runners[one.key] = Runner(one, mailbox, self._poster, self._chance)
+        self._trouble.pop(one.key, None)
+        try:
+            return await runner.run()
+        finally:
+            del self._runners[one.key]
+            delivered, failed = self._before.get(one.key, (0, 0))
+            self._before[one.key] = (delivered + runner.delivered, failed + runner.failed)
+
+    def runner(self, key: Key) -> Runner | None:
+        """The webhook at work; None where it is not, at present."""
+        return self._runners.get(key)
+
+    def facts(self, one: Subscriber) -> dict[str, Any]:
+        """What there is to say of a webhook, without its secrets."""
+        hook, runner = one.webhook, self._runners.get(one.key)
+        assert hook is not None
+        delivered, failed = self._before.get(one.key, (0, 0))
+        return {
+            "topic": one.topic,
+            "name": one.name,
+            "url": hook.url,
+            "secrets": len(hook.secrets),
+            "state": hook.state,
+            "reason": hook.reason or (runner.trouble if runner else self._trouble.get(one.key, "")),
+            "waiting": runner.waiting if runner else 0,
+            "dead_letters": runner.letters if runner else None,
+            "delivered": delivered + (runner.delivered if runner else 0),
+            "failed": failed + (runner.failed if runner else 0),
+        }
+
+    def totals(self) -> dict[str, int]:
+        """Sums over all webhooks, for the metrics."""
+        runners = self._runners.values()
+        before = self._before.values()
+        return {
+            "running": len(self._runners),
+            "waiting": sum(runner.waiting for runner in runners),
+            "dead_letters": sum(runner.letters for runner in runners),
+            "delivered": sum(runner.delivered for runner in runners) + sum(pair[0] for pair in before),
+            "failed": sum(runner.failed for runner in runners) + sum(pair[1] for pair in before),
+        }
+
+
+def _told(task: asyncio.Task[None]) -> None:
+    """Nobody waits for a webhook's task: what it should not have ended by is for the log."""
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("a webhook has stopped", exc_info=task.exception())

@@ -1,0 +1,99 @@
+"""A webhook's rows in its mailbox: what is to be delivered, how often it was tried, and what was given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pubsub.client import Transaction
+from pubsub.gateway.mailbox import Mail, Mailbox
+
+REASON_LENGTH_MAX: Final = 300
+"""Characters of why a delivery failed."""
+
+_OF: Final = "WHERE topic = ? AND number = ?"
+
+
+def waiting(mailbox: Mailbox, after: int) -> Iterator[tuple[int, bytes, int, float]]:
+    """What is to be delivered behind a number: number, key, attempts and when it is due (seconds since 1970)."""
+    rows = mailbox.client.read(
+        "SELECT number, key, attempts, due FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 0"
+        " ORDER BY number",
+        (mailbox.topic, after),
+    )
+    yield from rows
+
+
+def load(mailbox: Mailbox, number: int) -> Mail | None:
+    """One message; None where it is not to be delivered any more."""
+    found = mailbox.after(number - 1, 1, number)
+    return found[0] if found else None
+
+
+def _change(mailbox: Mailbox, statement: str, bindings: tuple[Any, ...]) -> None:
+    def write(transaction: Transaction) -> None:
+        transaction.execute(statement, bindings)
+
+    mailbox.client.write(write)
+
+
+def delivered(mailbox: Mailbox, number: int) -> None:
+    """The receiver has it."""
+    _change(mailbox, f"DELETE FROM gateway_mail {_OF}", (mailbox.topic, number))  # noqa: S608
+
+
+def failed(mailbox: Mailbox, number: int, attempts: int, due: float, reason: str) -> None:
+    """It is to be tried again."""
+    statement = f"UPDATE gateway_mail SET attempts = ?, due = ?, note = ? {_OF}"  # noqa: S608
+    _change(mailbox, statement, (attempts, due, reason[:REASON_LENGTH_MAX], mailbox.topic, number))
+
+
+def bury(mailbox: Mailbox, number: int, reason: str) -> None:
+    """It is given up, and kept as a dead letter."""
+    statement = f"UPDATE gateway_mail SET attempts = attempts + 1, letter = 1, note = ? {_OF}"  # noqa: S608
+    _change(mailbox, statement, (reason[:REASON_LENGTH_MAX], mailbox.topic, number))
+
+
+def bury_all(mailbox: Mailbox, reason: str) -> None:
+    """The receiver wants nothing more: what waits is given up."""
+    statement = "UPDATE gateway_mail SET letter = 1, note = ? WHERE topic = ? AND letter = 0"
+    _change(mailbox, statement, (reason[:REASON_LENGTH_MAX], mailbox.topic))
+
+
+def redrive(transaction: Transaction, topic: str) -> int:
+    """Dead letters are to be delivered again, behind everything else, their attempts forgotten; how many they are.
+
+    What a receiver can never be told, that messages are lost, stays a dead letter.
+    """
+    found = list(transaction.execute("SELECT last FROM gateway_place WHERE topic = ?", (topic,)))
+    last = found[0][0] if found else 0
+    numbers = [
+        row[0]
+        for row in transaction.execute(
+            "SELECT number FROM gateway_mail WHERE topic = ? AND letter = 1 AND body IS NOT NULL ORDER BY number",
+            (topic,),
+        )
+    ]
+    transaction.executemany(
+        "UPDATE gateway_mail SET number = ?, letter = 0, attempts = 0, due = 0 WHERE topic = ? AND number = ?",
+        [(new, topic, number) for new, number in enumerate(numbers, last + 1)],
+    )
+    transaction.execute("UPDATE gateway_place SET last = ? WHERE topic = ?", (last + len(numbers), topic))
+    return len(numbers)
+
+
+def count(mailbox: Mailbox) -> int:
+    """How many dead letters there are."""
+    rows = mailbox.client.read("SELECT count(*) FROM gateway_mail WHERE topic = ? AND letter = 1", (mailbox.topic,))
+    return int(rows[0][0])
+
+
+def dead_letters(mailbox: Mailbox, after: int, most: int) -> list[dict[str, Any]]:
+    """Dead letters behind a number, in order, as JSON has them: the message, its attempts and why it was given up."""
+    rows = mailbox.client.read(
+        "SELECT number, position, publisher, counter, stamp, key, body, note, attempts, due FROM gateway_mail"
+        " WHERE topic = ? AND number > ? AND letter = 1 ORDER BY number LIMIT ?",
+        (mailbox.topic, after, most),
+    )
+    found = [Mail(*row) for row in rows]
+    return [mail.facts() | {"number": mail.number, "attempts": mail.attempts, "error": mail.note} for mail in found]

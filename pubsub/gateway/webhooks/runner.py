@@ -1,0 +1,193 @@
+"""One webhook at work: messages are taken from its topic, delivered, retried and given up, all of it on its disk.
+
+A delivery leaves the mailbox once the receiver has answered 2xx. The process may end in between, and then the message
+is delivered again under the same `webhook-id`, by which the receiver knows it. Each webhook has a task, a client and a
+window of its own, so none can hold up another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from random import Random
+from typing import Final
+
+import httpx2
+
+from pubsub.client import Transaction
+from pubsub.errors import PubsubError, Unavailable
+from pubsub.gateway.limits import (
+    DEAD_LETTERS_MAX,
+    WEBHOOK_ATTEMPTS_MAX,
+    WEBHOOK_CONCURRENCY,
+    WEBHOOK_WINDOW,
+)
+from pubsub.gateway.mailbox import Mailbox
+from pubsub.gateway.registry import Subscriber
+from pubsub.gateway.webhooks import letters
+from pubsub.gateway.webhooks.backoff import backoff, left
+from pubsub.gateway.webhooks.lanes import Delivery, Lanes
+from pubsub.gateway.webhooks.posting import Outcome, post
+
+TAKE_SECONDS: Final = 30.0
+"""How long one look for messages waits."""
+
+TROUBLE_SECONDS: Final = 5.0
+"""After an error of the service or the disk it is quiet for so long."""
+
+_log: Final = logging.getLogger("pubsub.gateway")
+
+
+class Runner:
+    """One webhook at work.
+
+    Args:
+        subscriber: the webhook.
+        mailbox: of its client.
+        poster: makes requests.
+        chance: draws back-offs.
+
+    Attributes:
+        delivered, failed: deliveries since the start of the process.
+        letters: dead letters that there are.
+        trouble: why nothing is delivered at present; over: why nothing ever will be; "" where all is well.
+    """
+
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        mailbox: Mailbox,
+        poster: httpx2.AsyncClient,
+        chance: Random,
+    ) -> None:
+        self.subscriber, self.mailbox = subscriber, mailbox
+        self._poster, self._chance = poster, chance
+        self._lanes = Lanes(WEBHOOK_CONCURRENCY)
+        self._flying: set[asyncio.Task[None]] = set()
+        self._changed, self._room = asyncio.Event(), asyncio.Event()
+        self._loaded = 0
+        self.delivered = self.failed = self.letters = 0
+        self.trouble = self.over = ""
+
+    async def run(self) -> str:
+        """Deliver, until it is cancelled or the receiver wants nothing more; why that is."""
+        self.letters = letters.count(self.mailbox)
+        working = {asyncio.create_task(self._take()), asyncio.create_task(self._deliver())}
+        try:
+            done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (*working, *self._flying):
+                task.cancel()
+            await asyncio.gather(*working, *self._flying, return_exceptions=True)
+        return self.over
+
+    async def _take(self) -> None:
+        """Keep the window filled: with what an earlier start left first."""
+        self._load()
+        while not self.over:
+            if len(self._lanes) >= WEBHOOK_WINDOW or self.letters >= DEAD_LETTERS_MAX:
+                self.trouble = "" if self.letters < DEAD_LETTERS_MAX else "there are as many dead letters as may be"
+                self._room.clear()
+                await self._room.wait()
+                continue
+            try:
+                if await self.mailbox.take(WEBHOOK_WINDOW - len(self._lanes), TAKE_SECONDS):
+                    self._load()
+                    self._changed.set()
+                self.trouble = ""
+            except Unavailable as error:
+                self.trouble = str(error)
+            except PubsubError as error:
+                self.trouble = str(error)
+                _log.warning("webhook %s of %s: %s", self.subscriber.name, self.subscriber.topic, error)
+                await asyncio.sleep(TROUBLE_SECONDS)
+
+    def _load(self) -> None:
+        """Into the lanes with what is in the mailbox and not there yet."""
+        now, wall = time.monotonic(), time.time()
+        for number, key, attempts, due in letters.waiting(self.mailbox, self._loaded):
+            self._lanes.add(Delivery(number, key, attempts, now + left(attempts, due, wall)))
+            self._loaded = number
+
+    async def _deliver(self) -> None:
+        while not self.over:
+            for delivery in self._lanes.ready(time.monotonic()):
+                task = asyncio.create_task(self._attempt(delivery))
+                self._flying.add(task)
+                task.add_done_callback(self._flying.discard)
+            due = self._lanes.next_due()
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(None if due is None else max(0.0, due - time.monotonic())):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _attempt(self, delivery: Delivery) -> None:
+        try:
+            mail = letters.load(self.mailbox, delivery.number)
+            if mail is None:
+                self._lanes.done(delivery)
+                return
+            if mail.body is None:
+                self._bury(delivery, mail.note)
+                return
+            hook = self.subscriber.webhook
+            assert hook is not None
+            outcome = await post(self._poster, hook.url, hook.secrets, mail.id, self.subscriber.topic, mail.body)
+            self._landed(delivery, outcome)
+        except PubsubError as error:  # The disk: it is tried again, under the same ID.
+            self.trouble = str(error)
+            self._lanes.failed(delivery, time.monotonic() + TROUBLE_SECONDS)
+        except Exception:  # noqa: BLE001 - whatever it is, the message is tried again, and the log has it.
+            _log.exception("webhook %s of %s", self.subscriber.name, self.subscriber.topic)
+            self._lanes.failed(delivery, time.monotonic() + TROUBLE_SECONDS)
+        finally:
+            self._changed.set()
+            self._room.set()
+
+    def _landed(self, delivery: Delivery, outcome: Outcome) -> None:
+        if outcome.delivered:
+            letters.delivered(self.mailbox, delivery.number)
+            self._lanes.done(delivery)
+            self.delivered += 1
+            return
+        self.failed += 1
+        if outcome.ended:
+            self.over = "the receiver answered 410"
+            self._lanes.failed(delivery, time.monotonic())
+            return
+        attempts = delivery.attempts + 1
+        if attempts >= WEBHOOK_ATTEMPTS_MAX:
+            self._bury(delivery, outcome.reason)
+            return
+        seconds = backoff(attempts, self._chance.random(), outcome.retry_after)
+        letters.failed(self.mailbox, delivery.number, attempts, time.time() + seconds, outcome.reason)
+        self._lanes.failed(delivery, time.monotonic() + seconds)
+
+    def _bury(self, delivery: Delivery, reason: str) -> None:
+        letters.bury(self.mailbox, delivery.number, reason)
+        self.letters += 1
+        self._lanes.done(delivery)
+
+    def retry(self) -> int:
+        """Try at once what waits, and the dead letters once more, behind what waits; how many those are."""
+
+        def redrive(transaction: Transaction) -> int:
+            return letters.redrive(transaction, self.mailbox.topic)
+
+        hurried = self._lanes.hurry()
+        redriven = self.mailbox.client.write(redrive)
+        self.letters -= redriven
+        self._load()
+        self._changed.set()
+        self._room.set()
+        return hurried + redriven
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are taken and not delivered."""
+        return len(self._lanes)

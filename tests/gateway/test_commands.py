@@ -1,0 +1,50 @@
+"""`pubsub webhook …` and `pubsub gateway token`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pubsub.cli import main
+from pubsub.gateway.tokens import parse_users
+from tests.faults.cluster import until
+from tests.gateway.receiver import Receiver
+from tests.gateway.serving import Gateway
+
+
+@pytest.fixture(autouse=True)
+def at(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUBSUB_GATEWAY", gateway.url)
+
+
+def test_a_webhook_is_added_listed_retried_and_removed(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
+    with Receiver() as receiver:
+        assert main(["webhook", "add", "shell/t", "w", receiver.url]) == 0
+        assert capsys.readouterr().out.startswith("whsec_")
+        gateway.put("shell%2Ft", b"x")
+        until(lambda: receiver.bodies() == [b"x"], "it is delivered")
+        assert main(["webhook", "list", "shell/t"]) == 0
+        assert receiver.url.removeprefix("http://") in capsys.readouterr().out.replace("\n", "")
+        assert main(["webhook", "list", "shell/t", "--json"]) == 0
+        assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["w"]
+        assert main(["webhook", "retry", "shell/t", "w", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"retried": 0}
+        assert main(["webhook", "remove", "shell/t", "w"]) == 0
+        assert main(["webhook", "remove", "shell/t", "w"]) == 13
+
+
+def test_what_goes_wrong_has_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["webhook", "add", "t", "w", "ftp://x"]) == 2
+    assert main(["webhook", "list", "t", "--gateway", "http://127.0.0.1:9"]) == 4
+    assert main(["webhook", "list", "t", "--gateway", "nowhere"]) in {4, 8}
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_token_comes_with_the_line_that_recognises_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gateway", "token", "alice"]) == 0
+    token, line = capsys.readouterr().out.splitlines()
+    user = parse_users([line], "f").find(token)
+    assert user is not None
+    assert (user.name, user.may_put("x")) == ("alice", True)
+    assert main(["gateway", "token", "a.b"]) == 8

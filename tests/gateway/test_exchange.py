@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from pubsub.gateway import exchange as module
+from pubsub.gateway.exchange import Exchange, Held
+from pubsub.gateway.problems import Problem
+from pubsub.gateway.tokens import ANYBODY
+
+
+def exchange(pieces: list[bytes], held: Held, *, length: str = "", query: str = "", ends: str = "whole") -> Exchange:
+    waiting = list(pieces)
+
+    async def receive() -> Any:
+        if waiting:
+            piece = waiting.pop(0)
+            return {"type": "http.request", "body": piece, "more_body": bool(waiting) or ends != "whole"}
+        if ends == "gone":
+            return {"type": "http.disconnect"}
+        return await asyncio.get_running_loop().create_future()
+
+    headers = [(b"content-length", length.encode())] if length else []
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": query.encode()}
+    return Exchange(Request(scope, receive), ANYBODY, {}, held)
+
+
+def read(one: Exchange) -> tuple[bytes, int]:
+    return asyncio.run(one.body())
+
+
+def test_a_body_is_the_sum_of_its_pieces_and_counts_while_it_is_held() -> None:
+    held = Held()
+    one = exchange([b"ab", b"", b"c"], held)
+    assert read(one) == (b"abc", 3)
+    assert held.bytes == 3
+    one.release(3)
+    assert held.bytes == 0
+
+
+@pytest.mark.parametrize("length", ["101", "x", "-1"])
+def test_a_length_that_is_too_large_is_refused_before_the_body_is_read(
+    monkeypatch: pytest.MonkeyPatch, length: str
+) -> None:
+    monkeypatch.setattr(module, "BODY_BYTES_MAX", 100)
+    held = Held()
+    with pytest.raises(Problem) as raised:
+        read(exchange([], held, length=length))
+    assert (raised.value.status, held.refused) == (413, 1)
+    assert raised.value.headers["connection"] == "close"
+
+
+def test_a_body_that_grows_too_large_is_refused_and_held_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BODY_BYTES_MAX", 5)
+    held = Held()
+    with pytest.raises(Problem) as raised:
+        read(exchange([b"abc", b"def"], held))
+    assert (raised.value.status, held.bytes) == (413, 0)
+
+
+def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BODIES_BYTES_MAX", 5)
+    held = Held()
+    read(exchange([b"abc"], held))
+    with pytest.raises(Problem) as raised:
+        read(exchange([b"d", b"ef"], held))
+    assert (raised.value.status, held.bytes) == (503, 3)
+
+
+def test_a_body_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BODY_SECONDS", 0.01)
+    held = Held()
+    with pytest.raises(Problem) as raised:
+        read(exchange([b"abc"], held, ends="never"))
+    assert (raised.value.status, held.bytes) == (408, 0)
+
+
+def test_a_sender_that_is_gone_puts_nothing() -> None:
+    held = Held()
+    with pytest.raises(Problem):
+        read(exchange([b"abc"], held, ends="gone"))
+    assert held.bytes == 0
+
+
+@pytest.mark.parametrize(("query", "value"), [("", 7.0), ("n=3", 3.0), ("n=2.5", 2.5), ("n=1000", 100.0)])
+def test_a_number_of_the_query_has_a_default_and_a_most(query: str, value: float) -> None:
+    assert exchange([], Held(), query=query).number("n", 7.0, 100.0) == value

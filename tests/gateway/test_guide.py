@@ -1,0 +1,104 @@
+"""What docs/http.md shows runs, against a real gateway: with curl, Python and Node, by nobody's code of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pubsub.gateway import limits
+from tests.faults.cluster import until
+from tests.gateway.serving import Gateway
+from tests.ports import free_port
+
+PAGE = (Path(__file__).parents[2] / "docs/http.md").read_text()
+THE_GATEWAY, _, WEBHOOKS = PAGE.partition("\n## The gateway\n")[2].partition("\n## Webhooks\n")
+NODE = shutil.which("node")
+RUN = {
+    "sh": ["sh", "-ec"],
+    "python": [sys.executable, "-c"],
+    "js": [NODE or "node", "--experimental-eventsource", "-e"],
+}
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not there")
+
+
+def block(text: str, language: str, gateway: Gateway, port: int = 9000) -> list[str]:
+    """The command that runs the only block of a language."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    source = found.replace("http://127.0.0.1:8080", gateway.url).replace("9000", str(port))
+    if language == "js":  # An `await` outside of functions is for modules.
+        source = f"(async () => {{ {source} }})()"
+    return [*RUN[language], source]
+
+
+def run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_gateway_with_curl(gateway: Gateway) -> None:
+    said = run(block(THE_GATEWAY, "sh", gateway))
+    assert '{\\"order\\": 17}' in said
+    assert gateway.poll("orders", "shop", wait=0)["messages"] == []
+
+
+def test_the_gateway_with_python(gateway: Gateway) -> None:
+    lines = run(block(THE_GATEWAY, "python", gateway)).splitlines()
+    assert lines[1:] == [f'{lines[0]} {{"order": 20}}']
+    assert gateway.poll("orders", "desk", wait=0)["messages"] == []
+
+
+@needs_node
+def test_the_gateway_with_javascript(gateway: Gateway) -> None:
+    lines = run(block(THE_GATEWAY, "js", gateway)).splitlines()
+    assert lines[1:] == ['1 {"order": 21}']
+
+
+@contextmanager
+def receiving(command: list[str], place: Path) -> Iterator[Path]:
+    with (place / "out").open("wb") as out:
+        receiver = subprocess.Popen(command, stdout=out, stderr=out)
+    try:
+        yield place / "out"
+    finally:
+        receiver.kill()
+        receiver.wait()
+
+
+@pytest.mark.parametrize("language", ["python", pytest.param("js", marks=needs_node)])
+def test_a_receiver_of_webhooks(gateway: Gateway, tmp_path: Path, language: str) -> None:
+    port = free_port()
+    with receiving(block(WEBHOOKS, language, gateway, port), tmp_path) as out:
+        run(block(WEBHOOKS, "sh", gateway, port))
+        put = gateway.put("orders", b'{"order": 22}')
+        until(
+            lambda: gateway.ask("POST", "/topics/orders/webhooks/billing/retry") and "22" in out.read_text(), "it comes"
+        )
+        assert out.read_text().rstrip().startswith(put["id"])
+    assert gateway.ask("DELETE", "/topics/orders/webhooks/billing").status_code == 204
+
+
+def test_the_page_names_each_request(gateway: Gateway) -> None:
+    paths = json.loads(gateway.ask("GET", "/openapi.json").text)["paths"]
+    for path in paths:
+        words = [word for word in path.split("/") if word and not word.startswith("{")]
+        assert all(word in PAGE for word in words), path
+
+
+def test_the_page_has_the_limits_as_they_are() -> None:
+    table = PAGE.partition("### Limits")[2].partition("### Metrics")[0]
+    for number in (
+        limits.BODY_BYTES_MAX >> 20, limits.BODIES_BYTES_MAX >> 20, limits.HEADER_BYTES_MAX >> 10,
+        limits.HEADER_FIELDS_MAX, limits.CONNECTIONS_MAX, limits.POLL_RECORDS_MAX, limits.SUBSCRIBERS_MAX,
+        limits.OPEN_CLIENTS_MAX, limits.WEBHOOK_WINDOW, limits.DEAD_LETTERS_MAX, limits.KEEP_ALIVE_SECONDS,
+        limits.GROUP_RECORDS_MAX,
+    ):  # fmt: skip
+        assert re.search(rf"\b{number:,}\b", table), number

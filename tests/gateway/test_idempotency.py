@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub.client.storage.transaction import Transaction
+from pubsub.gateway import idempotency
+from pubsub.gateway.problems import Problem
+
+
+@pytest.fixture
+def transaction() -> Iterator[Transaction]:
+    with closing(apsw.Connection(":memory:")) as db:
+        for statement in idempotency.TABLES:
+            db.execute(statement)
+        yield Transaction(db, None)  # type: ignore[arg-type]
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=250))
+def test_a_key_may_stand_in_quotes(key: str) -> None:
+    if key.strip() == key and not (len(key) > 1 and key[0] == key[-1] == '"'):
+        assert idempotency.parse_key(f' "{key}" ') == idempotency.parse_key(key) == key
+
+
+@pytest.mark.parametrize("header", ["", '""', "x" * 256, "a\tb", "ü"])
+def test_what_is_no_key_is_refused(header: str) -> None:
+    with pytest.raises(Problem) as raised:
+        idempotency.parse_key(header)
+    assert raised.value.status == 400
+
+
+def test_what_was_kept_is_found_under_its_key_and_topic(transaction: Transaction) -> None:
+    assert idempotency.find(transaction, "t", "k", b"p") is None
+    idempotency.keep(transaction, "t", "k", b"p", "c/s", [(5, 2), (9, 1)])
+    assert idempotency.find(transaction, "t", "k", b"p") == ("c/s", [(5, 2), (9, 1)])
+    assert idempotency.find(transaction, "u", "k", b"p") is None
+
+
+def test_another_request_under_the_same_key_is_refused(transaction: Transaction) -> None:
+    idempotency.keep(transaction, "t", "k", b"p", "c/s", [(5, 2)])
+    with pytest.raises(Problem) as raised:
+        idempotency.find(transaction, "t", "k", b"q")
+    assert raised.value.status == 422
+
+
+def test_one_message_and_lines_are_other_requests() -> None:
+    assert idempotency.fingerprint(True, b"x") != idempotency.fingerprint(False, b"x")

@@ -1,0 +1,46 @@
+"""A gateway of a cluster with keys: each user acts by a key of its own, and the cluster has the last word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pubsub.cli import main
+from pubsub.gateway.tokens import digest, new_token
+from pubsub.security.files import make_key_file
+from pubsub.security.keys import format_public
+from pubsub.security.pairs import new_pair
+from tests.faults.cluster import Cluster, until
+from tests.gateway.serving import Gateway
+
+
+def test_a_user_acts_by_its_own_key_and_what_the_cluster_denies_is_told(tmp_path: Path) -> None:
+    with Cluster(tmp_path, keys=True) as cluster:
+        cluster.run(1, 1)
+        assert cluster.keys is not None
+        data, token = tmp_path / "data", new_token()
+        tokens = tmp_path / "tokens"
+        tokens.write_text(f"alice th_{digest(token)} put=* get=* status\n")
+        tokens.chmod(0o600)
+        (data / "keys").mkdir(parents=True)
+        public = new_key(data / "keys/alice.key")
+        authorized = str(cluster.keys.authorized)
+        rights = ["--put", "own/*", "--get", "own/*", "--authorized", authorized]
+        assert main(["keys", "authorize", "client", "alice.*", public, *rights]) == 0
+        with Gateway(cluster, data, "--tokens", str(tokens), token=token) as gateway:
+            until(lambda: gateway.ask("PUT", "/topics/own%2Fa/subscribers/s").status_code in {200, 201}, "let in")
+            put = gateway.put("own%2Fa", b"hers")
+            (message,) = gateway.take("own%2Fa", "s", 1)
+            assert message["id"] == put["id"]
+            assert message["publisher"].startswith("alice.http/")
+            denied = gateway.ask("POST", "/topics/other/messages", b"x")
+            assert (denied.status_code, "may not put to other" in denied.json()["detail"]) == (403, True)
+            assert gateway.ask("PUT", "/topics/other/subscribers/s").status_code == 403
+            assert gateway.ask("GET", "/topics").status_code == 200  # By the gateway's own key, which --key names.
+            gateway.put("own%2Fa", b"and the next one goes")
+
+
+def new_key(path: Path) -> str:
+    """Makes a key file; its public half."""
+    pair = new_pair()
+    make_key_file(path, pair.secret)
+    return format_public(pair.public)

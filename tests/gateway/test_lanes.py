@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub.gateway.webhooks.lanes import Delivery, Lanes
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"b", b"c"]), max_size=30), st.integers(1, 5), st.integers(0, 1000))
+def test_each_key_is_delivered_in_order_however_deliveries_fail(keys: list[bytes], most: int, seed: int) -> None:
+    rng, lanes, now = Random(seed), Lanes(most), 0.0
+    for number, key in enumerate(keys):
+        lanes.add(Delivery(number, key))
+    flying: list[Delivery] = []
+    done: list[Delivery] = []
+    while len(lanes):
+        flying += lanes.ready(now)
+        assert len(flying) == lanes.flying <= most
+        assert len({one.key for one in flying}) == len(flying)
+        if not flying:
+            due = lanes.next_due()
+            assert due is not None
+            now = due
+            continue
+        one = flying.pop(rng.randrange(len(flying)))
+        if rng.random() < 0.3:
+            lanes.failed(one, now + rng.random())
+        else:
+            lanes.done(one)
+            done.append(one)
+    for key in set(keys):
+        assert [one.number for one in done if one.key == key] == [n for n, other in enumerate(keys) if other == key]
+
+
+def test_a_lane_that_waits_holds_up_no_other() -> None:
+    lanes = Lanes(8)
+    for number, key in enumerate([b"a", b"b", b"a"]):
+        lanes.add(Delivery(number, key))
+    first, second = lanes.ready(0.0)
+    lanes.failed(first, 10.0)
+    lanes.done(second)
+    assert lanes.ready(9.0) == []
+    assert lanes.next_due() == 10.0
+    assert lanes.ready(10.0) == [first]
+    assert first.attempts == 1
+
+
+def test_what_waits_for_its_back_off_can_be_hurried() -> None:
+    lanes = Lanes(8)
+    lanes.add(Delivery(1, b""))
+    (one,) = lanes.ready(0.0)
+    assert lanes.hurry() == 0
+    lanes.failed(one, 1e9)
+    assert lanes.hurry() == 1
+    assert lanes.ready(1.0) == [one]
+
+
+def test_every_key_gets_its_turn() -> None:
+    lanes = Lanes(1)
+    for number in range(6):
+        lanes.add(Delivery(number, b"ab"[number % 2 : number % 2 + 1]))
+    order = []
+    while len(lanes):
+        (one,) = lanes.ready(0.0)
+        order.append(one.key)
+        lanes.done(one)
+    assert order == [b"a", b"b"] * 3

@@ -1,0 +1,148 @@
+"""A subscriber's mailbox, on a real client: what is taken, confirmed, lost and numbered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import DataLoss, Unavailable
+from pubsub.gateway import mailbox as module
+from pubsub.gateway.client import GatewayClient
+from pubsub.gateway.mailbox import Mail, Mailbox, Place, encoded
+from pubsub.gateway.polling import confirm, next_batch
+from pubsub.gateway.problems import Problem
+from tests.faults.cluster import Cluster
+
+
+def run(cluster: Cluster, directory: Path, scene: Callable[[Mailbox], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        settings = ClientSettings(proxies=tuple(cluster.addresses), directory=directory)
+        async with GatewayClient(f"m-{directory.name}", settings=settings) as client:
+            client.make_tables(module.TABLES)
+            box = Mailbox(client, f"box/{directory.name}")
+            await client.subscribe(box.topic)
+            await scene(box)
+
+    asyncio.run(whole())
+
+
+async def put(box: Mailbox, count: int) -> None:
+    await box.client.put_many(box.topic, [b"%d" % number for number in range(count)])
+
+
+def test_what_is_taken_is_numbered_and_stays_until_it_is_confirmed(cluster: Cluster, tmp_path: Path) -> None:
+    async def scene(box: Mailbox) -> None:
+        assert box.place() == Place()
+        await put(box, 5)
+        assert await box.take(3, 10.0, opened=True) == 3
+        assert box.place() == Place(3, 0, 3)
+        assert [(one.number, one.body) for one in box.after(0, 10)] == [(1, b"0"), (2, b"1"), (3, b"2")]
+        assert [one.number for one in box.after(1, 1)] == [2]
+        await box.confirm(2)
+        assert [one.number for one in box.after(0, 10)] == [3]
+        assert await box.take(10, 10.0, confirmed=3) == 2
+        assert box.place() == Place(5, 3, 3)
+        assert [one.number for one in box.after(0, 10)] == [4, 5]
+
+    run(cluster, tmp_path, scene)
+
+
+def test_numbers_go_on_where_everything_was_forgotten(cluster: Cluster, tmp_path: Path) -> None:
+    async def scene(box: Mailbox) -> None:
+        await put(box, 2)
+        await box.take(2, 10.0, opened=True)
+        box.empty()
+        assert box.place() == Place(2, 2, 2)
+        assert box.after(0, 10) == []
+        await put(box, 1)
+        await box.take(1, 10.0)
+        assert [one.number for one in box.after(0, 10)] == [3]
+
+    run(cluster, tmp_path, scene)
+
+
+def test_nothing_is_taken_where_the_rows_cannot_be_written(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(box: Mailbox) -> None:
+        await put(box, 2)
+        with monkeypatch.context() as patch:
+
+            def broken(*_: Any, **__: Any) -> None:
+                raise Problem("internal", "no")
+
+            patch.setattr(module, "_add", broken)
+            with pytest.raises(Problem):
+                await box.take(2, 10.0)
+        assert await box.take(2, 10.0) == 2
+        assert [one.body for one in box.after(0, 10)] == [b"0", b"1"]
+
+    run(cluster, tmp_path, scene)
+
+
+def test_a_loss_is_taken_like_a_message(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(box: Mailbox) -> None:
+        async def lost(*_: Any) -> int:
+            raise DataLoss(box.topic, "a.1", "a.9", "the disk is gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(GatewayClient, "hand_on", lost)
+            (loss,) = await next_batch(box, 10, 1.0)
+        assert loss.facts() == {"id": "lost-a.1..a.9", "lost": "the disk is gone", "position": "a.1..a.9"}
+        await put(box, 1)
+        assert await next_batch(box, 10, 1.0) == [loss]
+        await confirm(box, 1)
+        assert [one.body for one in await next_batch(box, 10, 10.0)] == [b"0"]
+
+    run(cluster, tmp_path, scene)
+
+
+def test_a_poll_that_nobody_answers_is_told_so(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pubsub.gateway import polling
+
+    monkeypatch.setattr(polling, "ANSWER_SECONDS", 0.0)
+
+    async def scene(box: Mailbox) -> None:
+        async def silent(*_: Any) -> int:
+            raise Unavailable("get", box.topic, 1.0)
+
+        monkeypatch.setattr(GatewayClient, "hand_on", silent)
+        with pytest.raises(Unavailable):
+            await next_batch(box, 10, 0.0)
+
+    run(cluster, tmp_path, scene)
+
+
+def test_a_batch_beyond_the_last_one_cannot_be_confirmed(cluster: Cluster, tmp_path: Path) -> None:
+    async def scene(box: Mailbox) -> None:
+        await put(box, 1)
+        await next_batch(box, 1, 10.0)
+        for number in (0, 2):
+            with pytest.raises(Problem):
+                await confirm(box, number)
+        await confirm(box, 1)
+        await confirm(box, 1)
+
+    run(cluster, tmp_path, scene)
+
+
+def test_messages_are_json_whatever_is_in_them() -> None:
+    mail = [Mail(1, "a.1", "c/ab", 2**62, 5, b"\xff", '"ü\\\n'.encode(), "", 0, 0.0)]
+    (found,) = json.loads(encoded(mail))
+    assert found == {
+        "id": f"ab-{2**62}",
+        "position": "a.1",
+        "publisher": "c/ab",
+        "counter": str(2**62),
+        "stamp": 5,
+        "key_base64": "/w==",
+        "body": '"ü\\\n',
+    }

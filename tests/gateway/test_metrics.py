@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from pubsub.gateway.metrics import Facts, Requests, exposition
+
+REPORT: dict[str, Any] = {
+    "proxies": [{"address": "tcp://a", "answered": True}, {"address": "tcp://b", "answered": False}],
+    "servers": [
+        {"id": "s1", "answered": True, "report": {"disk": {"db": 10, "wal": 5}}},
+        {"id": "s2", "answered": False, "report": None},
+    ],
+    "topics": [{"topic": 'odd "name\\', "records": 3, "bytes": 30, "backlog": 2, "subscribers": {"c": {"waiting": 2}}}],
+    "warnings": ["x"],
+}  # fmt: skip
+
+
+def samples(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
+    families = text_string_to_metric_families(text.decode())
+    return {(one.name, tuple(one.labels.values())): one.value for family in families for one in family.samples}
+
+
+def test_the_cluster_is_told_as_its_report_has_it() -> None:
+    found = samples(exposition(Requests(), Facts({"pubsub_x": (2, "x")}, {"pubsub_y_bytes": (3, "y")}, REPORT)))
+    assert found["pubsub_x_total", ()] == 2
+    assert found["pubsub_y_bytes", ()] == 3
+    assert found["pubsub_up", ()] == 1
+    assert found["pubsub_process_up", ("tcp://b", "proxy")] == 0
+    assert found["pubsub_server_disk_bytes", ("wal", "s1")] == 5
+    assert found["pubsub_topic_records", ('odd "name\\',)] == 3
+    assert found["pubsub_subscriber_backlog", ("c", 'odd "name\\')] == 2
+    assert found["pubsub_warnings", ()] == 1
+
+
+def test_where_nobody_answers_that_is_told_and_nothing_of_the_cluster() -> None:
+    found = samples(exposition(Requests(), Facts({}, {}, None)))
+    assert found == {("pubsub_up", ()): 0}
+
+
+def test_requests_are_counted_by_method_route_and_status() -> None:
+    requests = Requests()
+    for status in (201, 201, 503):
+        requests.answered("POST", "/topics/{topic}/messages", status, 0.003)
+    found = samples(exposition(requests, Facts({}, {}, None)))
+    route = ("POST", "/topics/{topic}/messages")
+    assert found["pubsub_gateway_requests_total", (*route, "201")] == 2
+    assert found["pubsub_gateway_request_seconds_count", route] == 3

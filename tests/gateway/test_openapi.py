@@ -1,0 +1,84 @@
+"""The document: it is whole, it is what the gateway serves, and every operation was answered as it says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from pubsub.config.settings import ClientSettings
+from pubsub.gateway.app import Gateway as App
+from pubsub.gateway.openapi import document, encoded
+from pubsub.gateway.tokens import Users
+from tests.faults.cluster import until
+from tests.gateway.receiver import Receiver
+from tests.gateway.serving import SEEN, Gateway
+
+
+def operations() -> set[tuple[str, str]]:
+    return {
+        (method.upper(), path)
+        for path, item in document()["paths"].items()
+        for method in item
+        if method != "parameters"
+    }
+
+
+def references(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["$ref"]] if "$ref" in node else []
+        return own + [one for value in node.values() for one in references(value)]
+    return [one for value in node for one in references(value)] if isinstance(node, list) else []
+
+
+def test_every_schema_is_one_and_every_reference_leads_to_one() -> None:
+    schemas = document()["components"]["schemas"]
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+    assert set(references(document())) <= {f"#/components/schemas/{name}" for name in schemas}
+
+
+def test_every_operation_has_a_name_of_its_own_and_says_what_is_in_its_path() -> None:
+    names = []
+    for path, item in document()["paths"].items():
+        declared = {one["name"] for one in item.get("parameters", []) if one["in"] == "path"}
+        assert declared == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+        names += [operation["operationId"] for method, operation in item.items() if method != "parameters"]
+    assert len(names) == len(set(names))
+
+
+def test_what_is_described_is_what_is_served(tmp_path: Path) -> None:
+    async def served() -> set[tuple[str, str]]:
+        app = App(ClientSettings(), tmp_path, Users(), dict)
+        await app.close()
+        return {(method, path) for path, methods in app.routes.paths.items() for method in methods}
+
+    assert asyncio.run(served()) == operations()
+
+
+def test_every_operation_succeeds_and_is_answered_as_described(gateway: Gateway) -> None:
+    with Receiver() as receiver:
+        tour(gateway, receiver)
+    answered = {(method, path) for method, path, status in SEEN if status < 300}
+    assert operations() - answered == {("GET", "/topics/{topic}/stream")}  # A stream is read in test_streaming.
+
+
+def tour(gateway: Gateway, receiver: Receiver) -> None:
+    base = "/topics/tour"
+    gateway.subscribe("tour", "s")
+    gateway.put("tour", b"x")
+    gateway.ask("GET", f"{base}/subscribers/s")
+    gateway.confirm(gateway.poll("tour", "s"))
+    gateway.ask("DELETE", f"{base}/subscribers/s")
+    gateway.ask("PUT", f"{base}/webhooks/w", {"url": receiver.url})
+    for path in ("webhooks", "webhooks/w", "webhooks/w/dead-letters"):
+        gateway.ask("GET", f"{base}/{path}")
+    gateway.ask("POST", f"{base}/webhooks/w/retry")
+    gateway.ask("DELETE", f"{base}/webhooks/w")
+    until(lambda: gateway.ask("GET", base).status_code == 200, "the report knows the topic")
+    for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz"):
+        assert gateway.ask("GET", path).status_code == 200, path
+    assert gateway.ask("GET", "/openapi.json").json() == json.loads(encoded())

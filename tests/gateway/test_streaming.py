@@ -1,0 +1,105 @@
+"""Streams of server-sent events: order, resuming, heartbeats, taking over."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from pubsub.gateway.mailbox import Mail
+from pubsub.gateway.problems import Problem
+from pubsub.gateway.streaming import event, last_event_id
+from tests.gateway.serving import Gateway, parsed
+
+
+def bodies(events: list[dict[str, Any]]) -> list[str]:
+    return [json.loads(one["data"])["body"] for one in events]
+
+
+def put(gateway: Gateway, topic: str, count: int) -> None:
+    gateway.subscribe(topic, "s")
+    for number in range(count):
+        gateway.put(topic, b"%d" % number)
+
+
+def test_events_come_in_order_and_new_ones_as_they_are_put(gateway: Gateway) -> None:
+    put(gateway, "stream", 3)
+    with gateway.events("stream", "s") as events:
+        assert bodies(list(islice(events, 3))) == ["0", "1", "2"]
+        gateway.put("stream", b"new")
+        assert bodies([next(events)]) == ["new"]
+
+
+def test_a_reader_that_comes_back_gets_what_follows_the_last_event_that_it_saw(gateway: Gateway) -> None:
+    put(gateway, "resumed", 5)
+    with gateway.events("resumed", "s") as events:
+        seen = list(islice(events, 2))
+    with gateway.events("resumed", "s", last_event_id=seen[-1]["id"]) as events:
+        rest = list(islice(events, 3))
+    assert bodies(seen + rest) == ["0", "1", "2", "3", "4"]
+    with gateway.events("resumed", "s", last_event_id=rest[-1]["id"]) as events:
+        gateway.put("resumed", b"5")
+        assert bodies([next(events)]) == ["5"]
+
+
+def test_what_a_stream_sent_and_nobody_confirmed_is_there_for_a_poll(gateway: Gateway) -> None:
+    put(gateway, "switched", 2)
+    with gateway.events("switched", "s") as events:
+        assert len(list(islice(events, 2))) == 2
+    assert len(gateway.take("switched", "s", 2)) == 2
+
+
+def test_a_stream_that_comes_back_takes_over_from_its_own_broken_connection(gateway: Gateway) -> None:
+    put(gateway, "over", 1)
+    with gateway.events("over", "s") as first:
+        seen = next(first)
+        with gateway.events("over", "s", last_event_id=seen["id"]) as second:
+            gateway.put("over", b"next")
+            assert bodies([next(second)]) == ["next"]
+            assert list(first) == []
+
+
+def test_another_stream_is_refused_while_one_reads(gateway: Gateway) -> None:
+    put(gateway, "taken", 1)
+    with gateway.events("taken", "s") as first:
+        next(first)
+        answer = gateway.ask("GET", "/topics/taken/stream?subscriber=s")
+        assert answer.status_code == 409
+
+
+def test_a_stream_of_nobody_is_not_found(gateway: Gateway) -> None:
+    assert gateway.ask("GET", "/topics/taken/stream?subscriber=nobody").status_code == 404
+    assert gateway.ask("GET", "/topics/taken/stream").status_code == 404
+
+
+def test_an_event_that_never_was_cannot_be_the_last_one(gateway: Gateway) -> None:
+    put(gateway, "bad", 1)
+    for last in ("x", "99", "-1"):
+        answer = gateway.ask("GET", "/topics/bad/stream?subscriber=s", last_event_id=last)
+        assert answer.status_code == 400, last
+
+
+@pytest.mark.parametrize(("header", "number"), [(None, 0), ("", 0), ("7", 7)])
+def test_the_last_event_is_a_number(header: str | None, number: int) -> None:
+    assert last_event_id(header) == number
+
+
+def test_the_last_event_is_nothing_else() -> None:
+    with pytest.raises(Problem):
+        last_event_id("seven")
+
+
+def test_an_event_is_read_as_the_standard_says() -> None:
+    mail = Mail(3, "log.7", "c/ab", 9, 5, b"k", b'{"a": "\\n"}\n', "", 0, 0.0)
+    (found,) = parsed(iter(event(mail).decode().split("\n")))
+    assert found["id"] == "3"
+    assert json.loads(found["data"])["body"] == '{"a": "\\n"}\n'
+
+
+def test_a_loss_is_an_event_of_its_own() -> None:
+    mail = Mail(3, "a.1..a.2", "", 0, 0, b"", None, "the disk", 0, 0.0)
+    (found,) = parsed(iter(event(mail).decode().split("\n")))
+    assert found["event"] == "lost"
+    assert json.loads(found["data"])["lost"] == "the disk"

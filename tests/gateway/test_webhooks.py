@@ -1,0 +1,163 @@
+"""Webhooks, as their receivers see them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from tests.faults.cluster import Cluster, until
+from tests.gateway.receiver import Receiver
+from tests.gateway.serving import Gateway
+
+SECRETS = ["whsec_" + letter * 32 for letter in "AB"]
+
+
+def hook(gateway: Gateway, topic: str, url: str, name: str = "w", **facts: Any) -> dict[str, Any]:
+    answer = gateway.ask("PUT", f"/topics/{topic}/webhooks/{name}", {"url": url, **facts})
+    assert answer.status_code in {200, 201}, answer.text
+    return dict(answer.json())
+
+
+def facts(gateway: Gateway, topic: str, name: str = "w") -> dict[str, Any]:
+    return dict(gateway.ask("GET", f"/topics/{topic}/webhooks/{name}").json())
+
+
+def test_messages_arrive_in_order_signed_as_the_standard_has_it(gateway: Gateway) -> None:
+    with Receiver() as receiver:
+        made = hook(gateway, "hooked", receiver.url)
+        ids = [gateway.put("hooked", b'{"n": %d}' % number)["id"] for number in range(5)]
+        until(lambda: len(receiver.taken) == 5, "all arrive")
+        for headers, body in receiver.taken:
+            assert Webhook(made["secret"]).verify(body, headers)
+        assert [headers["webhook-id"] for headers, _ in receiver.taken] == ids
+        assert receiver.bodies() == [b'{"n": %d}' % number for number in range(5)]
+        until(lambda: facts(gateway, "hooked")["delivered"] == 5, "it is counted")
+
+
+def test_with_two_secrets_either_verifies(gateway: Gateway) -> None:
+    with Receiver() as receiver:
+        assert "secret" not in hook(gateway, "rotated", receiver.url, secrets=SECRETS)
+        gateway.put("rotated", b"{}")
+        until(lambda: receiver.taken, "it arrives")
+        headers, body = receiver.taken[0]
+        for secret in SECRETS:
+            assert Webhook(secret).verify(body, headers) == {}
+        hook(gateway, "rotated", receiver.url, secrets=SECRETS[:1])
+        gateway.put("rotated", b"[]")
+        until(lambda: len(receiver.taken) == 2, "the next arrives")
+        assert receiver.taken[1][0]["webhook-signature"].count("v1,") == 1
+
+
+def test_what_fails_is_tried_again_under_the_same_id_and_what_follows_waits(gateway: Gateway) -> None:
+    with Receiver(lambda headers, body: 500) as receiver:
+        hook(gateway, "failing", receiver.url)
+        gateway.put("failing", b"first")
+        gateway.put("failing", b"second")
+        until(lambda: receiver.requests, "the first is tried")
+        until(lambda: facts(gateway, "failing")["failed"] == 1, "it failed")
+        receiver.answer = lambda headers, body: 200
+        assert gateway.ask("POST", "/topics/failing/webhooks/w/retry").json() == {"retried": 1}
+        until(lambda: len(receiver.taken) == 2, "both arrive")
+        assert receiver.bodies() == [b"first", b"second"]
+        assert {headers["webhook-id"] for headers, body in receiver.requests if body == b"first"} == {
+            receiver.taken[0][0]["webhook-id"]
+        }
+
+
+def test_a_receiver_that_is_gone_ends_the_webhook_and_a_retry_begins_it_again(gateway: Gateway) -> None:
+    with Receiver(lambda headers, body: 410) as receiver:
+        hook(gateway, "ended", receiver.url)
+        gateway.put("ended", b"x")
+        until(lambda: facts(gateway, "ended")["state"] == "ended", "it ends")
+        assert "410" in facts(gateway, "ended")["reason"]
+
+        def letters() -> list[dict[str, Any]]:
+            return list(gateway.ask("GET", "/topics/ended/webhooks/w/dead-letters").json()["dead_letters"])
+
+        until(lambda: [one["body"] for one in letters()] == ["x"], "what it had is a dead letter")
+        receiver.answer = lambda headers, body: 204
+        assert gateway.ask("POST", "/topics/ended/webhooks/w/retry").json() == {"retried": 1}
+        until(lambda: receiver.bodies() == [b"x"], "it arrives")
+        assert letters() == []
+        assert facts(gateway, "ended")["state"] == "active"
+
+
+def test_a_dead_and_a_slow_receiver_hold_up_nobody_else(gateway: Gateway) -> None:
+    released = threading.Event()
+
+    def slow(headers: dict[str, str], body: bytes) -> int:
+        released.wait(30)
+        return 200
+
+    with Receiver(slow) as first, Receiver() as second:
+        hook(gateway, "slow", first.url, "slow")
+        hook(gateway, "slow", "http://127.0.0.1:9/", "dead")
+        hook(gateway, "slow", second.url, "quick")
+        for number in range(20):
+            gateway.put("slow", b"%d" % number)
+        until(lambda: len(second.taken) == 20, "the quick one has all")
+        assert len(first.requests) <= 1
+        released.set()
+        until(lambda: len(first.taken) == 20, "the slow one gets all in the end")
+        found = gateway.ask("GET", "/topics/slow/webhooks").json()["webhooks"]
+        assert [one["name"] for one in found] == ["dead", "quick", "slow"]
+        assert found[0]["delivered"] == 0
+
+
+def test_a_gateway_that_is_killed_delivers_everything_all_the_same(cluster: Cluster, tmp_path: Path) -> None:
+    with Receiver() as receiver, Gateway(cluster, tmp_path / "killed") as gateway:
+        hook(gateway, "killed", receiver.url)
+        client = cluster.client("putting")
+        for number in range(60):
+            client.put("killed", b"%d" % number)
+            if number % 20 == 10:
+                gateway.kill()
+                gateway.start()
+        until(lambda: len(receiver.bodies()) == 60, "all arrive")
+        assert receiver.bodies() == [b"%d" % number for number in range(60)]
+
+
+def test_a_webhook_that_is_removed_sends_nothing_more(gateway: Gateway) -> None:
+    with Receiver() as receiver:
+        hook(gateway, "removed", receiver.url)
+        gateway.put("removed", b"x")
+        until(lambda: receiver.taken, "it arrives")
+        assert gateway.ask("DELETE", "/topics/removed/webhooks/w").status_code == 204
+        assert gateway.ask("GET", "/topics/removed/webhooks/w").status_code == 404
+        gateway.put("removed", b"y")
+        hook(gateway, "removed", receiver.url)
+        gateway.put("removed", b"z")
+        until(lambda: len(receiver.taken) == 2, "what is put later arrives")
+        assert receiver.bodies() == [b"x", b"z"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        [],
+        {"url": "ftp://x/"},
+        {"url": "http:///x"},
+        {"url": "http://x:y/"},
+        {"url": "http://x/", "more": 1},
+        {"url": "http://x/" + "x" * 2048},
+        {"url": "http://x/", "secrets": []},
+        {"url": "http://x/", "secrets": ["whsec_short"]},
+        {"url": "http://x/", "secrets": SECRETS + SECRETS},
+        b"{",
+    ],
+)
+def test_what_is_no_webhook_is_refused(gateway: Gateway, body: Any) -> None:
+    assert gateway.ask("PUT", "/topics/hooked/webhooks/bad", body).status_code == 400
+
+
+def test_a_name_is_a_subscriber_or_a_webhook(gateway: Gateway) -> None:
+    gateway.subscribe("either", "s")
+    assert gateway.ask("PUT", "/topics/either/webhooks/s", {"url": "http://127.0.0.1:9/"}).status_code == 409
+    hook(gateway, "either", "http://127.0.0.1:9/", "w")
+    assert gateway.ask("PUT", "/topics/either/subscribers/w").status_code == 409
+    assert gateway.ask("GET", "/topics/either/subscribers/w/messages").status_code == 409
