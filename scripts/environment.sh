@@ -46,7 +46,7 @@ _install() {
     # The build backends come first, pinned as well, so that building fetches nothing of its own: ours, and setuptools
     # for PySpark, which is published as source only and needs one that makes wheels by itself.
     _pip install --quiet --constraint constraints.txt hatchling editables setuptools
-    _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,docs,plot,spark]'
+    _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,docs,http,plot,spark]'
     if ! _has_java; then
         echo "environment: no Java 17 or later was found; installing one"
         _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[java]'
