@@ -1,13 +1,13 @@
 """The receiver's side without any network: what is stored of a request, when its handler is called, what is answered.
 
 The shells (`receiver`, `handling`) bring requests and call handlers. A method that changes something has returned only
-when that is on the disk. All are called on one thread, but for `done`, which a handler's thread calls with its transaction
-open. The model in `tests/http/model.py` drives this very code.
+when that is on the disk. All are called on one thread, but for `done`, which a handler's thread calls with its
+transaction open. The model in `tests/http/model.py` drives this very code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
@@ -163,13 +163,17 @@ class Receiving:
         inbox.save(transaction, after)
         return self._result(transaction, found, answer, "done") if found.kind is Kind.JOB else None
 
-    def committed(self, request: Incoming, result: Outgoing | None) -> None:
-        """The transaction of `done` is committed."""
+    def committed(self, request: Incoming, queued: Sequence[Outgoing]) -> None:
+        """The transaction of `done` is committed, with what its handler sends."""
         self._count -= 1
         self._bytes -= len(request.body)
         self._tombstones += 1
-        if result is not None:
-            self._sending.stored(result)
+        for one in queued:
+            self._sending.stored(one)
+
+    def later(self, name: Name) -> None:
+        """The disk refused even to note that a handler failed: it is called again."""
+        self.schedule.set(name, self.journal.now() + self._settings.backoff_seconds_max)
 
     def failed(self, name: Name, error: str, *, counts: bool = True) -> Incoming | None:
         """A handler failed, and its transaction is rolled back; the request as it stands now.
@@ -198,7 +202,7 @@ class Receiving:
                 after = replace(found, attempts=attempts, due=now + wait, problem=error)
             inbox.save(transaction, after)
         if after.standing is Standing.FAILED:
-            self.committed(found, result)
+            self.committed(found, [result] if result is not None else [])
         else:
             self.schedule.set(name, after.due)
         return after
@@ -227,7 +231,7 @@ class Receiving:
         return True
 
     def sweep(self) -> float:
-        """Take out tombstones whose time is over; when to look again, at the latest."""
+        """Take out tombstones whose time is over; in how many seconds there are more."""
         age = self._settings.tombstone_seconds
         removed = SWEEP_ROWS_MAX
         while removed == SWEEP_ROWS_MAX:
@@ -235,7 +239,7 @@ class Receiving:
                 removed = inbox.sweep(transaction, self.journal.now() - age)
                 oldest = inbox.next_tombstone(transaction)
             self._tombstones -= removed
-        return float("inf") if oldest is None else oldest + age
+        return float("inf") if oldest is None else max(0.0, oldest + age - self.journal.now())
 
 
 def reply(decision: Decision, found: Incoming | None) -> Answer | None:

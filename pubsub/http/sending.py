@@ -1,8 +1,8 @@
 """The sender's side without any network: what is stored before a request leaves, and what an answer makes of it.
 
-The shell (`delivery`) asks what is due, sends it, and says what came. A method that changes something has returned only
-when that is on the disk. All are called on one thread, but for `add` and `withdrawn`, which a handler's thread calls with
-its transaction open. The model in `tests/http/model.py` drives this very code.
+The shell (`delivery`) asks what is due, sends it, and says what came. A method that changes something has returned
+only when that is on the disk. All are called on one thread, but for `add` and `withdrawn`, which a handler's thread
+calls with its transaction open. The model in `tests/http/model.py` drives this very code.
 """
 
 from __future__ import annotations
@@ -77,16 +77,7 @@ class Sending:
         Raises:
             TooLarge: its body is, or the outbox would be.
         """
-        limits = self._settings
-        if len(draft.body) > limits.body_bytes_max:
-            raise TooLarge("body of a request", len(draft.body), limits.body_bytes_max, "body_bytes_max")
-        if self._count >= limits.outbox_requests_max:
-            raise TooLarge(
-                "number of open requests", self._count + 1, limits.outbox_requests_max, "outbox_requests_max"
-            )
-        if self._bytes + len(draft.body) > limits.outbox_bytes_max:
-            total = self._bytes + len(draft.body)
-            raise TooLarge("outbox of open requests", total, limits.outbox_bytes_max, "outbox_bytes_max")
+        self._check_room(draft)
         now, name = self.journal.now(), draft.key
         if not name:
             name = self._new_id()
@@ -96,10 +87,24 @@ class Sending:
             response_url = headers[RESPONSE_URL] = f"{draft.listen.rstrip('/')}/{name}"
         method = METHODS[draft.kind]
         print_ = fingerprint(method, draft.url, response_url, draft.body)
+        expires = now + self._settings.expiry_seconds
         return Outgoing(
-            name, draft.kind, method, draft.url, headers, draft.body, print_, now, now + limits.expiry_seconds, now,
-            listen=draft.listen, changed=now,
+            name, draft.kind, method, draft.url, headers, draft.body, print_, now, expires, now, listen=draft.listen,
+            changed=now,
         )  # fmt: skip
+
+    def _check_room(self, draft: Draft) -> None:
+        limits, size = self._settings, len(draft.body)
+        if draft.kind is Kind.RESULT:  # Bounded by the jobs that were taken, and by response_bytes_max.
+            return
+        if size > limits.body_bytes_max:
+            raise TooLarge("body of a request", size, limits.body_bytes_max, "body_bytes_max")
+        if self._count >= limits.outbox_requests_max:
+            raise TooLarge(
+                "number of open requests", self._count + 1, limits.outbox_requests_max, "outbox_requests_max"
+            )
+        if self._bytes + size > limits.outbox_bytes_max:
+            raise TooLarge("outbox of open requests", self._bytes + size, limits.outbox_bytes_max, "outbox_bytes_max")
 
     def _new_id(self) -> str:
         """An ID whose number counts as unfinished from now on."""
@@ -173,7 +178,10 @@ class Sending:
     # A try
 
     def begin(self) -> tuple[list[str], float | None]:
-        """What is to be tried now, each until `end`; and in how many seconds to ask again, None: when something ends."""
+        """What is to be tried now, each until `end`; and in how many seconds to ask again.
+
+        None: when one ends.
+        """
         now = self.journal.now()
         names = self.schedule.begin(now)
         deadline = self.schedule.deadline()
@@ -274,6 +282,10 @@ class Sending:
         if after.confirm:
             self.schedule.set(name, after.due, _host(after.url))
 
+    def later(self, name: str, url: str) -> None:
+        """The disk refused what became of a try: it is made again, and what came of this one is not known."""
+        self.schedule.set(name, self.journal.now() + self._patience.longest, _host(url))
+
     # The result of a job
 
     def known_job(self, transaction: Transaction, name: str) -> bool:
@@ -311,14 +323,15 @@ class Sending:
         return True
 
     def sweep(self) -> float:
-        """Take out tombstones whose time is over; when to look again, at the latest."""
+        """Take out tombstones whose time is over; in how many seconds there are more."""
+        self.journal.save_time()
         age = self._settings.tombstone_seconds
         removed = SWEEP_ROWS_MAX
         while removed == SWEEP_ROWS_MAX:
             with self.journal.transaction() as transaction:
                 removed = outbox.sweep(transaction, self.journal.now() - age)
                 oldest = outbox.next_tombstone(transaction)
-        return float("inf") if oldest is None else oldest + age
+        return float("inf") if oldest is None else max(0.0, oldest + age - self.journal.now())
 
     def settled(self, before: Outgoing, after: Outgoing) -> None:
         """What `result` made of a request is committed."""

@@ -118,7 +118,8 @@ def problem(status: int, title: str, detail: str = "", retry_after_seconds: int 
     """An error as problem+json (RFC 9457).
 
     Args:
-        status: the code; title: what is wrong, of all such; detail: of this one; retry_after_seconds: when to try again.
+        status: the code; title: what is wrong, of all such; detail: of this one.
+        retry_after_seconds: when to try again.
     """
     facts = {"status": status, "title": title} | ({"detail": detail} if detail else {})
     headers = {"content-type": "application/problem+json"}

@@ -17,7 +17,7 @@ HEADERS_BYTES_MAX: Final = 16 * 1024
 """Bytes of the header fields of one request or response that are kept."""
 
 FORGOTTEN_MAX: Final = 1_000_000
-"""Sessions of senders of which a receiver remembers what they have finished; beyond, the one silent for longest goes."""
+"""Sessions of senders of which a receiver remembers what is finished; beyond, the one silent for longest goes."""
 
 SWEEP_ROWS_MAX: Final = 1_000
 """Tombstones that are taken out in one transaction."""

@@ -1,4 +1,4 @@
-"""A handler's transaction: it begins with its first use, so that a job of a minute keeps nobody out while it computes."""
+"""A handler's transaction: it begins with its first use, so that a long job keeps nobody out while it computes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pubsub.client.core.chain import Row
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import HandlerMisused
+from pubsub.http.core.outgoing import Outgoing
 from pubsub.http.storage.journal import Journal
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class HandlerTransaction(Transaction):
 
     Attributes:
         problem: why it was rolled back while its handler ran; "" where it was not.
+        queued: requests that it stores in the outbox, on their way once it is committed.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -32,6 +34,7 @@ class HandlerTransaction(Transaction):
         self._inner: Transaction | None = None
         self._thread = get_ident()
         self.open, self.inherited, self.problem = True, None, ""
+        self.queued: list[Outgoing] = []
 
     def __getattr__(self, name: str) -> Any:
         if name == "draft":  # A client asks it of the transaction that it is given a put for.

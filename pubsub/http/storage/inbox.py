@@ -16,7 +16,6 @@ _COLUMNS: Final = (
     "owner, key, kind, method, path, query, headers, body, print, received, response_url, standing, attempts, due,"
     " changed, status, answer_headers, answer_body, problem, session, session_number"
 )
-_OVER: Final = "('done', 'confirmed', 'failed')"
 
 
 def add(transaction: Transaction, request: Incoming) -> None:
@@ -68,7 +67,7 @@ def measure(transaction: Transaction) -> tuple[int, int]:
 
 def tombstones(transaction: Transaction) -> int:
     """How many requests are known that are handled."""
-    return int(transaction.execute(f"select count(*) from pubsub_http_inbox where standing in {_OVER}").get)  # noqa: S608
+    return int(transaction.execute("select count(*) from pubsub_http_inbox where standing != 'received'").get)
 
 
 def remove(transaction: Transaction, owner: str, key: str) -> bool:
@@ -101,8 +100,8 @@ def finish(transaction: Transaction, owner: str, key: str, number: int, now: flo
     )
     removed = transaction.execute(
         "delete from pubsub_http_inbox where number in (select number from pubsub_http_inbox where owner = ?"
-        f" and session = ? and session_number <= ? and standing in {_OVER} limit {SWEEP_ROWS_MAX}) returning number",  # noqa: S608
-        (owner, ours[0], number),
+        " and session = ? and session_number <= ? and standing != 'received' limit ?) returning number",
+        (owner, ours[0], number, SWEEP_ROWS_MAX),
     )
     return len(list(removed))
 
@@ -116,9 +115,9 @@ def sweep(transaction: Transaction, before: float) -> int:
         (FORGOTTEN_MAX,),
     )
     removed = transaction.execute(
-        f"delete from pubsub_http_inbox where number in (select number from pubsub_http_inbox where standing in {_OVER}"
-        f" and changed < ? limit {SWEEP_ROWS_MAX}) returning number",  # noqa: S608
-        (before,),
+        "delete from pubsub_http_inbox where number in (select number from pubsub_http_inbox"
+        " where standing in ('done', 'confirmed', 'failed') and changed < ? limit ?) returning number",
+        (before, SWEEP_ROWS_MAX),
     )
     return len(list(removed))
 
