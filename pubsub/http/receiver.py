@@ -119,7 +119,7 @@ class Receiver:
         return self._route(Kind.JOB, path)
 
     def prepare(self, function: P) -> P:
-        """Decorates what is done in a transaction of its own at each start, before any handler: it makes tables, say."""
+        """Decorates what each start does in a transaction of its own before any handler: it makes tables, say."""
         self._prepared.append(function)
         return function
 
@@ -161,7 +161,7 @@ class Receiver:
                 return
             place = self._place
             file = OwnFile(expanded(place), self._clock.boot()) if isinstance(place, Path | str) else ClientFile(place)
-            self._journal = Journal(file, self._clock)
+            self._journal = Journal(file, self._clock, counts_boots=False)
             self._store = StoreThread()
             settings = self._settings
             try:

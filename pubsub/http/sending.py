@@ -345,6 +345,8 @@ class Sending:
             self._finish(before.id)
         if not after.over or after.confirm:
             self.schedule.set(after.id, after.due, _host(after.url))
+        else:
+            self.schedule.drop(after.id)
 
     def _over(self, before: Outgoing) -> None:
         self._count -= 1

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+STALE_MAX: Final = 64
+"""Times in the queue that count no more, beyond as many as count, before the queue is made anew."""
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -40,6 +43,9 @@ class Schedule(Generic[Name]):
     def drop(self, name: Name) -> None:
         """Do not do it."""
         self._due.pop(name, None)
+        if len(self._heap) > 2 * len(self._due) + STALE_MAX:
+            self._heap = [entry for entry in self._heap if self._current(entry)]
+            heapq.heapify(self._heap)
 
     def deadline(self) -> float | None:
         """When something is due that could be begun then; None: nothing is, or what is under way must end before."""

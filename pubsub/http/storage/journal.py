@@ -108,12 +108,13 @@ class Journal:
     Args:
         place: where they are.
         clock: where the time comes from.
+        counts_boots: see `core.elapsed`.
 
     Attributes:
         path: of the file.
     """
 
-    def __init__(self, place: Place, clock: HttpClock | None = None) -> None:
+    def __init__(self, place: Place, clock: HttpClock | None = None, *, counts_boots: bool = True) -> None:
         self._place, self._clock = place, clock or MachineClock()
         self.path = place.path
         self._lock = threading.Lock()
@@ -121,13 +122,13 @@ class Journal:
         self._over: str | AfterFork = ""
         try:
             with self.transaction() as transaction:
-                self._begin_life(transaction)
+                self._begin_life(transaction, counts_boots)
         except BaseException:
             place.close()
             raise
         forks.watch(self)
 
-    def _begin_life(self, transaction: Transaction) -> None:
+    def _begin_life(self, transaction: Transaction, counts_boots: bool) -> None:
         """Make the tables where they are missing, and find out what time it is."""
         for table in TABLES:
             transaction.execute(table)
@@ -137,7 +138,8 @@ class Journal:
         last = None
         if "elapsed" in state:
             last = Anchor(state["elapsed"], state["uptime"], state["boot"], state["wall"])
-        self._anchor = resume(last, self._clock.uptime(), self._clock.boot(), self._clock.wall())
+        clock = self._clock
+        self._anchor = resume(last, clock.uptime(), clock.boot(), clock.wall(), counts_boots=counts_boots)
         self._save_time(transaction)
 
     def now(self) -> float:
