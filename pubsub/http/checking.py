@@ -27,7 +27,14 @@ _OURS: Final = frozenset({IDEMPOTENCY_KEY, "connection", "content-length", "host
 
 
 def check_draft(
-    kind: Kind, url: str, body: bytes, key: str, headers: Mapping[str, str] | None, listen: str = ""
+    kind: Kind,
+    url: str,
+    body: bytes,
+    key: str,
+    headers: Mapping[str, str] | None,
+    local_url: str = "",
+    *,
+    listens: bool = True,
 ) -> Draft:
     """A request that can be sent, if it is one.
 
@@ -36,7 +43,7 @@ def check_draft(
     """
     _split(url, "URL")
     if kind is Kind.JOB:
-        _split(listen, "local URL")
+        _split(local_url, "local URL")
     if not isinstance(body, bytes | bytearray | memoryview):
         raise CallerError(f"a body is bytes, not {type(body).__name__}")
     if key:
@@ -44,7 +51,7 @@ def check_draft(
             check_key(key)
         except BadKey as error:
             raise CallerError(str(error)) from None
-    return Draft(kind, url, check_headers(headers or {}), bytes(body), key, listen)
+    return Draft(kind, url, check_headers(headers or {}), bytes(body), key, local_url, listens)
 
 
 def _split(url: Any, what: str) -> SplitResult:

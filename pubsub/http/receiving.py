@@ -199,7 +199,7 @@ class Receiving:
                 wait = pause(
                     max(1, attempts), limits.backoff_seconds, limits.backoff_seconds_max, self._random.random()
                 )
-                after = replace(found, attempts=attempts, due=now + wait, problem=error)
+                after = replace(found, attempts=attempts, due=now + wait, problem=error, changed=now)
             inbox.save(transaction, after)
         if after.standing is Standing.FAILED:
             self.committed(found, [result] if result is not None else [])

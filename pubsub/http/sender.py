@@ -158,7 +158,7 @@ class AsyncReliableHttp:
             JobFailed: its handler failed too often.
             ConfigurationError: the local URL cannot be answered.
         """
-        draft = check_draft(Kind.JOB, url, body, key, headers, local_url)
+        draft = check_draft(Kind.JOB, url, body, key, headers, local_url, listens=listen)
         await self.start()
         if listen:
             await self.results.listen(local_url, insecure=self._insecure)

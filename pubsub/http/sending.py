@@ -33,7 +33,8 @@ class Draft:
     """A request that a caller asks for, checked.
 
     Attributes:
-        kind: what; url, headers, body: of it; key: the caller's own, or ""; listen: of a job, the local URL.
+        kind: what; url, headers, body: of it; key: the caller's own, or "".
+        local_url: of a job, where its result comes; listens: it is this program that is to answer there by itself.
     """
 
     kind: Kind
@@ -41,7 +42,8 @@ class Draft:
     headers: Mapping[str, str]
     body: bytes
     key: str = ""
-    listen: str = ""
+    local_url: str = ""
+    listens: bool = True
 
 
 class Sending:
@@ -84,12 +86,12 @@ class Sending:
         headers = dict(draft.headers)
         response_url = ""
         if draft.kind is Kind.JOB:
-            response_url = headers[RESPONSE_URL] = f"{draft.listen.rstrip('/')}/{name}"
+            response_url = headers[RESPONSE_URL] = f"{draft.local_url.rstrip('/')}/{name}"
         method = METHODS[draft.kind]
         print_ = fingerprint(method, draft.url, response_url, draft.body)
         expires = now + self._settings.expiry_seconds
         return Outgoing(
-            name, draft.kind, method, draft.url, headers, draft.body, print_, now, expires, now, listen=draft.listen,
+            name, draft.kind, method, draft.url, headers, draft.body, print_, now, expires, now, listen=draft.local_url if draft.listens else "",
             changed=now,
         )  # fmt: skip
 

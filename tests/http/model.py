@@ -101,6 +101,9 @@ class Process:
     def load(self) -> None:
         raise NotImplementedError
 
+    def sweep(self) -> None:
+        raise NotImplementedError
+
     def kill(self) -> None:
         self.host.disk.end_process()
         self.alive = False
@@ -117,6 +120,9 @@ class SenderProcess(Process):
     def load(self) -> None:
         self.sending = Sending(self.journal, SETTINGS, self.random())
         self.tries: dict[str, int] = {}
+
+    def sweep(self) -> None:
+        self.sending.sweep()
 
     def submit(self, kind: Kind, value: int) -> None:
         world = self.world
@@ -192,6 +198,10 @@ class ReceiverProcess(Process):
         self.waiting: dict[tuple[str, str], list[int]] = {}
         self.working: list[tuple[str, str]] = []
         self.tries: dict[str, int] = {}
+
+    def sweep(self) -> None:
+        self.sending.sweep()
+        self.receiving.sweep()
 
     def handler(self, request: Any, transaction: Any) -> str:
         value = request.body.decode()
@@ -426,6 +436,10 @@ class World:
 
     def step(self) -> None:
         self.time += self.random.random() * 0.5
+        if self.random.random() < 0.02:
+            for process in self.processes:
+                if process.alive:
+                    self.guard(process, process.sweep)
         for process in self.processes:
             if not process.alive:
                 if self.calm or self.chance(0.3):

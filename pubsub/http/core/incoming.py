@@ -58,7 +58,8 @@ class Incoming:
             once it is handled.
         print: see `keys.fingerprint`.
         response_url: of a job.
-        received: when; due: when its handler is tried next; changed: when its standing changed last.
+        received: when; due: when its handler is tried next; changed: when its standing, or
+            its next call, was settled last.
         standing: where it stands.
         attempts: of its handler, that failed.
         answer: the stored response.

@@ -97,8 +97,8 @@ class Outgoing:
         answer: what settled it; None where nothing has.
         problem: what kept it from success last, in words.
         confirm: URL whose DELETE is still to be sent; "" for none.
-        listen: of a job, the caller's local URL.
-        changed: when its state changed last.
+        listen: of a job, the local URL that the sender answers at by itself; "" where it does not.
+        changed: when its state, or its next try, was settled last.
     """
 
     id: str
@@ -179,4 +179,4 @@ def put_off(
         return request
     attempts = request.attempts + 1
     due = now + pause(attempts, patience.first, patience.longest, chance, asked)
-    return replace(request, attempts=attempts, due=min(due, request.expires), problem=problem)
+    return replace(request, attempts=attempts, due=min(due, request.expires), problem=problem, changed=now)

@@ -131,6 +131,15 @@ def next_tombstone(transaction: Transaction) -> float | None:
     return min((float(time) for time in times if time is not None), default=None)
 
 
+def latest(transaction: Transaction) -> float:
+    """The latest moment that is stored; 0 for none."""
+    times = [
+        transaction.execute("select max(changed) from pubsub_http_inbox where standing = ?", (str(standing),)).get
+        for standing in Standing
+    ]
+    return max((float(time) for time in times if time is not None), default=0.0)
+
+
 def _values(one: Incoming) -> tuple[Any, ...]:
     session, number = session_of(one.key) or (None, None)
     return (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
@@ -24,6 +25,7 @@ from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import AfterFork, CallerError, StoreNewer
 from pubsub.http.clock import HttpClock, MachineClock
 from pubsub.http.core.elapsed import Anchor, resume
+from pubsub.http.storage import inbox, outbox
 from pubsub.http.storage.tables import FORMAT, TABLES
 
 if TYPE_CHECKING:
@@ -139,7 +141,10 @@ class Journal:
         if "elapsed" in state:
             last = Anchor(state["elapsed"], state["uptime"], state["boot"], state["wall"])
         clock = self._clock
-        self._anchor = resume(last, clock.uptime(), clock.boot(), clock.wall(), counts_boots=counts_boots)
+        anchor = resume(last, clock.uptime(), clock.boot(), clock.wall(), counts_boots=counts_boots)
+        # The anchor is stored now and then only: what was stored later than it happened before now, too.
+        latest = max(inbox.latest(transaction), outbox.latest(transaction))
+        self._anchor = replace(anchor, elapsed=max(anchor.elapsed, latest))
         self._save_time(transaction)
 
     def now(self) -> float:

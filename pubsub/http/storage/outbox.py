@@ -83,6 +83,15 @@ def next_tombstone(transaction: Transaction) -> float | None:
     return min((float(time) for time in times if time is not None), default=None)
 
 
+def latest(transaction: Transaction) -> float:
+    """The latest moment that is stored; 0 for none."""
+    times = [
+        transaction.execute("select max(changed) from pubsub_http_outbox where state = ?", (str(state),)).get
+        for state in State
+    ]
+    return max((float(time) for time in times if time is not None), default=0.0)
+
+
 def _marks(count: int) -> str:
     return ", ".join("?" * count)
 
