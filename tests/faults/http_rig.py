@@ -155,10 +155,12 @@ class Rig:
                 wrong.append(f"{value} was told as {told.get(value)}, and {expected} happened")
         return wrong
 
-    def meddle(self, random: Any, stop: threading.Event, kills: bool = True) -> Counter[str]:
+    def meddle(
+        self, random: Any, stop: threading.Event, pause: tuple[float, float] = (0.2, 2.5), kills: bool = True
+    ) -> Counter[str]:
         """Faults at random until told to stop, and none then."""
         done: Counter[str] = Counter()
-        while not stop.wait(random.uniform(0.05, 0.6)):
+        while not stop.wait(random.uniform(*pause)):
             relay = random.choice((self.up, self.back))
             what = random.choice(("sender", "receiver", "cut", "delay", "lose", "heal", "repeat", "heal"))
             done[what] += 1
