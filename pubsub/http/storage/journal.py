@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -22,7 +22,7 @@ from pubsub.client.core.retries import Retries
 from pubsub.client.storage.disk_errors import storage_errors
 from pubsub.client.storage.store import Store
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import AfterFork, CallerError, StoreNewer
+from pubsub.errors import AfterFork, CallerError, StorageError, StoreNewer
 from pubsub.http.clock import HttpClock, MachineClock
 from pubsub.http.core.elapsed import Anchor, resume
 from pubsub.http.storage import inbox, outbox
@@ -81,8 +81,13 @@ class OwnFile:
                 transaction.open = False
 
     def close(self) -> None:
-        """Release the file."""
-        self._store.close()
+        """Release the file.
+
+        Raises:
+            StorageError: the last commit failed; the file is released all the same.
+        """
+        with storage_errors(self.path):
+            self._store.close()
 
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that opened it."""
@@ -126,7 +131,8 @@ class Journal:
             with self.transaction() as transaction:
                 self._begin_life(transaction, counts_boots)
         except BaseException:
-            place.close()
+            with suppress(StorageError):
+                place.close()
             raise
         forks.watch(self)
 
