@@ -25,6 +25,7 @@ LAZY: Final[dict[str, str]] = {
     "client": "pubsub.client.commands",
     "config": "pubsub.cli.settings",
     "gateway": "pubsub.cli.gateway",
+    "http": "pubsub.http.commands",
     "keys": "pubsub.cli.keys",
     "pipeline": "pubsub.cli.pipeline",
     "proxy": "pubsub.proxy.commands",

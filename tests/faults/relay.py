@@ -124,10 +124,14 @@ class Relay:
                 if self._loses(pair, way):
                     continue
                 sink.sendall(chunk)
-                self.passed[way] += len(chunk)
+                self._count(pair, way, chunk)
         if not pair.lost:
             pair.close()
         self._ended(pair, way)
+
+    def _count(self, pair: Pair, way: str, chunk: bytes) -> None:
+        """A chunk has come through."""
+        self.passed[way] += len(chunk)
 
     def _loses(self, pair: Pair, way: str) -> bool:
         """Whether nothing comes through this way: a stream with a hole in it is of no use any more."""

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 CORES = next(contract for contract in CONTRACTS if contract["name"].startswith("Cores"))
-ROOMS = ("client", "messenger", "protocol", "proxy", "security", "server", "services")
+ROOMS = ("client", "http", "messenger", "protocol", "proxy", "security", "server", "services")
 
 CIRCLES: dict[str, int] = {}
 """How many modules of a folder import each other in a circle, nearly all for the type checker only.

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 from pubsub.client.core.changes import Change
@@ -115,7 +115,18 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-class _Watched:
+class Yielding(Protocol):
+    """A transaction that must not be open while its handler waits for something."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether it keeps others out."""
+
+    def roll_back(self, problem: str = "") -> None:
+        """End it without a trace; whoever goes on using it is told the problem."""
+
+
+class Watched:
     """Awaits something for a handler, and sees to it that its transaction does not stay open meanwhile.
 
     Args:
@@ -124,7 +135,7 @@ class _Watched:
         waits: called before it waits for the first time.
     """
 
-    def __init__(self, awaitable: Awaitable[Any], transaction: HandlerTransaction, waits: Callable[[], None]) -> None:
+    def __init__(self, awaitable: Awaitable[Any], transaction: Yielding, waits: Callable[[], None]) -> None:
         self._awaitable, self._transaction, self._waits = awaitable, transaction, waits
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -218,7 +229,7 @@ class AsyncProcessing(Processing):
             result = handler(attempt.message, transaction)
             check_result(result, awaits=True)
             if inspect.isawaitable(result):
-                await _Watched(result, transaction, self.send_held)
+                await Watched(result, transaction, self.send_held)
             transaction.check_open()
         except DISK_ERRORS as error:
             try:

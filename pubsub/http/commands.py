@@ -1,0 +1,294 @@
+"""`pubsub http …`: reliable HTTP requests from a shell, and a receiver that stores what arrives."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from pubsub import console
+from pubsub.config.locations import state_directory
+from pubsub.errors import CallerError, NotKnown, RequestKept, StorageError
+
+if TYPE_CHECKING:
+    from pubsub.http.blocking import ReliableHttp
+    from pubsub.http.core.outgoing import Outgoing
+
+app = typer.Typer(name="http", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="http://HOST… or https://HOST…")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The body; - is standard input.")]
+Directory = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="Outbox and inbox; else in the user's data directory.")
+]
+Key = Annotated[str, typer.Option("--key", metavar="KEY", help="Names the request: asked for again, it is the same.")]
+Header = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A further header.")]
+TokenFile = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="Holds the bearer token to show.")]
+Ca = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="Trust the certificates in it, and no others.")]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Patience; the request is kept then.")
+]
+Expiry = Annotated[
+    float | None, typer.Option("--expiry", min=1, metavar="SECONDS", help="The long time: given up then [604800].")
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Let others than this machine reach a port without tokens.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_SHOWN: Final = ("id", "kind", "method", "url", "state", "attempts", "problem")
+
+
+@app.callback()
+def http() -> None:
+    """Send HTTP requests that happen once, whatever is killed when; or receive them."""
+
+
+@app.command()
+def put(
+    url: Url, file: File, directory: Directory = None, key: Key = "", header: Header = None,
+    token_file: TokenFile = None, ca: Ca = None, timeout: Timeout = None, expiry: Expiry = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """PUT FILE to URL and print the response."""
+    with _opened(directory, token_file, ca, expiry) as opened:
+        answer = _interruptible(
+            lambda: opened.put(url, _body(file), key=key, headers=_headers(header), timeout=timeout)
+        )
+    _print_answer(answer, as_json)
+
+
+@app.command()
+def send(
+    url: Url, file: File, directory: Directory = None, key: Key = "", header: Header = None,
+    token_file: TokenFile = None, ca: Ca = None, timeout: Timeout = None, expiry: Expiry = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """POST FILE to URL as a message; ends when the receiver has stored it."""
+    with _opened(directory, token_file, ca, expiry) as opened:
+        _interruptible(lambda: opened.send(url, _body(file), key=key, headers=_headers(header), timeout=timeout))
+    if as_json:
+        console.print_json({"url": url, "acknowledged": True})
+
+
+@app.command()
+def job(
+    url: Url, file: File,
+    local: Annotated[str, typer.Option("--local", metavar="URL", help="Where the receiver brings the result.")],
+    directory: Directory = None, key: Key = "", header: Header = None, token_file: TokenFile = None, ca: Ca = None,
+    timeout: Timeout = None, expiry: Expiry = None, insecure: Insecure = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """POST FILE to URL as a job, wait for its result at a local URL, and print it."""
+    with _opened(directory, token_file, ca, expiry, insecure=insecure) as opened:
+        headers = _headers(header)
+        answer = _interruptible(
+            lambda: opened.perform_job(url, local, _body(file), key=key, headers=headers, timeout=timeout)
+        )
+    _print_answer(answer, as_json)
+
+
+@app.command("list")
+def list_(
+    directory: Directory = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Those that are settled, too, until their tombstones go.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the requests that are open; nothing is sent."""
+    check_installed()
+    from pubsub.http.storage import outbox
+    from pubsub.http.storage.journal import Journal, OwnFile
+
+    journal = Journal(OwnFile(_existing(directory), ""))
+    try:
+        with journal.transaction() as transaction:
+            found = outbox.every(transaction, open_only=not every)
+    finally:
+        journal.close()
+    _print_requests(found, as_json)
+
+
+@app.command()
+def resume(
+    directory: Directory = None, token_file: TokenFile = None, ca: Ca = None, timeout: Timeout = None,
+    insecure: Insecure = False, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Go on with every request that is open, until it is settled."""
+    from pubsub.http.checking import failure
+
+    with _opened(_existing(directory), token_file, ca, None, insecure=insecure) as opened:
+        found = _interruptible(lambda: opened.resume(timeout))
+        place = str(opened.directory)
+    _print_requests(found, as_json)
+    left = [request for request in found if not request.over]
+    if left:
+        first = left[0]
+        raise RequestKept(first.id, first.url, timeout or 0.0, first.problem, place)
+    for request in found:
+        if (error := failure(request)) is not None:
+            raise error
+
+
+@app.command()
+def forget(
+    request: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a request up: it is sent no more, and whether it happened nobody knows."""
+    check_installed()
+    from pubsub.http.storage import outbox
+    from pubsub.http.storage.journal import Journal, OwnFile
+
+    journal = Journal(OwnFile(_existing(directory), ""))
+    try:
+        with journal.transaction() as transaction:
+            removed = outbox.remove(transaction, request)
+    finally:
+        journal.close()
+    if not removed:
+        raise NotKnown(f"there is no request {request} in {directory or _default()}")
+    console.report(as_json, {"forgotten": request}, f"{request} is forgotten")
+
+
+@app.command()
+def serve(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where it keeps everything.")],
+    bind: Annotated[str, typer.Option("--bind", metavar="HOST:PORT", help="Where it listens.")] = "127.0.0.1:8080",
+    tokens: Annotated[
+        Path | None, typer.Option("--tokens", metavar="FILE", help="NAME TOKEN a line: who may ask.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="PEM file: serve HTTPS.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, where it is apart.")] = None,
+    insecure: Insecure = False,
+) -> None:
+    """Receive what is PUT, sent and asked for as a job, and store each body as a file of DIR/arrived, once."""
+    check_installed()
+    from pubsub.http.filing import run
+
+    run(directory, bind, tokens, certificate, key, insecure=insecure)
+
+
+def check_installed() -> None:
+    """See that the extra is installed.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    from importlib.util import find_spec
+
+    from pubsub.errors import ConfigurationError
+
+    for module in ("httpx2", "starlette", "uvicorn"):
+        if find_spec(module) is None:
+            raise ConfigurationError(
+                f"reliable HTTP needs {module}, which is not installed: pip install 'pirate-pubsub[http]'"
+            )
+
+
+def _default() -> Path:
+    return state_directory("http", "default")
+
+
+def _existing(directory: Path | None) -> Path:
+    """The directory, where there is one: a command that only looks makes none.
+
+    Raises:
+        StorageError: there is none.
+    """
+    found = directory or _default()
+    if not (found / "http.db").exists():
+        raise StorageError(str(found), "there is no outbox here")
+    return found
+
+
+@contextmanager
+def _opened(
+    directory: Path | None, token_file: Path | None, ca: Path | None, expiry: float | None, *, insecure: bool = False
+) -> Iterator[ReliableHttp]:
+    check_installed()
+    from pubsub.http.blocking import ReliableHttp
+    from pubsub.http.settings import HttpSettings
+    from pubsub.http.tokens import read_token
+
+    token = read_token(token_file) if token_file is not None else ""
+    settings = HttpSettings()
+    if expiry is not None:
+        settings = HttpSettings(expiry_seconds=expiry, tombstone_seconds=max(2 * expiry, settings.tombstone_seconds))
+    opened = ReliableHttp(directory or _default(), token=token, settings=settings, verify=_trust(ca), insecure=insecure)
+    with opened:
+        yield opened
+
+
+def _trust(ca: Path | None) -> Any:
+    if ca is None:
+        return True
+    import ssl
+
+    from pubsub.errors import ConfigurationError
+
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise ConfigurationError(f"{ca} holds no certificates that can be trusted: {error.strerror or error}") from None
+
+
+def _interruptible(call: Callable[[], Any]) -> Any:
+    """Make a call; Ctrl-C says what becomes of the request before it ends the command."""
+    try:
+        return call()
+    except KeyboardInterrupt as error:
+        for note in getattr(error, "__notes__", ()):
+            console.note(f"interrupted: {note}")
+        raise
+
+
+def _body(file: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise CallerError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _headers(given: list[str] | None) -> dict[str, str]:
+    found = {}
+    for line in given or ():
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise CallerError(f"--header {line!r} is not 'NAME: VALUE'")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _print_answer(answer: Any, as_json: bool) -> None:
+    if not as_json:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(answer.body)
+        return
+    import base64
+
+    try:
+        body = {"body": answer.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(answer.body).decode()}
+    console.print_json({"status": answer.status, "headers": dict(answer.headers), **body})
+
+
+def _print_requests(found: list[Outgoing], as_json: bool) -> None:
+    if as_json:
+        for request in found:
+            facts = {name: getattr(request, name) for name in _SHOWN}
+            console.print_json({**facts, "status": request.answer.status if request.answer else None})
+        return
+    if not found:
+        sys.stdout.write("nothing is open\n")
+        return
+    table = console.table(*_SHOWN)
+    for request in found:
+        table.add_row(*[str(getattr(request, name)) for name in _SHOWN])
+    console.print_table(table)

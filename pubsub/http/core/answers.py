@@ -1,0 +1,144 @@
+"""What an answer means for a request that must be done once: it is settled, it is tried again, or it never will be.
+
+    2xx                          settled; 202 to a job: accepted, its result follows
+    408 409 425 429              tried again: too slow, still running (draft 07), too early, too many
+    5xx but for the finals       tried again: the server or a gateway before it is out of order
+    501 505 508 510 511          final, as is every other status: a repeat would be answered so again
+
+A redirect is final: to send a body elsewhere than where the caller said is not ours to decide.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+REASON_LENGTH_MAX: Final = 200
+"""Characters of what an answer says that are shown."""
+
+_AGAIN: Final = frozenset({408, 409, 425, 429})
+_FINAL_5XX: Final = frozenset({501, 505, 508, 510, 511})
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
+
+
+class Verdict(enum.Enum):
+    """What an answer means."""
+
+    ANSWERED = "answered"
+    ACCEPTED = "accepted"
+    AGAIN = "again"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP response: what a receiver answered, or what a handler has it answer.
+
+    Args:
+        status: the code; headers: name in lower case -> value; body: all of it.
+    """
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8; what is none is replaced."""
+        return self.body.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """The body as JSON.
+
+        Raises:
+            ValueError: it is none.
+        """
+        return json.loads(self.body)
+
+
+def is_again(status: int) -> bool:
+    """Whether a request that was answered so is sent once more."""
+    return status in _AGAIN or (status >= 500 and status not in _FINAL_5XX)
+
+
+def judge(answer: Answer, *, job: bool) -> Verdict:
+    """What an answer means.
+
+    Args:
+        answer: what came; job: to a job, whose result may follow on its own.
+    """
+    if is_again(answer.status):
+        return Verdict.AGAIN
+    if job and answer.status == 202:
+        return Verdict.ACCEPTED
+    if job and answer.status == 204:
+        return Verdict.REFUSED  # Whoever takes a job for a message keeps the result to itself.
+    return Verdict.ANSWERED if 200 <= answer.status < 300 else Verdict.REFUSED
+
+
+def retry_after(answer: Answer) -> float:
+    """Seconds that an answer asks to wait (RFC 9110, 10.2.3); 0 where it does not.
+
+    A date is measured from the answer's own `Date`, so no clock of ours is needed, nor has to be right.
+    """
+    value = answer.headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(value):
+        return float(value)
+    then, sent = _date(value), _date(answer.headers.get("date", ""))
+    return max(0.0, (then - sent).total_seconds()) if then is not None and sent is not None else 0.0
+
+
+def _date(value: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(value)
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def pause(attempts: int, first: float, longest: float, chance: float, asked: float = 0.0) -> float:
+    """Seconds until the next try.
+
+    Args:
+        attempts: tries that failed, 1 or more; first: seconds after the first; longest: however many there were.
+        chance: 0 to 1; of the pause, half is certain, so that many who failed together do not come back together.
+        asked: what the other side asked for; never less than that.
+    """
+    backoff = min(first * float(1 << min(attempts - 1, 40)), longest)
+    return max(asked, backoff * (0.5 + chance / 2))
+
+
+def problem(status: int, title: str, detail: str = "", retry_after_seconds: int | None = None) -> Answer:
+    """An error as problem+json (RFC 9457).
+
+    Args:
+        status: the code; title: what is wrong, of all such; detail: of this one.
+        retry_after_seconds: when to try again.
+    """
+    facts = {"status": status, "title": title} | ({"detail": detail} if detail else {})
+    headers = {"content-type": "application/problem+json"}
+    if retry_after_seconds is not None:
+        headers["retry-after"] = str(retry_after_seconds)
+    return Answer(status, headers, json.dumps(facts, ensure_ascii=False).encode() + b"\n")
+
+
+def reason(answer: Answer) -> str:
+    """Why an answer is no success, in one line: what a problem+json says, else the beginning of a text."""
+    kind = answer.headers.get("content-type", "").partition(";")[0]
+    if kind in {"application/problem+json", "application/json"}:
+        try:
+            facts = answer.json()
+        except ValueError:
+            facts = None
+        if isinstance(facts, dict):
+            said = [facts[name] for name in ("title", "detail") if isinstance(facts.get(name), str)]
+            return " ".join(": ".join(said).split())[:REASON_LENGTH_MAX]
+    if answer.status in range(300, 400) and "location" in answer.headers:
+        return f"it is said to be at {answer.headers['location']}"[:REASON_LENGTH_MAX]
+    return " ".join(answer.text.split())[:REASON_LENGTH_MAX] if kind == "text/plain" else ""

@@ -1,0 +1,32 @@
+"""The limits of reliable HTTP that are no settings (docs/limits.md, *Reliable requests*)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KEY_LENGTH_MAX: Final = 255
+"""Characters of an Idempotency-Key."""
+
+URL_LENGTH_MAX: Final = 8 * 1024
+"""Characters of a URL, and of a request's path with its query."""
+
+HEADERS_MAX: Final = 64
+"""Header fields of one request or response that are kept."""
+
+HEADERS_BYTES_MAX: Final = 16 * 1024
+"""Bytes of the header fields of one request or response that are kept."""
+
+FORGOTTEN_MAX: Final = 1_000_000
+"""Sessions of senders of which a receiver remembers what is finished; beyond, the one silent for longest goes."""
+
+SWEEP_ROWS_MAX: Final = 1_000
+"""Tombstones that are taken out in one transaction."""
+
+SWEEP_SECONDS_MAX: Final = 60.0
+"""Tombstones whose time is over are looked for at least so often."""
+
+CONFIRM_TRIES_MAX: Final = 8
+"""DELETEs of one confirmation URL; who never hears one keeps the response for as long as its tombstone."""
+
+TOKENS_MAX: Final = 10_000
+"""Bearer tokens that a receiver knows."""

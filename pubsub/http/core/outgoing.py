@@ -1,0 +1,182 @@
+"""A request on its way: one table from state and event to the next state; a missing entry is a mistake of ours.
+
+    OPEN        in the outbox; sent, and sent again, until an answer settles it
+    ACCEPTED    a job that the receiver has stored; its result comes by a request of its own
+    DONE        settled, with its response: a tombstone, never sent again
+    REFUSED     a final answer, or a job that failed: a tombstone
+    EXPIRED     nothing settled it within the long time: a tombstone; it may or may not have happened
+
+A response or a result that comes late, to a request that is settled already, changes nothing. The result of a job may
+come before the answer that says it was accepted: the two take different ways.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pubsub.http.core.answers import Answer, Verdict, pause
+
+
+class Kind(enum.StrEnum):
+    """What is asked: the three calls, and the result that a receiver sends for a job."""
+
+    PUT = "put"
+    SEND = "send"
+    JOB = "job"
+    RESULT = "result"
+
+
+class State(enum.StrEnum):
+    """Where a request stands."""
+
+    OPEN = "open"
+    ACCEPTED = "accepted"
+    DONE = "done"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+class Event(enum.Enum):
+    """What happens to a request."""
+
+    ANSWERED = "answered"
+    ACCEPTED = "accepted"
+    AGAIN = "again"
+    REFUSED = "refused"
+    RESULT = "result"
+    FAILED = "failed"
+    EXPIRED = "expired"
+
+
+OVER: Final = frozenset({State.DONE, State.REFUSED, State.EXPIRED})
+
+_OPEN: Final = {
+    Event.ANSWERED: State.DONE,
+    Event.ACCEPTED: State.ACCEPTED,
+    Event.AGAIN: State.OPEN,
+    Event.REFUSED: State.REFUSED,
+    Event.RESULT: State.DONE,
+    Event.FAILED: State.REFUSED,
+    Event.EXPIRED: State.EXPIRED,
+}
+_ACCEPTED: Final = dict.fromkeys(Event, State.ACCEPTED) | {
+    Event.RESULT: State.DONE,
+    Event.FAILED: State.REFUSED,
+    Event.EXPIRED: State.EXPIRED,
+}
+TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
+    State.OPEN: _OPEN,
+    State.ACCEPTED: _ACCEPTED,
+    State.DONE: dict.fromkeys(Event, State.DONE),
+    State.REFUSED: dict.fromkeys(Event, State.REFUSED),
+    State.EXPIRED: dict.fromkeys(Event, State.EXPIRED),
+}
+EVENTS: Final[Mapping[Verdict, Event]] = {
+    Verdict.ANSWERED: Event.ANSWERED,
+    Verdict.ACCEPTED: Event.ACCEPTED,
+    Verdict.AGAIN: Event.AGAIN,
+    Verdict.REFUSED: Event.REFUSED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request, as the outbox holds it; times are seconds of the store's own time.
+
+    Attributes:
+        id: the message ID, or the caller's key.
+        kind: what is asked.
+        method, url, headers, body: the HTTP request; the body is b"" once nobody will send it again.
+        print: of the request, by which a repeat under the same key is known.
+        state: where it stands.
+        created, expires, due: when it was stored, when it is given up, when it is tried next.
+        attempts: tries that failed in a row.
+        answer: what settled it; None where nothing has.
+        problem: what kept it from success last, in words.
+        confirm: URL whose DELETE is still to be sent; "" for none.
+        listen: of a job, the local URL that the sender answers at by itself; "" where it does not.
+        changed: when its state, or its next try, was settled last.
+    """
+
+    id: str
+    kind: Kind
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    print: bytes
+    created: float
+    expires: float
+    due: float
+    state: State = State.OPEN
+    attempts: int = 0
+    answer: Answer | None = None
+    problem: str = ""
+    confirm: str = ""
+    listen: str = ""
+    changed: float = field(default=0.0)
+
+    @property
+    def over(self) -> bool:
+        """Whether it is a tombstone."""
+        return self.state in OVER
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long is waited between tries, in seconds."""
+
+    first: float
+    longest: float
+
+
+def settle(
+    request: Outgoing,
+    event: Event,
+    now: float,
+    *,
+    answer: Answer | None = None,
+    problem: str = "",
+    confirm: str = "",
+) -> Outgoing:
+    """The request after an event that is not `AGAIN`.
+
+    Args:
+        request: before; event: what happened; now: when.
+        answer: what came with it; problem: in words, where it is none; confirm: URL to DELETE.
+    """
+    state = TRANSITIONS[request.state][event]
+    if state is request.state:
+        return request
+    over = state in OVER
+    return replace(
+        request,
+        state=state,
+        answer=answer if over else None,
+        problem=problem,
+        confirm=confirm if state is State.DONE else "",
+        due=now if state is State.DONE and confirm else request.expires,
+        attempts=0,
+        body=b"",
+        changed=now,
+    )
+
+
+def put_off(
+    request: Outgoing, now: float, patience: Patience, chance: float, asked: float = 0.0, problem: str = ""
+) -> Outgoing:
+    """The request after a try that settled nothing.
+
+    Args:
+        request: before; now: when; patience: between tries; chance: 0 to 1; asked: seconds that the answer asked for.
+        problem: what went wrong, in words.
+    """
+    state = TRANSITIONS[request.state][Event.AGAIN]
+    if request.state is not State.OPEN or state is not State.OPEN:
+        return request
+    attempts = request.attempts + 1
+    due = now + pause(attempts, patience.first, patience.longest, chance, asked)
+    return replace(request, attempts=attempts, due=min(due, request.expires), problem=problem, changed=now)

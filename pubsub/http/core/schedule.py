@@ -1,0 +1,90 @@
+"""What is due when, and how much of it is done at once: per place (a host, say) and in all."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
+
+STALE_MAX: Final = 64
+"""Times in the queue that count no more, beyond as many as count, before the queue is made anew."""
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Schedule(Generic[Name]):
+    """Times by name, and which are being done.
+
+    Args:
+        at_once: how many may be done at one time; each: of one place. What waits for its place holds up no other.
+    """
+
+    def __init__(self, at_once: int, each: int) -> None:
+        self._at_once, self._each = at_once, each
+        self._due: dict[Name, tuple[float, str]] = {}
+        self._heap: list[tuple[float, int, Name]] = []
+        self._count = 0
+        self.busy: dict[Name, str] = {}
+        self._places: dict[str, int] = {}
+        self._held: dict[str, list[tuple[float, int, Name]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __contains__(self, name: Name) -> bool:
+        return name in self._due
+
+    def set(self, name: Name, due: float, place: str = "") -> None:
+        """Do it then, in place of any time before."""
+        self._due[name] = (due, place)
+        self._count += 1
+        heapq.heappush(self._heap, (due, self._count, name))
+
+    def drop(self, name: Name) -> None:
+        """Do not do it."""
+        self._due.pop(name, None)
+        if len(self._heap) > 2 * len(self._due) + STALE_MAX:
+            self._heap = [entry for entry in self._heap if self._current(entry)]
+            heapq.heapify(self._heap)
+
+    def deadline(self) -> float | None:
+        """When something is due that could be begun then; None: nothing is, or what is under way must end before."""
+        if len(self.busy) >= self._at_once:
+            return None
+        while self._heap and not self._current(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def begin(self, now: float) -> list[Name]:
+        """What is to be begun now; each is busy until `end`."""
+        begun: list[Name] = []
+        while self._heap and len(self.busy) < self._at_once and self._heap[0][0] <= now:
+            entry = heapq.heappop(self._heap)
+            if not self._current(entry):
+                continue
+            name = entry[2]
+            place = self._due[name][1]
+            if self._places.get(place, 0) >= self._each:
+                self._held.setdefault(place, []).append(entry)
+                continue
+            del self._due[name]
+            self.busy[name] = place
+            self._places[place] = self._places.get(place, 0) + 1
+            begun.append(name)
+        return begun
+
+    def end(self, name: Name) -> None:
+        """It is not under way any more; it is done again only where it is set anew."""
+        place = self.busy.pop(name)
+        self._places[place] -= 1
+        if not self._places[place]:
+            del self._places[place]
+        for entry in self._held.pop(place, ()):
+            if self._current(entry):
+                heapq.heappush(self._heap, entry)
+        if name in self._due:  # It was set while it was under way.
+            self.set(name, *self._due[name])
+
+    def _current(self, entry: tuple[float, int, Name]) -> bool:
+        found = self._due.get(entry[2])
+        return found is not None and found[0] == entry[0] and entry[2] not in self.busy

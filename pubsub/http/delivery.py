@@ -1,0 +1,179 @@
+"""Sends what is in the outbox, over httpx2, and tells those who wait what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Final
+
+import httpx2
+
+from pubsub.errors import StorageError
+from pubsub.http.core.answers import Answer
+from pubsub.http.core.keys import IDEMPOTENCY_KEY
+from pubsub.http.core.limits import HEADERS_BYTES_MAX, HEADERS_MAX
+from pubsub.http.core.outgoing import Kind, Outgoing
+from pubsub.http.pump import Pump, StoreThread
+from pubsub.http.sending import Sending
+from pubsub.http.settings import HttpSettings
+
+_NOT_KEPT: Final = frozenset({"connection", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding"})
+
+_log: Final = logging.getLogger("pubsub.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """By what a sender is known, and whom it trusts.
+
+    Attributes:
+        token: bearer token of requests that this program asks for; results of jobs go out without.
+        verify: of TLS: what the system trusts, or a context of the caller's.
+    """
+
+    token: str = ""
+    verify: ssl.SSLContext | bool = True
+
+
+class _TooLong(Exception):
+    """A response beyond its limit."""
+
+
+class Delivery:
+    """The sender's shell.
+
+    Args:
+        sending: the outbox.
+        settings: how much, how long.
+        store: the thread on which the outbox is used.
+        access: token and TLS.
+    """
+
+    def __init__(self, sending: Sending, settings: HttpSettings, store: StoreThread, access: Access) -> None:
+        self._sending, self._settings, self._store, self._access = sending, settings, store, access
+        self._pump: Pump[str] = Pump(store, sending, self._do)
+        self._waiters: dict[str, list[asyncio.Future[Outgoing]]] = {}
+        self._client: httpx2.AsyncClient | None = None
+
+    def start(self) -> None:
+        """Begin to send, on the running event loop."""
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self._settings.requests_at_once)
+        refusing = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+        self._client = httpx2.AsyncClient(
+            verify=self._access.verify, timeout=None, limits=limits, cookies=refusing, follow_redirects=False
+        )
+        self._pump.start()
+
+    def wake(self) -> None:
+        """Something more is to be sent."""
+        self._pump.wake()
+
+    async def over(self, name: str) -> Outgoing:
+        """Wait until a request is settled, as whoever settles it says."""
+        future: asyncio.Future[Outgoing] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(name, []).append(future)
+        try:
+            found = await self._store(self._sending.find, name)  # It may have been settled before.
+            if found is not None and found.over:
+                return found
+            return await future
+        finally:
+            waiting = self._waiters.get(name, [])
+            if future in waiting:
+                waiting.remove(future)
+            if not waiting:
+                self._waiters.pop(name, None)
+
+    def tell(self, request: Outgoing | None) -> None:
+        """A request is as it is now: those who wait for its end are told of it."""
+        if request is not None and request.over:
+            for future in self._waiters.pop(request.id, []):
+                if not future.done():
+                    future.set_result(request)
+
+    async def _do(self, name: str) -> None:
+        request: Outgoing | None = None
+        try:
+            request = await self._store(self._sending.load, name)
+            if request is None:
+                return
+            if request.confirm:
+                await self._confirm(request)
+            elif request.over:
+                self.tell(request)
+            else:
+                self.tell(await self._try(request))
+        except StorageError as error:
+            _log.warning("%s", error)
+            await self._store(self._sending.later, name, "" if request is None else request.url)
+
+    async def _try(self, request: Outgoing) -> Outgoing | None:
+        headers = await self._store(self._sending.headers, request)
+        if self._access.token and request.kind is not Kind.RESULT:
+            headers.setdefault("authorization", f"Bearer {self._access.token}")
+        try:
+            answer = await self._exchange(request.method, request.url, headers, request.body)
+        except _TooLong:
+            limit = f"response_bytes_max = {self._settings.response_bytes_max:,}"
+            return await self._store(self._sending.refused, request.id, f"the response is larger than {limit}")
+        except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
+            return await self._store(self._sending.refused, request.id, _words(error))
+        except (httpx2.HTTPError, OSError, TimeoutError) as error:
+            return await self._store(self._sending.failed, request.id, _words(error))
+        return await self._store(self._sending.answered, request.id, answer)
+
+    async def _confirm(self, request: Outgoing) -> None:
+        headers = {}
+        if self._access.token and request.kind is not Kind.RESULT:
+            headers["authorization"] = f"Bearer {self._access.token}"
+        headers.update({name: value for name, value in request.headers.items() if name == "authorization"})
+        try:
+            answer = await self._exchange("DELETE", request.confirm, headers, b"")
+        except (_TooLong, httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError):
+            await self._store(self._sending.confirmed, request.id, success=False)
+            return
+        await self._store(self._sending.confirmed, request.id, success=answer.status < 500)
+
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """One HTTP request, within `try_seconds` from its first byte to the last of its response."""
+        assert self._client is not None
+        parts, size = [], 0
+        async with asyncio.timeout(self._settings.try_seconds):
+            sent = {"accept-encoding": "identity", **headers}
+            async with self._client.stream(method, url, headers=sent, content=body) as response:
+                async for part in response.aiter_raw():
+                    size += len(part)
+                    if size > self._settings.response_bytes_max:
+                        raise _TooLong
+                    parts.append(part)
+                return Answer(response.status_code, _kept(response.headers), b"".join(parts))
+
+    async def close(self) -> None:
+        """Stop sending; what is under way is cut off, and stays in the outbox."""
+        await self._pump.close()
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def _words(error: Exception) -> str:
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _kept(headers: httpx2.Headers) -> dict[str, str]:
+    """The header fields of a response that are kept, as far as they fit."""
+    kept: dict[str, str] = {}
+    size = 0
+    for name, value in headers.items():
+        lower = name.lower()
+        size += len(name) + len(value)
+        if lower in _NOT_KEPT or lower == IDEMPOTENCY_KEY:
+            continue
+        if len(kept) == HEADERS_MAX or size > HEADERS_BYTES_MAX:
+            break
+        kept[lower] = value
+    return kept

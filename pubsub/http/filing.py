@@ -1,0 +1,120 @@
+"""The receiver of `pubsub http serve`: what arrives becomes a file of DIR/arrived, once.
+
+A file's number is given out in the transaction that holds the receipt, and the file is there, fsynced, before that
+commits. Where the process dies between the two, the number is given out again and its file is written over; one that is
+left above the last committed number is taken away at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from pubsub import console
+from pubsub.base.paths import expanded
+from pubsub.client.storage.transaction import Transaction
+from pubsub.errors import StorageError
+from pubsub.http.receiver import Receiver
+from pubsub.http.routes import Request
+from pubsub.http.serving import Server, Tls, listening_socket, split_bind
+from pubsub.http.tokens import read_tokens
+
+FOLDER: Final = "arrived"
+
+_TABLE: Final = (
+    "create table if not exists arrived (number integer primary key, key text not null, client text not null,"
+    " method text not null, path text not null)"
+)
+
+
+class Filing:
+    """Stores bodies as files.
+
+    Args:
+        directory: whose `arrived` they go to, made where it is missing.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory / FOLDER
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(str(self._folder), f"cannot be made: {error.strerror}") from None
+
+    def clean(self, transaction: Transaction) -> None:
+        """Take away files that no commit has."""
+        transaction.execute(_TABLE)
+        last = transaction.execute("select coalesce(max(number), 0) from arrived").get
+        for path in self._folder.iterdir():
+            if path.suffix == ".part" or (path.name.isdecimal() and int(path.name) > last):
+                path.unlink()
+
+    def store(self, request: Request, transaction: Transaction) -> dict[str, Any]:
+        """The handler of whatever arrives."""
+        number = transaction.execute(
+            "insert into arrived (key, client, method, path) values (?, ?, ?, ?) returning number",
+            (request.key, request.client, request.method, request.path),
+        ).get
+        path = self._folder / f"{number:08d}"
+        part = path.with_suffix(".part")
+        try:
+            with part.open("wb") as file:
+                file.write(request.body)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise StorageError(str(path), f"cannot be written: {error.strerror}") from None
+        return {"number": number, "bytes": len(request.body)}
+
+
+def filing_receiver(directory: Path, **options: Any) -> Receiver:
+    """A receiver that files what arrives, whatever the path; options as `Receiver`'s."""
+    filing = Filing(directory)
+    receiver = Receiver(directory, **options)
+    receiver.prepare(filing.clean)
+    for route in (receiver.put, receiver.message, receiver.job):
+        route("/{path:path}")(filing.store)
+    return receiver
+
+
+def run(
+    directory: Path, bind: str, tokens: Path | None, certificate: Path | None, key: Path | None, *, insecure: bool
+) -> None:
+    """Receive until a signal ends it; one line on stdout says where it listens.
+
+    Raises:
+        ConfigurationError: the address, the tokens or the certificate cannot be used.
+        StorageError: the directory cannot; StoreInUse where another process has it open.
+    """
+    host, port = split_bind(bind)
+    known = read_tokens(tokens) if tokens is not None else None
+    console.keep_log("http", bind)
+    receiver = filing_receiver(expanded(directory), tokens=known, insecure=insecure)
+    tls = Tls(str(certificate), str(key) if key else None) if certificate else None
+    listening = listening_socket(host, port, insecure=insecure or known is not None)
+    asyncio.run(_serve(receiver, Server(receiver, listening, tls), tls))
+
+
+async def _serve(receiver: Receiver, server: Server, tls: Tls | None) -> None:
+    await receiver.start()
+    await server.start()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(number, server.stop_soon)
+    host, port = server.address
+    console.announce(f"receiving at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
+    await server.wait()

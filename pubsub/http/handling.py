@@ -1,0 +1,180 @@
+"""Calls handlers: on threads of their own, or on the event loop; and tells those who wait for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from math import ceil
+from typing import Any, Final
+
+from pubsub.client.flows.awaiting import Watched
+from pubsub.errors import HandlerMisused, StorageError
+from pubsub.http.core.answers import Answer, problem
+from pubsub.http.core.incoming import Incoming, Standing
+from pubsub.http.core.outgoing import Outgoing
+from pubsub.http.pump import Pump, StoreThread
+from pubsub.http.receiving import Name, Receiving
+from pubsub.http.routes import Handler, Request, Routes, as_answer, as_request
+from pubsub.http.sending import Sending
+from pubsub.http.settings import HttpSettings
+from pubsub.http.storage.handling import HandlerTransaction
+
+_log: Final = logging.getLogger("pubsub.http")
+
+
+class Handling:
+    """The shell of the inbox.
+
+    Args:
+        receiving: the inbox; sending: the outbox beside it.
+        routes: who handles what.
+        settings: how much at once, how patient.
+        store: the thread on which inbox and outbox are used.
+        sent: called when there is more in the outbox.
+    """
+
+    def __init__(
+        self,
+        receiving: Receiving,
+        sending: Sending,
+        routes: Routes,
+        settings: HttpSettings,
+        store: StoreThread,
+        sent: Callable[[], None],
+    ) -> None:
+        self._receiving, self._sending, self._routes, self._settings = receiving, sending, routes, settings
+        self._store, self._sent = store, sent
+        self._pump: Pump[Name] = Pump(store, receiving, self._do)
+        self._threads = ThreadPoolExecutor(settings.handlers_at_once, thread_name_prefix="http-handler")
+        self._waiters: dict[Name, list[asyncio.Future[Answer]]] = {}
+
+    def start(self) -> None:
+        """Begin, on the running event loop, with what an earlier process left."""
+        self._pump.start()
+
+    def wake(self) -> None:
+        """A request was stored."""
+        self._pump.wake()
+
+    def answer(self, name: Name) -> asyncio.Future[Answer]:
+        """The answer of a request whose handler is to be called; asked for before it is stored."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(name, []).append(future)
+        return future
+
+    def drop(self, name: Name, future: asyncio.Future[Answer]) -> None:
+        """Nobody waits for it any more."""
+        waiting = self._waiters.get(name, [])
+        if future in waiting:
+            waiting.remove(future)
+        if not waiting:
+            self._waiters.pop(name, None)
+
+    def _tell(self, name: Name, answer: Answer) -> None:
+        for future in self._waiters.pop(name, []):
+            if not future.done():
+                future.set_result(answer)
+
+    async def _do(self, name: Name) -> None:
+        try:
+            request = await self._store(self._receiving.find, *name)
+            if request is None or request.standing is not Standing.RECEIVED:
+                return
+            after = await self._attempt(name, request)
+        except StorageError as error:
+            _log.warning("%s", error)
+            await self._store(self._receiving.later, name)
+            self._tell(name, problem(503, "the disk refused", "", 5))
+            return
+        if after is None:
+            self._tell(name, problem(410, "this request was forgotten"))
+        elif after.standing is Standing.RECEIVED:
+            wait = ceil(max(1.0, after.due - await self._store(self._receiving.journal.now)))
+            self._tell(name, problem(500, "the handler failed, and is tried again", "", wait))
+        else:
+            assert after.answer is not None
+            self._tell(name, after.answer)
+
+    async def _attempt(self, name: Name, request: Incoming) -> Incoming | None:
+        """Call the handler; the request as it stands then.
+
+        Raises:
+            StorageError: the disk refused, also to note that the handler failed.
+        """
+        counts = True
+        try:
+            queued = await self._call(name, request)
+        except StorageError as error:
+            failed: Exception = error
+            counts = False
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure.
+            failed = error
+        else:
+            await self._store(self._receiving.committed, request, queued)
+            if queued:
+                self._sent()
+            return await self._store(self._receiving.find, *name)
+        text = f"{type(failed).__name__}: {failed}"[:500]
+        _log.warning("handler of %s failed on %s, attempt %d: %s", request.path, name[1], request.attempts + 1, text)
+        after = await self._store(self._receiving.failed, name, text, counts=counts)
+        self._sent()
+        return after
+
+    async def _call(self, name: Name, request: Incoming) -> list[Outgoing]:
+        found = self._routes.find(request.kind, request.path)
+        if found is None:
+            raise HandlerMisused(f"nobody handles a {request.kind} to {request.path} any more")
+        route, params = found
+        asked = as_request(request, params)
+        if inspect.iscoroutinefunction(route.handler):
+            return await self._on_loop(name, route.handler, asked)
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._threads, self._on_thread, name, route.handler, asked))
+
+    def _on_thread(self, name: Name, handler: Handler, request: Request) -> list[Outgoing]:
+        transaction = HandlerTransaction(self._receiving.journal)
+        try:
+            returned: Any = handler(request, transaction)
+            if inspect.isawaitable(returned):
+                raise HandlerMisused("a plain handler returned something to await: make it `async def`")
+            return self._commit(name, transaction, returned)
+        except BaseException as error:
+            self._undo(transaction, error)
+            raise
+
+    async def _on_loop(self, name: Name, handler: Handler, request: Request) -> list[Outgoing]:
+        transaction = HandlerTransaction(self._receiving.journal)
+        try:
+            returned: Any = await Watched(handler(request, transaction), transaction, lambda: None)  # type: ignore[arg-type]
+            return self._commit(name, transaction, returned)
+        except BaseException as error:
+            self._undo(transaction, error)
+            raise
+
+    def _commit(self, name: Name, transaction: HandlerTransaction, returned: Any) -> list[Outgoing]:
+        """Commit what a handler did together with the receipt."""
+        answer = as_answer(returned, self._settings.response_bytes_max)
+
+        def finish(open_: Any) -> None:
+            result = self._receiving.done(open_, name, answer)
+            if result is not None:
+                transaction.queued.append(result)
+
+        transaction.commit(finish)
+        return transaction.queued
+
+    def _undo(self, transaction: HandlerTransaction, error: BaseException) -> None:
+        try:
+            if transaction.open:
+                transaction.roll_back(error=error)
+        finally:
+            for one in transaction.queued:
+                self._sending.withdrawn(one)
+
+    async def close(self) -> None:
+        """Call no more handlers. One that is running on a thread comes to its end, and its commit counts."""
+        await self._pump.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)

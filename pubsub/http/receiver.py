@@ -1,0 +1,345 @@
+"""The receiver: an ASGI application whose handlers' effects happen once, however often a request comes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote, unquote
+
+from pubsub.base.paths import expanded
+from pubsub.client.storage.transaction import Transaction
+from pubsub.errors import CallerError, PubsubError, StorageError
+from pubsub.http.asgi import (
+    ASGIReceive,
+    ASGISend,
+    BadRequest,
+    Disconnected,
+    Scope,
+    header,
+    header_values,
+    kept_headers,
+    read_body,
+    respond,
+)
+from pubsub.http.checking import check_draft
+from pubsub.http.clock import HttpClock, MachineClock
+from pubsub.http.core.answers import Answer, problem
+from pubsub.http.core.incoming import Decision, Incoming
+from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, BadKey, read_finished, read_key
+from pubsub.http.core.limits import URL_LENGTH_MAX
+from pubsub.http.core.outgoing import Kind
+from pubsub.http.delivery import Access, Delivery
+from pubsub.http.handling import Handling
+from pubsub.http.pump import StoreThread
+from pubsub.http.receiving import Arrival, Receiving, reply
+from pubsub.http.routes import Handler, Routes
+from pubsub.http.sending import Sending
+from pubsub.http.serving import is_loopback
+from pubsub.http.settings import HttpSettings
+from pubsub.http.storage.handling import HandlerTransaction
+from pubsub.http.storage.journal import ClientFile, Journal, OwnFile
+from pubsub.http.tokens import Tokens
+
+if TYPE_CHECKING:
+    from pubsub.client.client import Client
+
+CONFIRMATIONS: Final = "/.reliable/confirmations/"
+"""Where a receiver's confirmation URLs are, below its root."""
+
+READING_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of bodies that are being read, by what their senders say of them; what says nothing counts as the largest."""
+
+_log: Final = logging.getLogger("pubsub.http")
+
+H = TypeVar("H", bound=Handler)
+P = TypeVar("P", bound=Callable[[Transaction], None])
+
+
+class Receiver:
+    """An ASGI application that handles each request once (docs/http.md, *Reliable requests*).
+
+    Mounted in another application it needs that one's lifespan: `Starlette(lifespan=receiver.lifespan)`; else it begins
+    with the first request, and until then leaves alone what an earlier process had received and not handled.
+
+    Args:
+        place: its directory, one process at a time; or an open `Client`, whose state file it then uses, so that a
+            handler's puts to topics are in the same commit.
+        tokens: name -> bearer token of who may ask; None: whoever is on this machine.
+        insecure: without tokens, others than this machine may ask too.
+        response_urls: what the Response URL of a job must begin with; None: any URL.
+        settings: how patient, how much; None: the defaults.
+        access: by what the outgoing side trusts TLS.
+        clock: where the time comes from; None: this machine.
+        random: where IDs and jitter come from; None: the operating system.
+    """
+
+    def __init__(
+        self,
+        place: Path | str | Client,
+        *,
+        tokens: Mapping[str, str] | Tokens | None = None,
+        insecure: bool = False,
+        response_urls: tuple[str, ...] | None = None,
+        settings: HttpSettings | None = None,
+        access: Access | None = None,
+        clock: HttpClock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self._place, self._clock, self._random = place, clock or MachineClock(), random or SystemRandom()
+        self._tokens = tokens if isinstance(tokens, Tokens) or tokens is None else Tokens(tokens)
+        self._insecure, self._response_urls = insecure, response_urls
+        self._settings, self._access = settings or HttpSettings(), access or Access()
+        self._routes = Routes()
+        self._prepared: list[Callable[[Transaction], None]] = []
+        self._reading = 0
+        self._starting = asyncio.Lock()
+        self._started = False
+
+    # Handlers
+
+    def put(self, path: str) -> Callable[[H], H]:
+        """Decorates the handler of PUTs to a path; what it returns is the response, stored and repeated.
+
+        Args:
+            path: as Starlette's, `/orders/{number:int}`, below where this application is mounted.
+        """
+        return self._route(Kind.PUT, path)
+
+    def message(self, path: str) -> Callable[[H], H]:
+        """Decorates the handler of messages POSTed to a path; each is acknowledged with 204 before it is called."""
+        return self._route(Kind.SEND, path)
+
+    def job(self, path: str) -> Callable[[H], H]:
+        """Decorates the handler of jobs POSTed to a path, acknowledged with 202; what it returns goes to the sender."""
+        return self._route(Kind.JOB, path)
+
+    def prepare(self, function: P) -> P:
+        """Decorates what each start does in a transaction of its own before any handler: it makes tables, say."""
+        self._prepared.append(function)
+        return function
+
+    def _route(self, kind: Kind, path: str) -> Callable[[H], H]:
+        def decorate(handler: H) -> H:
+            self._routes.add(kind, path, handler)
+            return handler
+
+        return decorate
+
+    def send(self, transaction: Transaction, url: str, body: bytes, *, headers: Mapping[str, str] | None = None) -> str:
+        """Have a handler send a message reliably: it is in the outbox when its transaction commits, or not at all.
+
+        Args:
+            transaction: the handler's; url, body, headers: as `AsyncReliableHttp.send`.
+
+        Returns:
+            The message's ID.
+
+        Raises:
+            CallerError, TooLarge: it cannot be sent; nothing was stored.
+        """
+        if not isinstance(transaction, HandlerTransaction):
+            raise CallerError("a message is sent within the transaction that its handler was given")
+        request = self._sending.add(transaction, check_draft(Kind.SEND, url, body, "", headers))
+        transaction.queued.append(request)
+        return request.id
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the directory, and go on with what an earlier process had not handled or sent.
+
+        Raises:
+            StorageError: the directory cannot be used; StoreInUse where another process has it open.
+        """
+        async with self._starting:
+            if self._started:
+                return
+            place = self._place
+            file = OwnFile(expanded(place), self._clock.boot()) if isinstance(place, Path | str) else ClientFile(place)
+            self._journal = Journal(file, self._clock, counts_boots=False)
+            self._store = StoreThread()
+            settings = self._settings
+            try:
+                for function in self._prepared:
+                    with self._journal.transaction() as transaction:
+                        function(transaction)
+                self._sending = Sending(self._journal, settings, self._random)
+                self._receiving = Receiving(self._journal, settings, self._random, self._sending)
+            except BaseException:
+                self._journal.close()
+                raise
+            self._delivery = Delivery(self._sending, settings, self._store, self._access)
+            self._handling = Handling(
+                self._receiving, self._sending, self._routes, settings, self._store, self._delivery.wake
+            )
+            self._delivery.start()
+            self._handling.start()
+            self._started = True
+
+    async def close(self) -> None:
+        """End in order; what is not handled or sent goes on with the next start."""
+        if not self._started:
+            return
+        self._started = False
+        await self._handling.close()
+        await self._delivery.close()
+        self._store.close()
+        self._journal.close()
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
+        """The time in which it is open, for the application that it is mounted in."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.close()
+
+    async def __call__(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
+        """ASGI."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            with suppress(Disconnected):
+                await respond(send, await self._answer(scope, receive))
+
+    async def _live(self, receive: ASGIReceive, send: ASGISend) -> None:
+        await receive()
+        try:
+            await self.start()
+        except PubsubError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # A request
+
+    async def _answer(self, scope: Scope, receive: ASGIReceive) -> Answer:
+        try:
+            owner = self._owner(scope)
+            await self.start()
+            path = _path(scope)
+            if path.startswith(CONFIRMATIONS):
+                return await self._confirm(scope, owner, path)
+            return await self._take(scope, receive, owner, path)
+        except BadRequest as error:
+            return error.answer
+        except StorageError as error:
+            _log.warning("%s", error)
+            return problem(503, "the disk refused", "", 5)
+
+    def _owner(self, scope: Scope) -> str:
+        """Who asks.
+
+        Raises:
+            BadRequest: nobody who may.
+        """
+        if self._tokens is not None:
+            owner = self._tokens.owner(header(scope, "authorization"))
+            if owner is None:
+                answer = problem(401, "this resource needs a bearer token that is known here")
+                raise BadRequest(Answer(401, {**answer.headers, "www-authenticate": "Bearer"}, answer.body))
+            return owner
+        client = scope.get("client")
+        if not self._insecure and client is not None and not is_loopback(client[0]):
+            raise BadRequest(problem(403, "without tokens only this machine may ask (insecure=True lets others ask)"))
+        return ""
+
+    async def _confirm(self, scope: Scope, owner: str, path: str) -> Answer:
+        if scope["method"] != "DELETE":
+            return Answer(405, {**problem(405, "a confirmation URL is DELETEd").headers, "allow": "DELETE"})
+        known = await self._store(self._receiving.confirm, owner, unquote(path.removeprefix(CONFIRMATIONS)))
+        return Answer(204) if known else problem(404, "no such request is known")
+
+    async def _take(self, scope: Scope, receive: ASGIReceive, owner: str, path: str) -> Answer:
+        arrival = await self._read(scope, receive, owner, path)
+        name = owner, arrival.key
+        waiting = self._handling.answer(name) if arrival.kind is Kind.PUT else None
+        try:
+            decision, found = await self._store(self._receiving.arrive, arrival)
+            answer = reply(decision, found)
+            if decision in {Decision.STORE, Decision.HANDLE}:
+                self._handling.wake()
+            if answer is None:
+                assert waiting is not None
+                answer = await waiting
+                decision = Decision.REPEAT
+        finally:
+            if waiting is not None:
+                self._handling.drop(name, waiting)
+        return self._with_confirmation(scope, decision, found, answer)
+
+    def _with_confirmation(self, scope: Scope, decision: Decision, found: Incoming | None, answer: Answer) -> Answer:
+        """A put's stored success names the URL whose DELETE says that it need not be stored any longer."""
+        if decision is not Decision.REPEAT or found is None or found.kind is not Kind.PUT or answer.status >= 300:
+            return answer
+        url = f"{scope.get('root_path', '')}{CONFIRMATIONS}{quote(found.key, safe='')}"
+        return Answer(answer.status, {**answer.headers, CONFIRM: url}, answer.body)
+
+    async def _read(self, scope: Scope, receive: ASGIReceive, owner: str, path: str) -> Arrival:
+        """The whole request.
+
+        Raises:
+            BadRequest: it is none that can be handled here.
+        """
+        query = scope.get("query_string", b"").decode("latin-1")
+        if len(path) + len(query) > URL_LENGTH_MAX:
+            raise BadRequest(problem(414, f"more than {URL_LENGTH_MAX:,} characters of a URL"))
+        response_url = header(scope, RESPONSE_URL)
+        kind = self._routes.classify(scope["method"], path, wants_result=bool(response_url))
+        if kind is None:
+            raise BadRequest(self._nobody(scope["method"], path))
+        if kind is Kind.JOB:
+            self._check_response_url(response_url)
+        try:
+            key = read_key(header_values(scope, IDEMPOTENCY_KEY))
+        except BadKey as error:
+            raise BadRequest(problem(400, "Idempotency-Key is missing or malformed", str(error))) from None
+        headers = kept_headers(scope)
+        body = await self._body(scope, receive)
+        finished = read_finished(header(scope, FINISHED))
+        asked = response_url if kind is Kind.JOB else ""
+        return Arrival(owner, key, kind, scope["method"], path, query, headers, body, asked, finished)
+
+    async def _body(self, scope: Scope, receive: ASGIReceive) -> bytes:
+        settings = self._settings
+        said = header(scope, "content-length")
+        size = min(int(said[:20]), settings.body_bytes_max) if said.isdecimal() else settings.body_bytes_max
+        if self._reading and self._reading + size > READING_BYTES_MAX:
+            raise BadRequest(problem(503, "too many bytes of bodies are being read", "", 1))
+        self._reading += size
+        try:
+            return await read_body(receive, scope, settings.body_bytes_max, settings.try_seconds)
+        finally:
+            self._reading -= size
+
+    def _nobody(self, method: str, path: str) -> Answer:
+        methods = self._routes.methods(path)
+        if not methods:
+            return problem(404, "nothing is received here")
+        if method in methods:
+            return problem(400, f"a job names its Response URL in the header {RESPONSE_URL}")
+        answer = problem(405, f"{method} is not received here")
+        return Answer(405, {**answer.headers, "allow": ", ".join(methods)}, answer.body)
+
+    def _check_response_url(self, url: str) -> None:
+        try:
+            check_draft(Kind.RESULT, url, b"", "", None)
+        except CallerError as error:
+            raise BadRequest(problem(400, "the Response URL cannot be used", str(error))) from None
+        if self._response_urls is not None and not url.startswith(self._response_urls):
+            raise BadRequest(problem(403, "results are not sent to that Response URL from here"))
+
+
+def _path(scope: Scope) -> str:
+    """The path below where the application is mounted."""
+    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path[len(root) :] or "/" if root and (path == root or path.startswith(root + "/")) else path

@@ -1,0 +1,275 @@
+"""The receiver's side without any network: what is stored of a request, when its handler is called, what is answered.
+
+The shells (`receiver`, `handling`) bring requests and call handlers. A method that changes something has returned only
+when that is on the disk. All are called on one thread, but for `done`, which a handler's thread calls with its
+transaction open. The model in `tests/http/model.py` drives this very code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from pubsub.client.storage.transaction import Transaction
+from pubsub.errors import CallerError
+from pubsub.http.core.answers import Answer, pause, problem
+from pubsub.http.core.incoming import Decision, Incoming, Standing, acknowledgement, decide, worn_out
+from pubsub.http.core.keys import OUTCOME, fingerprint
+from pubsub.http.core.limits import SWEEP_ROWS_MAX
+from pubsub.http.core.outgoing import Kind, Outgoing
+from pubsub.http.core.schedule import Schedule
+from pubsub.http.sending import Draft, Sending
+from pubsub.http.settings import HttpSettings
+from pubsub.http.storage import inbox
+from pubsub.http.storage.journal import Journal
+
+FULL_SECONDS: Final = 5
+"""What a sender is asked to wait where the inbox is full."""
+
+RUNNING_SECONDS: Final = 1
+"""What a sender is asked to wait where its request is still being handled."""
+
+Name = tuple[str, str]
+"""Owner and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request that arrives, whole.
+
+    Attributes:
+        owner, key, kind, method, path, query, headers, body, response_url: as `Incoming`'s.
+        finished: what its sender says is finished.
+    """
+
+    owner: str
+    key: str
+    kind: Kind
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    response_url: str = ""
+    finished: int = 0
+
+
+class Receiving:
+    """The inbox with its times.
+
+    Args:
+        journal: where it is kept.
+        settings: how patient, how much.
+        random: where jitter comes from.
+        sending: the outbox of the same journal, for the results of jobs.
+
+    Attributes:
+        schedule: when which handler is called.
+    """
+
+    def __init__(self, journal: Journal, settings: HttpSettings, random: Random, sending: Sending) -> None:
+        self.journal, self._settings, self._random, self._sending = journal, settings, random, sending
+        self.schedule: Schedule[Name] = Schedule(settings.handlers_at_once, settings.handlers_at_once)
+        with journal.transaction() as transaction:
+            self._count, self._bytes = inbox.measure(transaction)
+            self._tombstones = inbox.tombstones(transaction)
+            for owner, key, due in inbox.waiting(transaction):
+                self.schedule.set((owner, key), due)
+
+    # A request
+
+    def arrive(self, arrival: Arrival) -> tuple[Decision, Incoming | None]:
+        """What is done with a request, and what the inbox holds of it then.
+
+        Raises:
+            StorageError: the disk refused; nothing was stored.
+        """
+        print_ = _print(arrival)
+        name = (arrival.owner, arrival.key)
+        with self.journal.transaction() as transaction:
+            now = self.journal.now()
+            removed = inbox.finish(transaction, *name, arrival.finished, now)
+            found = inbox.find(transaction, *name)
+            forgotten = found is None and inbox.finished(transaction, *name)
+            decision = decide(
+                found, print_, running=name in self.schedule.busy, forgotten=forgotten, room=self._room(arrival)
+            )
+            if decision is Decision.STORE:
+                found = _stored(arrival, print_, now)
+                inbox.add(transaction, found)
+        self._tombstones -= removed
+        if decision is Decision.STORE:
+            self._count += 1
+            self._bytes += len(arrival.body)
+        if decision in {Decision.STORE, Decision.HANDLE}:
+            self.schedule.set(name, now)
+        return decision, found
+
+    def _room(self, arrival: Arrival) -> bool:
+        limits = self._settings
+        return (
+            self._count < limits.inbox_requests_max
+            and self._bytes + len(arrival.body) <= limits.inbox_bytes_max
+            and self._count + self._tombstones < limits.tombstones_max
+        )
+
+    def find(self, owner: str, key: str) -> Incoming | None:
+        """The request of that owner and key."""
+        with self.journal.transaction() as transaction:
+            return inbox.find(transaction, owner, key)
+
+    def confirm(self, owner: str, key: str) -> bool:
+        """The sender has the response, so it is kept no longer; whether such a request is known.
+
+        One that is not handled yet has no response, and stays as it is.
+        """
+        with self.journal.transaction() as transaction:
+            found = inbox.find(transaction, owner, key)
+            if found is None:
+                return inbox.finished(transaction, owner, key)
+            if found.standing is Standing.DONE:
+                inbox.save(transaction, replace(found, standing=Standing.CONFIRMED, answer=None))
+        return True
+
+    # Its handler
+
+    def begin(self) -> tuple[list[Name], float | None]:
+        """Whose handlers are to be called now, each until `end`; and in how many seconds to ask again.
+
+        None: when one ends.
+        """
+        now = self.journal.now()
+        names = self.schedule.begin(now)
+        deadline = self.schedule.deadline()
+        return names, None if deadline is None else max(0.0, deadline - now)
+
+    def end(self, name: Name) -> None:
+        """A call of a handler is over, whatever came of it."""
+        self.schedule.end(name)
+
+    def done(self, transaction: Transaction, name: Name, answer: Answer) -> Outgoing | None:
+        """Write the receipt into a handler's transaction; a job's result, which is on its way once that is committed.
+
+        Raises:
+            CallerError: the request was forgotten meanwhile.
+        """
+        found = inbox.find(transaction, *name)
+        if found is None or found.standing is not Standing.RECEIVED:
+            raise CallerError(f"request {name[1]} was forgotten while it was handled; its transaction is rolled back")
+        receipt = answer if found.kind is Kind.PUT else acknowledgement(found.kind)
+        after = replace(found, standing=Standing.DONE, answer=receipt, body=b"", changed=self.journal.now(), problem="")
+        inbox.save(transaction, after)
+        return self._result(transaction, found, answer, "done") if found.kind is Kind.JOB else None
+
+    def committed(self, request: Incoming, queued: Sequence[Outgoing]) -> None:
+        """The transaction of `done` is committed, with what its handler sends."""
+        self._count -= 1
+        self._bytes -= len(request.body)
+        self._tombstones += 1
+        for one in queued:
+            self._sending.stored(one)
+
+    def later(self, name: Name) -> None:
+        """The disk refused even to note that a handler failed: it is called again."""
+        self.schedule.set(name, self.journal.now() + self._settings.backoff_seconds_max)
+
+    def failed(self, name: Name, error: str, *, counts: bool = True) -> Incoming | None:
+        """A handler failed, and its transaction is rolled back; the request as it stands now.
+
+        Args:
+            name: whose; error: in words; counts: as an attempt, else the fault was the disk's.
+        """
+        result = None
+        with self.journal.transaction() as transaction:
+            found = inbox.find(transaction, *name)
+            if found is None or found.standing is not Standing.RECEIVED:
+                return found
+            limits, now = self._settings, self.journal.now()
+            attempts = found.attempts + counts
+            if worn_out(attempts, limits.handler_attempts):
+                answer = problem(501, "the handler failed too often", f"after {attempts} attempts it was given up")
+                after = replace(
+                    found, standing=Standing.FAILED, answer=answer, attempts=attempts, changed=now, problem=error
+                )
+                if found.kind is Kind.JOB:
+                    result = self._result(transaction, found, answer, "failed")
+            else:
+                wait = pause(
+                    max(1, attempts), limits.backoff_seconds, limits.backoff_seconds_max, self._random.random()
+                )
+                after = replace(found, attempts=attempts, due=now + wait, problem=error, changed=now)
+            inbox.save(transaction, after)
+        if after.standing is Standing.FAILED:
+            self.committed(found, [result] if result is not None else [])
+        else:
+            self.schedule.set(name, after.due)
+        return after
+
+    def _result(self, transaction: Transaction, job: Incoming, answer: Answer, outcome: str) -> Outgoing:
+        kept = {name: value for name, value in answer.headers.items() if name == "content-type"}
+        draft = Draft(Kind.RESULT, job.response_url, {**kept, OUTCOME: outcome}, answer.body)
+        return self._sending.add(transaction, draft)
+
+    # Upkeep
+
+    def again(self, name: Name) -> bool:
+        """Have a handler that was given up called again, with all its attempts; whether there was such a request."""
+        with self.journal.transaction() as transaction:
+            found = inbox.find(transaction, *name)
+            if found is None or found.standing is not Standing.FAILED or found.kind is Kind.JOB:
+                return False
+            now = self.journal.now()
+            inbox.save(
+                transaction, replace(found, standing=Standing.RECEIVED, attempts=0, answer=None, due=now, changed=now)
+            )
+        self._count += 1
+        self._bytes += len(found.body)
+        self._tombstones -= 1
+        self.schedule.set(name, now)
+        return True
+
+    def sweep(self) -> float:
+        """Take out tombstones whose time is over; in how many seconds there are more."""
+        age = self._settings.tombstone_seconds
+        removed = SWEEP_ROWS_MAX
+        while removed == SWEEP_ROWS_MAX:
+            with self.journal.transaction() as transaction:
+                removed = inbox.sweep(transaction, self.journal.now() - age)
+                oldest = inbox.next_tombstone(transaction)
+            self._tombstones -= removed
+        return float("inf") if oldest is None else max(0.0, oldest + age - self.journal.now())
+
+
+def reply(decision: Decision, found: Incoming | None) -> Answer | None:
+    """What is answered; None: what the handler, which is to be called now, will return."""
+    match decision:
+        case Decision.STORE | Decision.HANDLE | Decision.ACKNOWLEDGE:
+            assert found is not None
+            return None if found.kind is Kind.PUT else acknowledgement(found.kind)
+        case Decision.REPEAT:
+            assert found is not None
+            return found.answer
+        case Decision.RUNNING:
+            return problem(409, "a request with this Idempotency-Key is still being handled", "", RUNNING_SECONDS)
+        case Decision.MISMATCH:
+            return problem(422, "this Idempotency-Key is that of another request")
+        case Decision.CONFIRMED:
+            return problem(410, "the response to this request was confirmed, and is kept no longer")
+        case Decision.FORGOTTEN:
+            return problem(410, "this request is finished, as its sender has said, and is not handled again")
+        case Decision.FULL:
+            return problem(503, "the inbox is full", "", FULL_SECONDS)
+
+
+def _print(arrival: Arrival) -> bytes:
+    target = arrival.path + ("?" + arrival.query if arrival.query else "")
+    return fingerprint(arrival.method, target, arrival.response_url, arrival.body)
+
+
+def _stored(arrival: Arrival, print_: bytes, now: float) -> Incoming:
+    return Incoming(
+        arrival.owner, arrival.key, arrival.kind, arrival.method, arrival.path, arrival.query, arrival.headers,
+        arrival.body, print_, now, arrival.response_url, due=now, changed=now,
+    )  # fmt: skip

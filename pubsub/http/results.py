@@ -1,0 +1,120 @@
+"""Where the results of jobs arrive: an ASGI application at the local URL, and the server that it runs on.
+
+A Response URL is the local URL with the job's ID behind it. The ID holds 128 random bits that only the job's receiver
+was told, so whoever knows the URL may bring the result; nobody else finds one that is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from pubsub.errors import CallerError, PubsubError, StorageError
+from pubsub.http.asgi import ASGIReceive, ASGISend, BadRequest, Scope, header, header_values, read_body, respond
+from pubsub.http.core.answers import Answer, problem
+from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME, BadKey, read_key
+from pubsub.http.core.outgoing import Outgoing
+from pubsub.http.pump import StoreThread
+from pubsub.http.sending import Sending
+from pubsub.http.serving import Server, listening_socket
+from pubsub.http.settings import HttpSettings
+
+_log: Final = logging.getLogger("pubsub.http")
+
+
+class Results:
+    """The node that receives results.
+
+    Args:
+        sending: the outbox that holds the jobs.
+        settings: how much, how long.
+        store: the thread on which the outbox is used.
+        tell: told the job that a result has settled.
+    """
+
+    def __init__(
+        self, sending: Sending, settings: HttpSettings, store: StoreThread, tell: Callable[[Outgoing], None]
+    ) -> None:
+        self._sending, self._settings, self._store, self._tell = sending, settings, store, tell
+        self._servers: dict[tuple[str, int], Server] = {}
+
+    async def listen(self, local_url: str, *, insecure: bool) -> None:
+        """Have a server answer at a local URL, unless one does.
+
+        Raises:
+            ConfigurationError: nobody can listen there, or others than this host would reach it.
+            CallerError: the URL is one of TLS, which the caller's own server has to answer.
+        """
+        parts = urlsplit(local_url)
+        if parts.scheme != "http":
+            raise CallerError(f"{local_url}: mount `results` in a server with TLS, and pass listen=False")
+        place = parts.hostname or "", parts.port or 80
+        if place in self._servers:
+            return
+        self._servers[place] = server = Server(self, listening_socket(*place, insecure=insecure))
+        try:
+            await server.start()
+        except BaseException:
+            del self._servers[place]
+            raise
+
+    async def close(self) -> None:
+        """Stop listening."""
+        servers, self._servers = self._servers, {}
+        for server in servers.values():
+            await server.stop()
+
+    async def __call__(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
+        """ASGI: takes a result."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        await respond(send, await self._answer(scope, receive))
+
+    async def _answer(self, scope: Scope, receive: ASGIReceive) -> Answer:
+        try:
+            if scope["method"] not in {"POST", "PUT"}:
+                return problem(405, "a result is POSTed")
+            key = read_key(header_values(scope, IDEMPOTENCY_KEY))
+            name = unquote(scope["path"].rpartition("/")[2])
+            body = await read_body(receive, scope, self._settings.response_bytes_max, self._settings.try_seconds)
+            failed = header(scope, OUTCOME) == "failed"
+            kind = header(scope, "content-type") or "application/octet-stream"
+            answer = Answer(500 if failed else 200, {"content-type": kind}, body)
+            if failed:
+                answer = Answer(500, {"content-type": kind, OUTCOME: "failed"}, body)
+            after = await self._store(self._take, name, answer, failed)
+        except BadKey as error:
+            return problem(400, str(error))
+        except BadRequest as error:
+            return error.answer
+        except StorageError as error:
+            _log.warning("the result %s of a job cannot be stored: %s", key, error)
+            return problem(503, "the result cannot be stored now", "", 5)
+        except PubsubError as error:
+            return problem(503, "not now", str(error), 5)
+        if after is None:
+            return problem(404, "no such job was asked for from here")
+        self._tell(after)
+        return Answer(204)
+
+    def _take(self, name: str, answer: Answer, failed: bool) -> Outgoing | None:
+        with self._sending.journal.transaction() as transaction:
+            if not self._sending.known_job(transaction, name):
+                return None
+            before, after = self._sending.result(transaction, name, answer, failed=failed)
+        self._sending.settled(before, after)
+        return after
+
+
+async def _live(receive: ASGIReceive, send: ASGISend) -> None:
+    with suppress(asyncio.CancelledError):
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})

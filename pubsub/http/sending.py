@@ -1,0 +1,373 @@
+"""The sender's side without any network: what is stored before a request leaves, and what an answer makes of it.
+
+The shell (`delivery`) asks what is due, sends it, and says what came. A method that changes something has returned
+only when that is on the disk. All are called on one thread, but for `add` and `withdrawn`, which a handler's thread
+calls with its transaction open. The model in `tests/http/model.py` drives this very code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+from pubsub.client.storage.transaction import Transaction
+from pubsub.errors import CallerError, TooLarge
+from pubsub.http.core.answers import Answer, Verdict, judge, reason, retry_after
+from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, fingerprint, make_id, write_key
+from pubsub.http.core.limits import CONFIRM_TRIES_MAX, SWEEP_ROWS_MAX
+from pubsub.http.core.outgoing import EVENTS, Event, Kind, Outgoing, Patience, State, put_off, settle
+from pubsub.http.core.schedule import Schedule
+from pubsub.http.settings import HttpSettings
+from pubsub.http.storage import outbox
+from pubsub.http.storage.journal import Journal
+
+METHODS: Final = {Kind.PUT: "PUT", Kind.SEND: "POST", Kind.JOB: "POST", Kind.RESULT: "POST"}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request that a caller asks for, checked.
+
+    Attributes:
+        kind: what; url, headers, body: of it; key: the caller's own, or "".
+        local_url: of a job, where its result comes; listens: it is this program that is to answer there by itself.
+    """
+
+    kind: Kind
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    key: str = ""
+    local_url: str = ""
+    listens: bool = True
+
+
+class Sending:
+    """The outbox with its times.
+
+    Args:
+        journal: where it is kept.
+        settings: how patient, how much.
+        random: where IDs and jitter come from.
+
+    Attributes:
+        schedule: when which request is tried.
+    """
+
+    def __init__(self, journal: Journal, settings: HttpSettings, random: Random) -> None:
+        self.journal, self._settings, self._random = journal, settings, random
+        self._patience = Patience(settings.backoff_seconds, settings.backoff_seconds_max)
+        self.schedule: Schedule[str] = Schedule(settings.requests_at_once, settings.requests_per_host)
+        self._session, self._number = f"{random.getrandbits(64):016x}", 0
+        self._numbering = threading.Lock()
+        self._unfinished: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        with journal.transaction() as transaction:
+            self._count, self._bytes = outbox.measure(transaction)
+            for name, _, url, due in outbox.active(transaction):
+                self.schedule.set(name, due, _host(url))
+
+    # A new request
+
+    def compose(self, draft: Draft) -> Outgoing:
+        """A request with its ID and its times, not stored yet.
+
+        Raises:
+            TooLarge: its body is, or the outbox would be.
+        """
+        self._check_room(draft)
+        now, name = self.journal.now(), draft.key
+        if not name:
+            name = self._new_id()
+        headers = dict(draft.headers)
+        response_url = ""
+        if draft.kind is Kind.JOB:
+            response_url = headers[RESPONSE_URL] = f"{draft.local_url.rstrip('/')}/{name}"
+        method = METHODS[draft.kind]
+        print_ = fingerprint(method, draft.url, response_url, draft.body)
+        expires = now + self._settings.expiry_seconds
+        return Outgoing(
+            name, draft.kind, method, draft.url, headers, draft.body, print_, now, expires, now, listen=draft.local_url if draft.listens else "",
+            changed=now,
+        )  # fmt: skip
+
+    def _check_room(self, draft: Draft) -> None:
+        limits, size = self._settings, len(draft.body)
+        if draft.kind is Kind.RESULT:  # Bounded by the jobs that were taken, and by response_bytes_max.
+            return
+        if size > limits.body_bytes_max:
+            raise TooLarge("body of a request", size, limits.body_bytes_max, "body_bytes_max")
+        if self._count >= limits.outbox_requests_max:
+            raise TooLarge(
+                "number of open requests", self._count + 1, limits.outbox_requests_max, "outbox_requests_max"
+            )
+        if self._bytes + size > limits.outbox_bytes_max:
+            raise TooLarge("outbox of open requests", self._bytes + size, limits.outbox_bytes_max, "outbox_bytes_max")
+
+    def _new_id(self) -> str:
+        """An ID whose number counts as unfinished from now on."""
+        with self._numbering:
+            self._number += 1
+            name = make_id(self._session, self._number, f"{self._random.getrandbits(128):032x}")
+            self._unfinished[self._number] = name
+            self._numbers[name] = self._number
+        return name
+
+    def _finish(self, name: str) -> None:
+        """A request will not be sent again, whatever happens: durably settled, or never stored."""
+        with self._numbering:
+            number = self._numbers.pop(name, 0)
+            self._unfinished.pop(number, None)
+
+    def submit(self, draft: Draft) -> Outgoing:
+        """Store a request, so that it is sent; where the caller's key is known, what is known of it.
+
+        Raises:
+            CallerError: the key is known with another request.
+            TooLarge: the body is, or the outbox would be; nothing was stored.
+            StorageError: the disk refused; nothing was stored, and nothing will be sent.
+        """
+        if draft.key:
+            with self.journal.transaction() as transaction:
+                found = outbox.find(transaction, draft.key)
+            if found is not None:
+                return self._same(found, draft)
+        request = self.compose(draft)
+        try:
+            with self.journal.transaction() as transaction:
+                outbox.add(transaction, request)
+        except BaseException:
+            self.withdrawn(request)
+            raise
+        self.stored(request)
+        return request
+
+    def _same(self, found: Outgoing, draft: Draft) -> Outgoing:
+        response_url = found.headers.get(RESPONSE_URL, "")
+        method = METHODS[draft.kind]
+        if found.kind is draft.kind and found.print == fingerprint(method, draft.url, response_url, draft.body):
+            return found
+        raise CallerError(f"key {draft.key} is that of another request: {found.method} {found.url}")
+
+    def stored(self, request: Outgoing) -> None:
+        """A request is in the outbox, committed: it is sent when it is due."""
+        self._count += 1
+        self._bytes += len(request.body)
+        self.schedule.set(request.id, request.due, _host(request.url))
+
+    def add(self, transaction: Transaction, draft: Draft) -> Outgoing:
+        """Store a request in a transaction that is open; once that is committed, `stored` has to be told.
+
+        Raises:
+            As `submit`.
+        """
+        request = self.compose(draft)
+        try:
+            outbox.add(transaction, request)
+        except BaseException:
+            self.withdrawn(request)
+            raise
+        return request
+
+    def withdrawn(self, request: Outgoing) -> None:
+        """The transaction of an `add` was rolled back."""
+        self._finish(request.id)
+
+    # A try
+
+    def begin(self) -> tuple[list[str], float | None]:
+        """What is to be tried now, each until `end`; and in how many seconds to ask again.
+
+        None: when one ends.
+        """
+        now = self.journal.now()
+        names = self.schedule.begin(now)
+        deadline = self.schedule.deadline()
+        return names, None if deadline is None else max(0.0, deadline - now)
+
+    def end(self, name: str) -> None:
+        """A try is over, whatever came of it."""
+        self.schedule.end(name)
+
+    def load(self, name: str) -> Outgoing | None:
+        """What is to be tried, as it stands; None where nothing is to be done. Its expiry is looked at first."""
+        with self.journal.transaction() as transaction:
+            request = outbox.find(transaction, name)
+            if request is None:
+                return None
+            now = self.journal.now()
+            if not request.over and now >= request.expires:
+                expired = settle(request, Event.EXPIRED, now, problem=request.problem)
+                outbox.save(transaction, expired)
+            else:
+                expired = None
+        if expired is not None:
+            self._settled(request, expired)
+            return expired
+        return request if request.state is State.OPEN or request.confirm else None
+
+    def headers(self, request: Outgoing) -> dict[str, str]:
+        """The header fields of a try, as they go out, but for `authorization`."""
+        headers = {"content-type": "application/octet-stream", **request.headers}
+        headers[IDEMPOTENCY_KEY] = write_key(request.id)
+        with self._numbering:
+            # Numbers were taken in order, so the first that is left is the lowest.
+            ours = request.id in self._numbers
+            finished = next(iter(self._unfinished)) - 1 if ours else 0
+        if finished:
+            headers[FINISHED] = str(finished)
+        return headers
+
+    def answered(self, name: str, answer: Answer) -> Outgoing | None:
+        """An answer came to a try; the request as it stands now, None where it was forgotten meanwhile."""
+        with self.journal.transaction() as transaction:
+            request = outbox.find(transaction, name)
+            if request is None:
+                return None
+            verdict = judge(answer, job=request.kind is Kind.JOB)
+            now = self.journal.now()
+            said = f"{answer.status}: {reason(answer)}".rstrip(": ")
+            if verdict is Verdict.AGAIN:
+                asked = retry_after(answer)
+                after = put_off(request, now, self._patience, self._random.random(), asked, said)
+            else:
+                confirm = _confirmation(request.url, answer) if verdict is Verdict.ANSWERED else ""
+                problem = said if verdict is Verdict.REFUSED else ""
+                after = settle(request, EVENTS[verdict], now, answer=answer, problem=problem, confirm=confirm)
+            if after is not request:
+                outbox.save(transaction, after)
+        self._settled(request, after)
+        return after
+
+    def failed(self, name: str, problem: str) -> Outgoing | None:
+        """A try came to nothing; as `answered`."""
+        with self.journal.transaction() as transaction:
+            request = outbox.find(transaction, name)
+            if request is None:
+                return None
+            now = self.journal.now()
+            after = put_off(request, now, self._patience, self._random.random(), problem=problem)
+            if after is not request:
+                outbox.save(transaction, after)
+        self._settled(request, after)
+        return after
+
+    def refused(self, name: str, problem: str) -> Outgoing | None:
+        """No try can ever succeed: the answer is larger than is taken, say; as `answered`."""
+        with self.journal.transaction() as transaction:
+            request = outbox.find(transaction, name)
+            if request is None:
+                return None
+            after = settle(request, Event.REFUSED, self.journal.now(), problem=problem)
+            outbox.save(transaction, after)
+        self._settled(request, after)
+        return after
+
+    def confirmed(self, name: str, *, success: bool) -> None:
+        """The DELETE of a confirmation URL was answered, or came to nothing."""
+        with self.journal.transaction() as transaction:
+            request = outbox.find(transaction, name)
+            if request is None or not request.confirm:
+                return
+            attempts = request.attempts + 1
+            if success or attempts >= CONFIRM_TRIES_MAX:
+                after = replace(request, confirm="", attempts=0)
+            else:
+                open_ = replace(request, state=State.OPEN, expires=float("inf"))
+                later = put_off(open_, self.journal.now(), self._patience, self._random.random())
+                after = replace(request, attempts=attempts, due=later.due)
+            outbox.save(transaction, after)
+        if after.confirm:
+            self.schedule.set(name, after.due, _host(after.url))
+
+    def later(self, name: str, url: str) -> None:
+        """The disk refused what became of a try: it is made again, and what came of this one is not known."""
+        self.schedule.set(name, self.journal.now() + self._patience.longest, _host(url))
+
+    # The result of a job
+
+    def known_job(self, transaction: Transaction, name: str) -> bool:
+        """Whether a job of that ID was asked for from here."""
+        request = outbox.find(transaction, name)
+        return request is not None and request.kind is Kind.JOB
+
+    def result(self, transaction: Transaction, name: str, answer: Answer, *, failed: bool) -> tuple[Outgoing, Outgoing]:
+        """The result of a job is here; the request before and after. Once that is committed, tell `settled`."""
+        request = outbox.find(transaction, name)
+        assert request is not None
+        event = Event.FAILED if failed else Event.RESULT
+        after = settle(request, event, self.journal.now(), answer=answer, problem=reason(answer) if failed else "")
+        if after is not request:
+            outbox.save(transaction, after)
+        return request, after
+
+    # What is known
+
+    def find(self, name: str) -> Outgoing | None:
+        """The request of that ID."""
+        with self.journal.transaction() as transaction:
+            return outbox.find(transaction, name)
+
+    def forget(self, name: str) -> bool:
+        """Give a request up: it is sent no more, and nothing is known of it; whether there was one."""
+        with self.journal.transaction() as transaction:
+            request = outbox.find(transaction, name)
+            outbox.remove(transaction, name)
+        if request is None:
+            return False
+        self.schedule.drop(name)
+        if not request.over:
+            self._over(request)
+        return True
+
+    def sweep(self) -> float:
+        """Take out tombstones whose time is over; in how many seconds there are more."""
+        self.journal.save_time()
+        age = self._settings.tombstone_seconds
+        removed = SWEEP_ROWS_MAX
+        while removed == SWEEP_ROWS_MAX:
+            with self.journal.transaction() as transaction:
+                removed = outbox.sweep(transaction, self.journal.now() - age)
+                oldest = outbox.next_tombstone(transaction)
+        return float("inf") if oldest is None else max(0.0, oldest + age - self.journal.now())
+
+    def settled(self, before: Outgoing, after: Outgoing) -> None:
+        """What `result` made of a request is committed."""
+        self._settled(before, after)
+
+    def _settled(self, before: Outgoing, after: Outgoing) -> None:
+        if after.over and not before.over:
+            self._over(before)
+        elif after.state is State.ACCEPTED and before.state is State.OPEN:
+            self._bytes -= len(before.body)
+            self._finish(before.id)
+        if not after.over or after.confirm:
+            self.schedule.set(after.id, after.due, _host(after.url))
+        else:
+            self.schedule.drop(after.id)
+
+    def _over(self, before: Outgoing) -> None:
+        self._count -= 1
+        self._bytes -= len(before.body)
+        self._finish(before.id)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def _confirmation(url: str, answer: Answer) -> str:
+    """The confirmation URL that an answer names; "" for none, or one of another origin, which is not the sender's."""
+    named = answer.headers.get(CONFIRM, "")
+    if not named:
+        return ""
+    try:
+        joined = urljoin(url, named)
+        there, here = urlsplit(joined), urlsplit(url)
+    except ValueError:
+        return ""
+    return joined if (there.scheme, there.netloc) == (here.scheme, here.netloc) else ""

@@ -1,0 +1,1 @@
+"""What reliable requests keep on the disk: outbox, inbox, tombstones."""

@@ -1,0 +1,114 @@
+"""What an answer means, when the next try is, and what an error says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub.http.core.answers import Answer, Verdict, is_again, judge, pause, problem, reason, retry_after
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 206, 299])
+def test_2xx_settles_a_request(status: int) -> None:
+    assert judge(Answer(status), job=False) is Verdict.ANSWERED
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 507, 599])
+def test_what_may_be_otherwise_later_is_tried_again(status: int) -> None:
+    assert judge(Answer(status), job=False) is judge(Answer(status), job=True) is Verdict.AGAIN
+
+
+@pytest.mark.parametrize(
+    "status", [301, 307, 308, 400, 401, 403, 404, 405, 410, 413, 415, 422, 431, 501, 505, 508, 511]
+)
+def test_what_a_repeat_would_be_answered_too_is_final(status: int) -> None:
+    assert judge(Answer(status), job=False) is judge(Answer(status), job=True) is Verdict.REFUSED
+
+
+def test_a_job_is_accepted_by_202_answered_at_once_by_200_and_lost_on_who_takes_it_for_a_message() -> None:
+    assert judge(Answer(202), job=True) is Verdict.ACCEPTED
+    assert judge(Answer(200), job=True) is Verdict.ANSWERED
+    assert judge(Answer(204), job=True) is Verdict.REFUSED
+
+
+@given(st.integers(100, 999))
+def test_every_status_has_a_meaning(status: int) -> None:
+    verdict = judge(Answer(status), job=False)
+    assert (verdict is Verdict.AGAIN) == is_again(status)
+
+
+DATE = "Mon, 23 Nov 2026 06:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0"}, 0.0),
+        ({"retry-after": "Mon, 23 Nov 2026 06:02:00 GMT", "date": DATE}, 120.0),
+        ({"retry-after": "Mon, 23 Nov 2026 05:00:00 GMT", "date": DATE}, 0.0),
+        ({"retry-after": "Mon, 23 Nov 2026 06:02:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, 0.0),
+        ({"retry-after": "-5"}, 0.0),
+        ({"retry-after": "9" * 30}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_measured_from_the_answers_own(
+    headers: dict[str, str], seconds: float
+) -> None:
+    assert retry_after(Answer(503, headers)) == seconds
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_no_retry_after_is_an_error(value: str, date: str) -> None:
+    assert retry_after(Answer(503, {"retry-after": value, "date": date})) >= 0.0
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1), st.floats(0, 1e6))
+def test_a_pause_grows_to_its_longest_and_is_never_shorter_than_asked(
+    attempts: int, chance: float, asked: float
+) -> None:
+    found = pause(attempts, 0.5, 60.0, chance, asked)
+    assert asked <= found <= max(60.0, asked)
+    assert found >= min(0.25 * 2 ** min(attempts - 1, 20), 30.0)
+
+
+def test_two_who_failed_together_do_not_come_back_together() -> None:
+    assert pause(3, 0.5, 60.0, 0.1) != pause(3, 0.5, 60.0, 0.9)
+
+
+def test_an_error_is_problem_json_and_read_as_one_line() -> None:
+    answer = problem(422, "another request", "of\nyesterday", 3)
+    assert json.loads(answer.body) == {"status": 422, "title": "another request", "detail": "of\nyesterday"}
+    assert answer.headers == {"content-type": "application/problem+json", "retry-after": "3"}
+    assert reason(answer) == "another request: of yesterday"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(400, {"content-type": "text/plain; charset=utf-8"}, b"no\nsuch"), "no such"),
+        (Answer(400, {"content-type": "text/html"}, b"<h1>no</h1>"), ""),
+        (Answer(400, {"content-type": "application/json"}, b"{"), ""),
+        (Answer(400, {"content-type": "application/json"}, b"[1]"), ""),
+        (Answer(307, {"location": "http://elsewhere/"}), "it is said to be at http://elsewhere/"),
+    ],
+)
+def test_why_is_said_where_the_answer_says_it(answer: Answer, said: str) -> None:
+    assert reason(answer) == said
+
+
+@given(st.binary(max_size=300), st.sampled_from(["text/plain", "application/problem+json", "application/json", ""]))
+def test_what_an_answer_says_is_one_bounded_line(body: bytes, kind: str) -> None:
+    said = reason(Answer(400, {"content-type": kind}, body))
+    assert len(said) <= 200
+    assert "\n" not in said
+
+
+def test_a_body_is_read_as_text_and_as_json() -> None:
+    assert Answer(200, {}, b'{"a": 1}').json() == {"a": 1}
+    assert Answer(200, {}, b"\xff!").text == "�!"
