@@ -30,7 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = ROOT / "tests" / "mutation"
-FOLDERS = ("messenger", "protocol", "proxy", "server", "client")
+FOLDERS = ("messenger", "protocol", "proxy", "server", "standby", "client")
 TESTS_SECONDS_MAX = 900.0
 """Of one run of pytest; a mistake by which the tests take longer than that is caught."""
 
@@ -191,7 +191,8 @@ class Trial:
 
     def _suites(self, mutant: Mutant) -> list[tuple[str, list[str]]]:
         """The tests to run, nearest first."""
-        _, folder, *_, module = Path(mutant.file).with_suffix("").parts
+        *within, module = Path(mutant.file).with_suffix("").parts[1:]
+        folder = next(one for one in reversed(within) if one in FOLDERS)  # `server/standby` has tests of its own.
         own = Path("tests", folder, f"test_{module}.py")
         suites = [("its module's tests", [str(own)])] if (self._tree.place / own).exists() else []
         suites.append(("its folder's tests", [f"tests/{folder}"]))

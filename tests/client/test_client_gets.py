@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pubsub.client import Client
+from pubsub.client.core.changes import Change
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import (
@@ -341,6 +342,25 @@ def test_an_iteration_that_ends_inside_a_transaction_leaves_it_alone(client: Cli
         transaction.execute("insert into taken values (?, ?)", ("inside", b""))
         iterator.close()  # type: ignore[attr-defined]
     assert [name for name, _ in rows(client, "select * from taken")] == ["before", "inside"]
+    assert bodies(client, topic, 2) == [b"1", b"2"]
+
+
+def test_an_iteration_whose_commit_fails_has_taken_nothing(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.subscribe(topic)
+    client.put_many(topic, [b"0", b"1", b"2"])
+    first = client.get(topic, timeout=5.0)  # The others come along.
+    assert first is not None
+    assert first.body == b"0"
+
+    def refuse(changes: Iterable[Change], *, fsync: bool = False) -> bool:
+        raise StorageError("c.db", "cannot be written, says the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client._session.store, "commit", refuse)
+        with pytest.raises(StorageError, match="says the test"):
+            next(client.messages(topic, timeout=5.0))
     assert bodies(client, topic, 2) == [b"1", b"2"]
 
 
