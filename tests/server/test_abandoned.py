@@ -152,6 +152,16 @@ def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
     assert stage.core.state.topics["t"].last == {1: 1}
 
 
+def test_what_is_made_anew_is_served_though_the_copy_was_held_back(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    assert stage.get("bob", "t", (log, 7), 5).outcome is Outcome.UNAVAILABLE, "a place beyond its end: held back"
+    tell_dead(stage, "t", log)
+    hear_who_has_it(stage)
+    for counter in (1, 2):
+        assert stage.put("t", counter, previous=counter - 1).outcome is Outcome.SUCCESS
+        stage.restart()
+
+
 def test_who_waits_on_it_is_answered(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     waiting = stage.say(Get("bob", "t", None, 5, 5, records_max=1, wait_ms=9000))
