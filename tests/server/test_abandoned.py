@@ -222,6 +222,21 @@ def test_a_giver_whose_receiver_was_given_up_goes_on_in_a_new_log(pair: Pair, re
     assert giver.core.state.topics["t"].frozen == ""
 
 
+def test_a_topic_whose_receiver_was_given_up_is_whole_though_it_was_about_to_be_deleted(pair: Pair) -> None:
+    """The receiver has merged it, and said so in a loop that found the disk full."""
+    frozen(pair)
+    giver = pair["s2"]
+    pair.lose, giver.fail_commit = set(), True
+    pair.turns(20)
+    assert pair.holders() == ["s1", "s2"]
+    giver.fail_commit = giver.core.state.full = False
+    giver.sleep(1.0)
+    abandoned(giver, "t", pair["s1"].core.state.topics["t"].open.id, server="s1", address=ADDRESS["s1"])
+    assert giver.put("t", 3, [b"c"], previous=2).outcome is Outcome.SUCCESS
+    giver.restart()
+    assert bodies(giver.get("bob", "t", None, 5)) == [b"b", b"c"]
+
+
 def test_it_is_taken_back_once_however_often_proxies_say_it(pair: Pair) -> None:
     frozen(pair)
     for _ in range(3):
