@@ -152,6 +152,15 @@ def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
     assert stage.core.state.topics["t"].last == {1: 1}
 
 
+def test_a_topic_that_is_made_after_a_start_has_nothing_of_one_that_was_set_aside_before(stage: Stage) -> None:
+    log = stage.put("t", 7, sender="ann").log
+    tell_dead(stage, "t", log)
+    stage.restart()
+    stage.put("u", 1)
+    stage.restart()
+    assert stage.put("u", 5, sender="ann").outcome is Outcome.SUCCESS
+
+
 def test_what_is_made_anew_is_served_though_the_copy_was_held_back(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     assert stage.get("bob", "t", (log, 7), 5).outcome is Outcome.UNAVAILABLE, "a place beyond its end: held back"
