@@ -13,6 +13,7 @@ import pytest
 
 from pubsub.client import Client
 from pubsub.client.core.changes import Change
+from pubsub.client.core.core import SYNC_SECONDS
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import (
@@ -370,3 +371,20 @@ def test_what_was_taken_is_acknowledged_though_nobody_calls_any_more(client: Cli
     assert client.get(topic, timeout=5.0) is not None
     sub = client._session.core.subscriptions[topic]
     eventually(lambda: sub.acknowledged == sub.position)
+
+
+def test_who_drives_the_sockets_is_told_when_what_was_taken_is_to_be_fsynced(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.subscribe(topic)
+    client.put_many(topic, [b"1", b"2"])
+    assert client.get(topic, timeout=5.0) is not None  # The other one comes along.
+    session, told = client._session, []
+    sub = session.core.subscriptions[topic]
+    eventually(lambda: sub.acknowledged == sub.position)
+    with monkeypatch.context() as patch, session.lock:  # No other thread has a turn meanwhile.
+        patch.setattr(session._messenger, "wake", lambda: told.append(session.deadline()))
+        session._next = float("inf")
+        started = session.now
+        assert client.get(topic, timeout=5.0) is not None
+        assert started <= told[-1] - SYNC_SECONDS <= session.now
