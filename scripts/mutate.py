@@ -30,7 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = ROOT / "tests" / "mutation"
-FOLDERS = ("messenger", "protocol", "proxy", "server", "client")
+FOLDERS = ("messenger", "protocol", "proxy", "server", "standby", "client")
 TESTS_SECONDS_MAX = 900.0
 """Of one run of pytest; a mistake by which the tests take longer than that is caught."""
 
@@ -51,8 +51,8 @@ class Mutant:
         file: what is changed, from the root of the repository.
         old, new: the text that stands there once, and what is written instead.
         wrong: what goes wrong by it.
-        group: "chosen", "blind"; "reserve", which stand in for those that turned out to change nothing; "earlier"; or
-            "doors": checks of keys.
+        group: "chosen", "blind", "third"; "reserve", which stand in for those that turned out to change nothing;
+            "earlier"; or "doors": checks of keys.
         equivalent: why this one changes nothing; "" where it does.
     """
 
@@ -191,7 +191,8 @@ class Trial:
 
     def _suites(self, mutant: Mutant) -> list[tuple[str, list[str]]]:
         """The tests to run, nearest first."""
-        _, folder, *_, module = Path(mutant.file).with_suffix("").parts
+        *within, module = Path(mutant.file).with_suffix("").parts[1:]
+        folder = next(one for one in reversed(within) if one in FOLDERS)  # `server/standby` has tests of its own.
         own = Path("tests", folder, f"test_{module}.py")
         suites = [("its module's tests", [str(own)])] if (self._tree.place / own).exists() else []
         suites.append(("its folder's tests", [f"tests/{folder}"]))
@@ -258,7 +259,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="say which there are and what is wrong by each, and end")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in their name or file")
-    parser.add_argument("--group", default="chosen", help="those of this group: chosen, blind, reserve, earlier, all")
+    groups = "chosen, blind, third, reserve, earlier, all"
+    parser.add_argument("--group", default="chosen", help=f"those of this group: {groups}")
     parser.add_argument("--simulate", type=float, default=10.0, metavar="MINUTES", help="of simulation (default: 10)")
     parser.add_argument("--no-tests", action="store_true", help="the simulation only")
     parser.add_argument("--no-simulate", action="store_true", help="the tests only")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from pubsub.client import Client
+from pubsub.client.core.changes import Change
+from pubsub.client.core.core import SYNC_SECONDS
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import (
@@ -344,9 +346,45 @@ def test_an_iteration_that_ends_inside_a_transaction_leaves_it_alone(client: Cli
     assert bodies(client, topic, 2) == [b"1", b"2"]
 
 
+def test_an_iteration_whose_commit_fails_has_taken_nothing(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.subscribe(topic)
+    client.put_many(topic, [b"0", b"1", b"2"])
+    first = client.get(topic, timeout=5.0)  # The others come along.
+    assert first is not None
+    assert first.body == b"0"
+
+    def refuse(changes: Iterable[Change], *, fsync: bool = False) -> bool:
+        raise StorageError("c.db", "cannot be written, says the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client._session.store, "commit", refuse)
+        with pytest.raises(StorageError, match="says the test"):
+            next(client.messages(topic, timeout=5.0))
+    assert bodies(client, topic, 2) == [b"1", b"2"]
+
+
 def test_what_was_taken_is_acknowledged_though_nobody_calls_any_more(client: Client, topic: str) -> None:
     client.subscribe(topic)
     client.put(topic, b"x")
     assert client.get(topic, timeout=5.0) is not None
     sub = client._session.core.subscriptions[topic]
     eventually(lambda: sub.acknowledged == sub.position)
+
+
+def test_who_drives_the_sockets_is_told_when_what_was_taken_is_to_be_fsynced(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.subscribe(topic)
+    client.put_many(topic, [b"1", b"2"])
+    assert client.get(topic, timeout=5.0) is not None  # The other one comes along.
+    session, told = client._session, []
+    sub = session.core.subscriptions[topic]
+    eventually(lambda: sub.acknowledged == sub.position)
+    with monkeypatch.context() as patch, session.lock:  # No other thread has a turn meanwhile.
+        patch.setattr(session._messenger, "wake", lambda: told.append(session.deadline()))
+        session._next = float("inf")
+        started = session.now
+        assert client.get(topic, timeout=5.0) is not None
+        assert started <= told[-1] - SYNC_SECONDS <= session.now

@@ -304,6 +304,17 @@ def test_an_acknowledgement_covers_only_what_an_fsync_has_covered() -> None:
     assert (get.message.last, get.message.after) == ((LOG, 2), (LOG, 4))
 
 
+def test_what_was_taken_is_fsynced_in_time_though_more_is_taken_without_a_pause() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (get,) = rig.wants(sub)
+    rig.answer(get, batch(1, 1, 4))
+    for _ in range(4):
+        rig.take(sub, 1)
+        rig.later(0.4 * SYNC_SECONDS)
+    assert sub.safe == (LOG, 3)
+
+
 def test_a_fsynced_commit_may_be_acknowledged_at_once() -> None:
     rig = Rig()
     sub = rig.subscribed()

@@ -102,10 +102,11 @@ def test_two_copies_opened_in_the_same_millisecond_part_ways() -> None:
     assert make(seed=1)[0].epoch != make(seed=2)[0].epoch
 
 
-def test_reopening_above_a_number_gives_a_new_opening_above_it() -> None:
+@pytest.mark.parametrize("count", [77, COUNTS - 1])
+def test_reopening_above_a_number_gives_a_new_opening_above_it(count: int) -> None:
     numbers, _ = make()
-    numbers.reopen((2_000_000 << COUNT_BITS) + 77)
-    assert numbers.epoch > (2_000_000 << COUNT_BITS) + 77
+    numbers.reopen((2_000_000 << COUNT_BITS) + count)
+    assert numbers.epoch > (2_000_000 << COUNT_BITS) + count
 
 
 def test_a_forged_number_near_the_end_cannot_be_gone_above() -> None:

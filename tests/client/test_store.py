@@ -47,6 +47,15 @@ def test_pragmas_are_what_they_should_be(path: Path) -> None:
     store.close()
 
 
+def test_the_milliseconds_of_numbers_are_fsynced_before_any_is_given_out(path: Path) -> None:
+    store = Store(path)
+    store.commit([row(1)])
+    assert store.db.pragma("synchronous") == 1
+    store.save_milliseconds(7)
+    assert store.db.pragma("synchronous") == 2
+    store.close()
+
+
 @pytest.mark.parametrize("step", ["open", "fsync"])
 def test_a_directory_that_cannot_be_brought_to_the_disk_is_said_and_tried_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, step: str

@@ -5,9 +5,10 @@ import random
 import pytest
 
 from pubsub.errors import CallerError, TooLarge
+from pubsub.messenger import seen
 from pubsub.messenger.core import MessengerCore
 from pubsub.messenger.framing import Callback, pack, unpack
-from pubsub.messenger.limits import ACK_RANGES_MAX, SEEN_JUMP_MAX
+from pubsub.messenger.limits import ACK_RANGES_MAX, SEEN_JUMP_MAX, SEEN_SHARE
 from tests.messenger.bench import LATE, LIMITS, ROUTING, Bench
 
 
@@ -374,6 +375,17 @@ def test_a_forgotten_peer_that_comes_back_is_heard_whatever_its_next_id(bench):
     bench.pass_time(LIMITS.idle_seconds * 2)
     bench.receive(bench.ordinary, 10 * SEEN_JUMP_MAX, 16, 0)
     assert len(bench.requests) == 2
+
+
+def test_gaps_of_peers_that_were_forgotten_take_no_room_of_others(bench, monkeypatch):
+    monkeypatch.setattr(seen, "SEEN_TOTAL_MAX", 2 * SEEN_SHARE)
+    for ids in [range(1, 4 * SEEN_SHARE, 2)] * 4 + [range(1, 3 * SEEN_SHARE, 2)]:
+        bench.pass_time(LIMITS.idle_seconds * 2)
+        for message_id in ids:
+            bench.receive(bench.ordinary, message_id, 16, 0)
+    before = len(bench.requests)
+    bench.receive(bench.ordinary, 2, 16, 0)
+    assert len(bench.requests) == before + 1, "what comes late is not known any more"
 
 
 def test_a_connection_is_never_forgotten_for_being_idle(bench):

@@ -1,5 +1,6 @@
 """A connection that ZeroMQ gives up for good, because what answered it was no ZeroMQ of ours, is made anew."""
 
+import struct
 import time
 
 import pytest
@@ -11,6 +12,17 @@ from pubsub.messenger import redial as redialing
 from pubsub.messenger.redial import REDIAL_SECONDS, REDIAL_SECONDS_MAX, open_redialed
 from pubsub.messenger.sockets import open_router
 from tests.messenger.stranger import STRANGERS, Stranger
+
+ENDED, ESTABLISHED = zmq.EVENT_DISCONNECTED, zmq.EVENT_HANDSHAKE_SUCCEEDED
+
+
+class Told:
+    """What a monitor tells, as the test has it."""
+
+    def recv_multipart(self, flags):
+        if not self.events:
+            raise zmq.Again
+        return [struct.pack("=hi", self.events.pop(0), 0)]
 
 
 @pytest.mark.parametrize("words", STRANGERS.values(), ids=STRANGERS.keys())
@@ -46,6 +58,24 @@ def test_a_stranger_is_asked_more_and_more_seldom(monkeypatch):
         context.term()
         stranger.leave()
     assert waits == [0.01, 0.02, 0.04, 0.04]
+
+
+def test_who_speaks_with_us_again_is_not_asked_more_seldom_for_what_was_before():
+    context = zmq.Context()
+    sock, redial = open_redialed(context, "tcp://127.0.0.1:9")
+    monitor, redial.sock, waits = redial.sock, Told(), []
+    try:
+        for events in ([ENDED], [ENDED], [ESTABLISHED, ENDED]):
+            redial.sock.events = events
+            redial.take(100.0)
+            waits.append(redial.due - 100.0)
+            redial.redial()
+    finally:
+        redial.sock = monitor
+        redial.close()
+        sock.close(0)
+        context.term()
+    assert waits == [REDIAL_SECONDS, 2 * REDIAL_SECONDS, REDIAL_SECONDS]
 
 
 def test_a_connection_that_is_cut_is_left_to_zeromq(relay_to, until):

@@ -74,6 +74,18 @@ def test_a_forged_mark_frees_no_more_than_there_is_and_a_new_link_begins_with_no
     assert flight.has_room(b"a", CLIENT_BYTES_MAX)
 
 
+def test_a_mark_of_a_link_that_ended_says_nothing_of_the_next_one() -> None:
+    flight = InFlight()
+    flight.add(b"a", 5)
+    lost = flight.mark()
+    flight.restart()
+    flight.add(b"b", 3)
+    flight.confirm(lost)
+    assert len(flight) == 3
+    flight.confirm(flight.mark())
+    assert not flight
+
+
 def test_one_body_fits_however_large_it_is() -> None:
     assert InFlight().has_room(b"a", CLIENT_BYTES_MAX + 1)
 

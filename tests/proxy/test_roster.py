@@ -171,6 +171,17 @@ def test_a_store_that_an_operator_has_forgotten_is_awaited_no_more() -> None:
     assert stage.whole("s1", "own").outcome is Outcome.SUCCESS
 
 
+def test_a_store_that_was_forgotten_is_awaited_no_more_after_a_restart_either(tmp_path: Path) -> None:
+    stage = forgetful()
+    operate(stage, server="s2", store=S2)
+    store = RoutesStore(tmp_path)
+    store.write(stage.core.table.changes)
+    again = Stage(remembered=store.load())
+    store.close()
+    again.announce("s1", {"own": "one"}, change=2, stores=roster("s2"))
+    assert again.whole("s1", "own").outcome is Outcome.SUCCESS
+
+
 def test_what_is_gone_for_one_server_is_not_awaited_because_another_missed_that() -> None:
     stage = Stage()
     stage.announce("s1", stores=roster("s2"))

@@ -152,6 +152,25 @@ def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
     assert stage.core.state.topics["t"].last == {1: 1}
 
 
+def test_a_topic_that_is_made_after_a_start_has_nothing_of_one_that_was_set_aside_before(stage: Stage) -> None:
+    log = stage.put("t", 7, sender="ann").log
+    tell_dead(stage, "t", log)
+    stage.restart()
+    stage.put("u", 1)
+    stage.restart()
+    assert stage.put("u", 5, sender="ann").outcome is Outcome.SUCCESS
+
+
+def test_what_is_made_anew_is_served_though_the_copy_was_held_back(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    assert stage.get("bob", "t", (log, 7), 5).outcome is Outcome.UNAVAILABLE, "a place beyond its end: held back"
+    tell_dead(stage, "t", log)
+    hear_who_has_it(stage)
+    for counter in (1, 2):
+        assert stage.put("t", counter, previous=counter - 1).outcome is Outcome.SUCCESS
+        stage.restart()
+
+
 def test_who_waits_on_it_is_answered(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     waiting = stage.say(Get("bob", "t", None, 5, 5, records_max=1, wait_ms=9000))
@@ -210,6 +229,21 @@ def test_a_giver_whose_receiver_was_given_up_goes_on_in_a_new_log(pair: Pair, re
     giver.restart()
     assert bodies(giver.get("bob", "t", None, 5)) == [b"b", b"c"]
     assert giver.core.state.topics["t"].frozen == ""
+
+
+def test_a_topic_whose_receiver_was_given_up_is_whole_though_it_was_about_to_be_deleted(pair: Pair) -> None:
+    """The receiver has merged it, and said so in a loop that found the disk full."""
+    frozen(pair)
+    giver = pair["s2"]
+    pair.lose, giver.fail_commit = set(), True
+    pair.turns(20)
+    assert pair.holders() == ["s1", "s2"]
+    giver.fail_commit = giver.core.state.full = False
+    giver.sleep(1.0)
+    abandoned(giver, "t", pair["s1"].core.state.topics["t"].open.id, server="s1", address=ADDRESS["s1"])
+    assert giver.put("t", 3, [b"c"], previous=2).outcome is Outcome.SUCCESS
+    giver.restart()
+    assert bodies(giver.get("bob", "t", None, 5)) == [b"b", b"c"]
 
 
 def test_it_is_taken_back_once_however_often_proxies_say_it(pair: Pair) -> None:

@@ -19,7 +19,7 @@ from pubsub.protocol.messages import Read, Whole
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.topic.changes import WatermarkDropped
 from tests.server import named
-from tests.server.moving import Pair, put, split, take
+from tests.server.moving import Pair, message, put, split, take
 from tests.server.stage import Stage
 
 
@@ -181,6 +181,29 @@ def test_a_log_that_is_used_up_while_another_question_about_it_is_open(pair: Pai
     answers(s1, second, "s9.00000000000000ee")
     s1.loop()
     assert put(s1, "alice", 50, 0, b"later") == "success"
+
+
+def test_a_receiver_started_again_knows_logs_that_were_used_up_before_they_came(tmp_path: Path) -> None:
+    """Who names one of them has lost nothing with it, and is not told that it is gone."""
+    trio = Pair(tmp_path, "s1", "s2", "s3")
+    put(trio["s3"], "carl", 20, 0, b"c1")
+    used_up = trio["s3"].core.state.topics["t"].open.id
+    trio.merge("s3", "s2")
+    trio.turns()
+    trio["s2"].sleep(200.0)
+    assert trio["s2"].core.state.topics["t"].merged == {used_up}
+    trio["s1"].now = trio["s2"].now
+    put(trio["s1"], "alice", 10, 0, b"a1")
+    trio.merge("s2", "s1")
+    trio.turns()
+    assert trio.holders() == ["s1"]
+    for _ in range(2):
+        late = message("eve", 50, 40, b"e2")
+        late.log = used_up
+        assert trio["s1"].ask(late).outcome is Outcome.GAP
+        trio["s1"].restart()
+        trio["s1"].core.proxies.answered_once = True
+    trio.close()
 
 
 def test_what_both_of_a_first_merge_had_taken_is_not_doubled_by_a_second(tmp_path: Path) -> None:

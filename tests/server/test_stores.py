@@ -67,6 +67,13 @@ def test_a_store_that_is_gone_is_announced_as_gone_until_it_was_started_again(st
     assert announced(stage) == (format_stores({A: Known("s2", 9)}), "")
 
 
+def test_a_store_is_gone_up_to_the_very_start_that_is_known_of_it(stage: Stage) -> None:
+    """An operator forgets a store as the one that it was when it was heard last."""
+    tell(stage, {A: Known("s2", 7)})
+    tell(stage, gone={A: 7})
+    assert announced(stage) == ("", format_stores({A: Known("", 7)}))
+
+
 def test_a_store_that_was_started_since_is_not_gone(stage: Stage) -> None:
     tell(stage, {A: Known("s2", 9)})
     tell(stage, gone={A: 8})

@@ -194,6 +194,16 @@ def test_entries_that_the_standby_lacks_have_a_limit(monkeypatch: pytest.MonkeyP
     assert not one.core.full
 
 
+def test_what_a_standby_that_is_dropped_lacks_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = joined()
+    entry = one.loop(changes=PUT)
+    assert entry is not None
+    monkeypatch.setattr(leadings, "HELD_BYTES_MAX", entry.size)
+    assert one.core.full
+    one.core.chosen("A")
+    assert not one.core.full
+
+
 def test_what_is_under_way_has_a_limit_and_goes_on_with_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Primary()
     entries = [one.loop(changes=PUT) for _ in range(10)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -255,6 +256,33 @@ def test_a_store_is_the_old_or_the_new_one_wherever_the_last_step_ends(
         if done:
             break
     assert seen == {False, True}
+    snapshot.close()
+
+
+def test_a_whole_copy_is_on_the_disk_before_it_has_the_name_by_which_it_is_installed(
+    tmp_path: Path, primary: Primary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = Snapshot(primary.store)
+    copy = PageCopy(tmp_path, snapshot.begin(*NAMES, 3, 77), None)
+    for _ in steps(copy, snapshot, lambda: None):
+        pass
+    calls: list[str] = []
+
+    def noted(name: str) -> Callable[..., None]:
+        call = getattr(os, name)
+
+        def run(what: Any, *arguments: Any, **more: Any) -> None:
+            folder = isinstance(what, int) and stat.S_ISDIR(os.fstat(what).st_mode)
+            calls.append(f"{name} of the directory" if folder else name)
+            call(what, *arguments, **more)
+
+        return run
+
+    with monkeypatch.context() as patched:
+        for name in ("ftruncate", "fsync", "rename"):
+            patched.setattr(os, name, noted(name))
+        copy.finish()
+    assert calls == ["ftruncate", "fsync", "rename", "fsync of the directory"]
     snapshot.close()
 
 
