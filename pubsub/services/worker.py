@@ -123,13 +123,10 @@ class Worker:
         context: zmq.Context[Any] | None = None,
     ) -> None:
         self.name = check_service(name)
-        if (broker is None) == (bind is None):
-            raise CallerError("a worker has either the address of its broker, or one to bind")
+        _check_places(broker, bind, pair)
         if handler is not None and not callable(handler):
             raise CallerError(f"the handler is a function, not {type(handler).__name__}")
         self._handler: Callable[[Request], Any] = handler or self.handle
-        if pair is not None and bind is None:
-            raise CallerError("one of a pair has an address to bind; its broker may be one of a pair, and it is not")
         address = checked([broker or bind or ""], "the address", bind=broker is None)
         binds, dials = ([], address) if broker is not None else (address, [])
         if pair is not None:
@@ -327,6 +324,18 @@ def _core(
     server = core_of(kind or "lazy", SERVERS, "of server")
     known_as = checked([advertise], "the advertised address")[0] if advertise else bind
     return lambda: server.core(name, bind), tuple(server.ports(bind, known_as))
+
+
+def _check_places(broker: str | None, bind: str | None, pair: Pairing | None) -> None:
+    """See that a worker has one place.
+
+    Raises:
+        CallerError: it has none, or two.
+    """
+    if (broker is None) == (bind is None):
+        raise CallerError("a worker has either the address of its broker, or one to bind")
+    if pair is not None and bind is None:
+        raise CallerError("one of a pair has an address to bind; its broker may be one of a pair, and it is not")
 
 
 def _check_handler(handler: Callable[[Request], Any], *, coroutines: bool) -> None:
