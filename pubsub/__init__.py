@@ -25,15 +25,20 @@ if TYPE_CHECKING:
     from pubsub.errors import (
         AfterFork,
         CallerError,
+        CallError,
+        CallTimeout,
         ConfigurationError,
         DataLoss,
+        HandlerFailed,
         HandlerMisused,
         InDoubt,
         Interrupted,
         InvalidName,
         NotSubscribed,
+        NoWorker,
         PubsubError,
         Refused,
+        RequestRefused,
         SettingRefused,
         StateCopied,
         StorageError,
@@ -45,19 +50,27 @@ if TYPE_CHECKING:
         TooLarge,
         Unavailable,
     )
+    from pubsub.services.aio import AsyncServiceClient
+    from pubsub.services.client import ServiceClient
+    from pubsub.services.worker import Worker
 
 _ERRORS = (
     "AfterFork",
+    "CallError",
+    "CallTimeout",
     "CallerError",
     "ConfigurationError",
     "DataLoss",
+    "HandlerFailed",
     "HandlerMisused",
     "InDoubt",
     "Interrupted",
     "InvalidName",
+    "NoWorker",
     "NotSubscribed",
     "PubsubError",
     "Refused",
+    "RequestRefused",
     "SettingRefused",
     "StateCopied",
     "StorageError",
@@ -84,6 +97,11 @@ _CLIENT = (
 _WHERE = (
     dict.fromkeys(_ERRORS, "pubsub.errors")
     | dict.fromkeys(_CLIENT, "pubsub.client")
+    | {
+        "AsyncServiceClient": "pubsub.services.aio",
+        "ServiceClient": "pubsub.services.client",
+        "Worker": "pubsub.services.worker",
+    }
     | {"ClientSettings": "pubsub.config.settings", "Embedded": "pubsub.embedded", "embedded": "pubsub.embedded"}
 )
 
@@ -91,7 +109,10 @@ __all__ = [
     "AfterFork",
     "AsyncClient",
     "AsyncHandler",
+    "AsyncServiceClient",
     "Batch",
+    "CallError",
+    "CallTimeout",
     "CallerError",
     "Client",
     "ClientSettings",
@@ -100,15 +121,19 @@ __all__ = [
     "DeadLetter",
     "Embedded",
     "Handler",
+    "HandlerFailed",
     "HandlerMisused",
     "InDoubt",
     "Interrupted",
     "InvalidName",
     "Message",
+    "NoWorker",
     "NotSubscribed",
     "Publisher",
     "PubsubError",
     "Refused",
+    "RequestRefused",
+    "ServiceClient",
     "SettingRefused",
     "StateCopied",
     "StorageError",
@@ -121,6 +146,7 @@ __all__ = [
     "TooLarge",
     "Transaction",
     "Unavailable",
+    "Worker",
     "embedded",
 ]
 

@@ -345,6 +345,8 @@ class Engine:
             receive(name, peer, frames, now)
             if self._commit is None and self._settle(now):  # Whoever waits for it gets it at once.
                 self._worked = True
+                if self._open.get(name) is not opened:  # It was told to hang up, or to dial anew.
+                    return count + 1
         return DRAIN_MAX
 
     def _allows(self, user: str, port: str, frames: Sequence[bytes], now: float) -> bool:
@@ -398,6 +400,7 @@ class Engine:
     def leave(self) -> None:
         """Have the core say good-bye, and send that."""
         now = self._clock.monotonic()
+        self._settle(now)  # A reply that was given just now goes out before the good-bye.
         self.core.leave(now)
         self._settle(now)
 

@@ -12,6 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pubsub.services.core.binary_star.caller import StarCaller
+from pubsub.services.core.binary_star.paired import PEER, Paired, PairedServer
+from pubsub.services.core.binary_star.states import Role
+from pubsub.services.core.freelance.one_at_a_time import OneAtATime
+from pubsub.services.core.freelance.servers import SequencedServer, TrackedServer
+from pubsub.services.core.freelance.shotgun import Shotgun
+from pubsub.services.core.freelance.tracked import Tracked
 from pubsub.services.core.interface import Act, Dial, HangUp, Patience, Requested, Send
 from pubsub.services.core.lazy import ReplyServer, lazy_caller
 from pubsub.services.core.paranoid import ParanoidQueue, ParanoidWorker
@@ -50,6 +57,22 @@ CORES = {
         idle=lambda core: len(core._held) + len(core._heard) + len(core._free) + len(core._busy),
     ),
     "paranoid worker": Case(lambda: ParanoidWorker(ADDRESS), ("queue",), False),
+    "freelance 1 caller": Case(lambda: OneAtATime([ADDRESS] * 2), ("lane 1", "lane 2", "lane 9"), False),
+    "freelance 2 caller": Case(
+        lambda: Shotgun([ADDRESS] * 2), ("server 1", "server 2"), False, (b"", b"2"), lambda core: len(core._calls)
+    ),
+    "freelance 2 server": Case(SequencedServer, ("requests",), True, (b"", b"queue")),
+    "freelance 3 caller": Case(
+        lambda: Tracked([ADDRESS] * 2), ("server 1", "server 2"), False, (b"PONG", b"2"), lambda core: len(core._calls)
+    ),
+    "freelance 3 server": Case(TrackedServer, ("requests",), True, (b"PING", b"2")),
+    "star caller": Case(lambda: StarCaller([ADDRESS] * 2), ("lane 1", "lane 2", "lane 9"), False),
+    "paired server": Case(
+        lambda: PairedServer(Role.PRIMARY, ReplyServer), (PEER, "requests"), True, (b"", b"2", b"3", b"4")
+    ),
+    "paired queue": Case(
+        lambda: Paired(Role.BACKUP, ParanoidQueue), (PEER, FRONTEND, BACKEND), True, (b"", b"1", b"3", b"4")
+    ),
 }
 
 STEPS = st.lists(

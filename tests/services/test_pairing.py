@@ -1,0 +1,121 @@
+"""Pairs over real sockets: of servers and of Majordomo brokers, with and without keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pubsub.errors import CallerError, CallTimeout, ConfigurationError
+from pubsub.services.client import ServiceClient
+from pubsub.services.core.binary_star.paired import Paired
+from pubsub.services.core.binary_star.states import Role, State
+from pubsub.services.core.interface import Port
+from pubsub.services.core.lazy import ReplyServer
+from pubsub.services.entrance import Locks
+from pubsub.services.pairing import Pairing, WakefulClock
+from pubsub.services.worker import Worker
+from tests.faults.cluster import until
+from tests.services.locked import Ring
+from tests.services.running import Running, Town, address
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    with Running() as made:
+        yield made
+
+
+def pairings() -> tuple[Pairing, Pairing]:
+    primary, backup = address(), address()
+    return Pairing(Role.PRIMARY, primary, backup), Pairing(Role.BACKUP, backup, primary)
+
+
+def with_keys(ring: Ring, name: str, other: str) -> Locks:
+    """The locks of one server of a pair: it listens, and connects to the other."""
+    return Locks(
+        listening=ring.listening(name).listening,
+        audit=ring.listening(name).audit,
+        pair=ring.pair(name),
+        expected={"": (ring.pair(other).public,)},
+    )
+
+
+@pytest.mark.parametrize("keys", [False, True], ids=["without keys", "with keys"])
+def test_the_two_find_each_other_and_the_primary_serves(running: Running, keys: bool) -> None:
+    ring = Ring()
+    for name in ("primary", "backup", "alice"):
+        ring.authorize(name, "call=*")
+    addresses, workers = [], []
+    for pairing, other in zip(pairings(), ("backup", "primary"), strict=True):
+        name = pairing.role.value
+        bind = address()
+        locks = with_keys(ring, name, other) if keys else None
+        handler = lambda request, name=name: name.encode() + b": " + request.body  # noqa: E731
+        workers.append(running.worker(Worker(bind=bind, kind="lazy", handler=handler, pair=pairing, locks=locks)))
+        addresses.append(bind)
+    states = [worker._core for worker in workers]
+    until(lambda: [core.state for core in states] == [State.ACTIVE, State.PASSIVE], "they have found each other")
+    assert [worker.address for worker in workers] == addresses
+    locks = ring.calling("alice", "primary", "backup") if keys else None
+    with ServiceClient(addresses, kind="star", locks=locks) as client:
+        assert client.call("", b"hello").body == b"primary: hello"
+    with (
+        ServiceClient(addresses[1], kind="lazy", timeout=0.3, tries=1, locks=locks) as client,
+        pytest.raises(CallTimeout),
+    ):
+        client.call("", b"hello")
+
+
+def test_one_that_would_never_hear_the_other_is_not_run() -> None:
+    core = Paired(Role.PRIMARY, ReplyServer)
+    ports = (Port("requests", address()),)
+    own = address()
+    with pytest.raises(ConfigurationError, match="the other is elsewhere"):
+        Pairing(Role.PRIMARY, own, own).engine(core, ports)
+    with pytest.raises(ConfigurationError, match="--peer-key"):
+        Pairing(Role.PRIMARY, own, address()).engine(core, ports, locks=Ring().listening("primary"))
+
+
+def test_a_worker_of_a_broker_is_not_one_of_a_pair() -> None:
+    with pytest.raises(CallerError, match="one of a pair has an address to bind"):
+        Worker("echo", broker=address(), pair=pairings()[0])
+
+
+def test_its_clock_never_runs_backwards_and_is_not_behind_that_which_stops_while_the_machine_sleeps() -> None:
+    clock = WakefulClock()
+    before = time.monotonic()
+    first, second = clock.monotonic(), clock.monotonic()
+    assert before <= first <= second
+
+
+@pytest.mark.faults
+def test_a_majordomo_broker_as_a_pair_is_killed_and_its_clients_and_workers_go_on(tmp_path: Path) -> None:
+    fronts, states = [address(), address()], [address(), address()]
+    with Town(tmp_path) as town:
+        brokers = [
+            town.service(
+                role,
+                *("pair", f"--{role}", "--kind", "mdp", "--bind", fronts[place]),
+                *("--state", states[place], "--peer", states[1 - place]),
+            )
+            for place, role in enumerate(("primary", "backup"))
+        ]
+        for broker, role in zip(brokers, ("primary", "backup"), strict=True):
+            broker.wait_line(f"{role} service ready")
+        for place, front in enumerate(fronts):
+            town.service(f"worker{place}", "work", "echo", "--broker", front).wait_line("worker")
+        with ServiceClient(fronts, kind="mdp", timeout=2.5, tries=12) as client:
+            assert client.call("echo", b"before").body == b"before"
+            brokers[0].kill()
+            assert client.call("echo", b"after").body == b"after"
+            brokers[0].start()
+            brokers[0].wait_line("primary service ready")
+            assert client.call("echo", b"with both").body == b"with both"
+            brokers[1].kill()
+            assert client.call("echo", b"back").body == b"back"
+        said = [broker.errors.read_text() for broker in brokers]
+        assert "a client asked, and the other is silent" in said[1]
+        assert "a client asked, and the other is silent" in said[0]
