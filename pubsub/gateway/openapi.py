@@ -149,10 +149,24 @@ def _views() -> dict[str, Any]:
         "/servers": view("listServers", "Servers.", "Servers"),
         "/proxies": view("listProxies", "Proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},
-        "/livez": view("live", "Whether the process serves.", "Alive", security=[]),
+        "/livez": view("alive", "Whether the process serves.", "Alive", security=[]),
         "/readyz": view("ready", "Whether the gateway can do its work.", "Ready", security=[]),
+        **_page(),
         "/openapi.json": view("describe", "This document.", "Document", security=[]),
     }
+
+
+def _page() -> dict[str, Any]:
+    token = _query("access_token", "The bearer token, where no header can be sent.", _TEXT)
+    events = {"description": "Server-sent events without end.", **_content("text/event-stream", _TEXT)}
+    found: dict[str, Any] = {
+        "/live": {"get": _operation("live", "What the page shows.", {"200": events, **_problems()}, token)}
+    }
+    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+        answers = {"200": {"description": "It.", **_content(kind, _TEXT)}, **_problems()}
+        name = f"page{kind.partition('/')[2].title()}"
+        found[path] = {"get": _operation(name, "A file of the page.", answers, security=[])}
+    return found
 
 
 def document() -> dict[str, Any]:

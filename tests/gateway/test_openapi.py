@@ -63,7 +63,8 @@ def test_every_operation_succeeds_and_is_answered_as_described(gateway: Gateway)
     with Receiver() as receiver:
         tour(gateway, receiver)
     answered = {(method, path) for method, path, status in SEEN if status < 300}
-    assert operations() - answered == {("GET", "/topics/{topic}/stream")}  # A stream is read in test_streaming.
+    streams = {("GET", "/topics/{topic}/stream"), ("GET", "/live")}  # They are read in test_streaming and test_page.
+    assert operations() - answered == streams
 
 
 def tour(gateway: Gateway, receiver: Receiver) -> None:
@@ -79,6 +80,6 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.ask("POST", f"{base}/webhooks/w/retry")
     gateway.ask("DELETE", f"{base}/webhooks/w")
     until(lambda: gateway.ask("GET", base).status_code == 200, "the report knows the topic")
-    for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz"):
+    for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz", "/", "/page.css", "/page.js"):
         assert gateway.ask("GET", path).status_code == 200, path
     assert gateway.ask("GET", "/openapi.json").json() == json.loads(encoded())
