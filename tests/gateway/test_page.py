@@ -87,10 +87,10 @@ def test_the_overview_shows_processes_topics_and_the_last_hour(gateway: Gateway,
 
 @in_browser
 def test_a_topic_is_reached_by_the_keyboard_and_a_test_message_is_put(gateway: Gateway, browser: Browser) -> None:
-    name = 'b <img src=x onerror="document.title=1">'.replace(" ", "_")
+    name = "b<img/src=x/onerror=document.title=1&amp;"
     gateway.subscribe(quote(name, safe=""), "s")
     browser.go(f"{gateway.url}/")
-    browser.type("#search input", name[:8])
+    browser.type("#search input", name[:12])
     until(lambda: name in browser.text("#topics tbody"), "the topic is shown as text")
     browser.run("document.querySelector('#next').disabled = true; document.querySelector('#first').focus()")
     browser.press("\ue004")  # Tab
@@ -135,12 +135,10 @@ def test_a_gateway_with_tokens_asks_for_one(cluster: Cluster, tmp_path: Path, br
 
 
 @in_browser
-def test_it_is_drawn_in_the_dark_and_says_when_the_gateway_is_gone(cluster: Cluster, tmp_path: Path) -> None:
+def test_it_says_when_the_gateway_is_gone_and_goes_on_when_it_is_back(cluster: Cluster, tmp_path: Path) -> None:
     with Browser() as browser, Gateway(cluster, tmp_path / "data") as gateway:
         browser.go(f"{gateway.url}/")
         until(lambda: "s1" in browser.text("#servers"), "servers are shown")
-        browser.screenshot(tmp_path / "page.png")
-        assert (tmp_path / "page.png").stat().st_size > 10_000
         gateway.kill()
         until(lambda: "does not answer" in browser.text("#state") or "fetch" in browser.text("#state"), "it says so")
         gateway.start()
