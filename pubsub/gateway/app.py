@@ -18,6 +18,7 @@ from pubsub.errors import PubsubError
 from pubsub.gateway import connections, openapi
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, Held
+from pubsub.gateway.handlers.operations import Operating, Operations
 from pubsub.gateway.handlers.page import FILES, Page
 from pubsub.gateway.handlers.puts import Puts
 from pubsub.gateway.handlers.subscribers import Subscribers
@@ -50,12 +51,15 @@ class Gateway:
         directory: where its state lives.
         users: who may do what.
         gather: asks the cluster for its report.
+        operations: what operators may have done to it.
 
     Raises:
         StorageError: its directory cannot be used; StoreInUse: another gateway has it.
     """
 
-    def __init__(self, settings: ClientSettings, directory: Path, users: Users, gather: Gather) -> None:
+    def __init__(
+        self, settings: ClientSettings, directory: Path, users: Users, gather: Gather, operations: Operations
+    ) -> None:
         self.users = users
         self._registry = Registry(directory)
         self._clients = Clients(settings, directory)
@@ -66,6 +70,7 @@ class Gateway:
         self._subscribers = Subscribers(self._registry, self._clients, self._readers, self.stopping)
         self._webhooks = Webhooks(self._registry, self._clients, self._dispatcher)
         reports = Reports(gather)
+        self._operating = Operating(operations)
         self._page = Page(reports, self.stopping)
         self._views = Views(reports, self._requests, self._numbers, self.stopping)
         self._document = openapi.encoded()
@@ -75,7 +80,7 @@ class Gateway:
             self.routes.add(method, path, (path, handler))
 
     def _table(self) -> list[tuple[str, str, Handler]]:
-        views, subscribers, hooks = self._views, self._subscribers, self._webhooks
+        views, subscribers, hooks, operating = self._views, self._subscribers, self._webhooks, self._operating
         return [
             ("POST", "/topics/{topic}/messages", self._puts.post),
             ("PUT", "/topics/{topic}/subscribers/{subscriber}", subscribers.put),
@@ -94,6 +99,10 @@ class Gateway:
             ("GET", "/topics/{topic}", views.topic),
             ("GET", "/servers", views.servers),
             ("GET", "/proxies", views.proxies),
+            ("POST", "/topics/{topic}/move", operating.move),
+            ("DELETE", "/topics/{topic}/clients/{client}", operating.unsubscribe),
+            ("PUT", "/servers/{server}/drain", operating.drain),
+            ("DELETE", "/servers/{server}/drain", operating.stop_draining),
             ("GET", "/metrics", views.metrics),
             ("GET", "/livez", views.live),
             ("GET", "/readyz", views.ready),

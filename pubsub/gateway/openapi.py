@@ -43,6 +43,8 @@ _PLACES: Final = {
     "subscriber": "The subscriber, as its user calls it.",
     "batch": "Which batch, as its answer says.",
     "webhook": "The webhook, as its user calls it.",
+    "client": "The client, as the topic's report calls it.",
+    "server": "The server's ID.",
 }
 
 
@@ -156,6 +158,24 @@ def _views() -> dict[str, Any]:
     }
 
 
+def _operations() -> dict[str, Any]:
+    wanted = {"required": True, **_content(_JSON, ref("MoveWanted"))}
+
+    def done(name: str, summary: str, schema: str, **more: Any) -> dict[str, Any]:
+        return _operation(name, summary, {"200": _json("Done.", schema), **_problems(408, 409, 413)}, **more)
+
+    return {
+        "/topics/{topic}/move": {"post": done("move", "Move a topic to a server.", "Moved", requestBody=wanted)},
+        "/topics/{topic}/clients/{client}": {
+            "delete": done("endSubscription", "End the subscription of a client, any one's.", "Unsubscribed"),
+        },
+        "/servers/{server}/drain": {
+            "put": done("drain", "Move a server's topics, and give it no more.", "Drained"),
+            "delete": done("stopDraining", "Let a server take topics again.", "Drained"),
+        },
+    }
+
+
 def _page() -> dict[str, Any]:
     token = _query("access_token", "The bearer token, where no header can be sent.", _TEXT)
     events = {"description": "Server-sent events without end.", **_content("text/event-stream", _TEXT)}
@@ -177,6 +197,7 @@ def document() -> dict[str, Any]:
         "/topics/{topic}/stream": {"get": _stream()},
         **_webhooks(),
         **_views(),
+        **_operations(),
     }
     for path, item in paths.items():
         names = [part[1:-1] for part in path.split("/") if part.startswith("{")]

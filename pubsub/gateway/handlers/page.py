@@ -31,7 +31,9 @@ FILES: Final = {
     "/page.js": ("page.js", "text/javascript"),
 }
 _HEADERS: Final = {
-    "content-security-policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "content-security-policy": (
+        "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
@@ -93,7 +95,12 @@ class Page:
             await asyncio.gather(gone, stopping, return_exceptions=True)
 
     async def _facts(self, user: User) -> dict[str, Any]:
-        facts: dict[str, Any] = {"user": user.name, "problem": "", "history": self.history.facts()}
+        facts: dict[str, Any] = {
+            "user": user.name,
+            "operate": user.operate,
+            "problem": "",
+            "history": self.history.facts(),
+        }
         try:
             report = await self._reports.get()
         except PubsubError as error:

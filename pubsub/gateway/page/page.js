@@ -81,6 +81,8 @@ function plot(title, values, shown) {
 
 function showLive(facts) {
   find("token").hidden = true;
+  state.operate = facts.operate;
+  state.servers = facts.servers.map((server) => server.id);
   find("state").textContent = facts.problem || `${facts.servers.length} servers, ${facts.proxies.length} proxies, ${number(facts.topics)} topics`;
   const warnings = find("warnings");
   warnings.hidden = facts.warnings.length === 0;
@@ -97,11 +99,36 @@ function showLive(facts) {
     ["server", (row) => row.id], ["state", up], ["topics", (row) => number(row.topics), "number"],
     ["messages", (row) => number(row.records), "number"], ["put/s", (row) => number(row.rate), "number"],
     ["disk", (row) => size(row.disk), "number"], ["on their way", (row) => row.moving.join(" ")],
+    ...(facts.operate ? [["", (row) => drainButton(row)]] : []),
   ], facts.servers, "No server is known.");
   fill(find("proxies"), [
     ["proxy", (row) => row.id], ["state", up], ["address", (row) => row.address],
     ["hears", (row) => row.servers.join(" ")],
   ], facts.proxies, "No proxy is known.");
+}
+
+// A button that asks first, does it, and says what went wrong.
+function act(text, name, question, method, where, body) {
+  const button = element("button", text, { "data-key": `${text} ${name}` });
+  button.onclick = async () => {
+    if (question && !confirm(question)) return;
+    button.disabled = true;
+    try {
+      await ask(where, { method, body: body && JSON.stringify(body) });
+      await refresh();
+    } catch (error) {
+      alert(error.message);
+    } finally {
+      button.disabled = false;
+    }
+  };
+  return button;
+}
+
+function drainButton(row) {
+  const where = `/servers/${encodeURIComponent(row.id)}/drain`;
+  if (row.state === "draining") return act("Take topics again", row.id, "", "DELETE", where);
+  return act("Drain", row.id, `Move all topics of ${row.id} to other servers? Puts and gets on each wait while it is on its way.`, "PUT", where);
 }
 
 function connect() {
@@ -139,16 +166,23 @@ const path = (topic) => `/topics/${encodeURIComponent(topic)}`;
 
 function buttons(topic, name) {
   const place = element("span");
-  for (const [text, method, tail] of [["Redrive", "POST", "/retry"], ["Remove", "DELETE", ""]]) {
-    const button = element("button", text, { "data-key": `${text} ${name}` });
-    button.onclick = async () => {
-      if (method === "DELETE" && !confirm(`Remove webhook ${name}? What it has not delivered is given up.`)) return;
-      await ask(`${path(topic)}/webhooks/${encodeURIComponent(name)}${tail}`, { method });
-      await refresh();
-    };
-    place.append(button, " ");
-  }
+  const where = `${path(topic)}/webhooks/${encodeURIComponent(name)}`;
+  const question = `Remove webhook ${name}? What it has not delivered is given up.`;
+  place.append(act("Redrive", name, "", "POST", `${where}/retry`), " ", act("Remove", name, question, "DELETE", where));
   return place;
+}
+
+function endButton(topic, client, waiting) {
+  const question = `End the subscription of ${client}? ${number(waiting)} messages that wait for it are given up.`;
+  return act("Unsubscribe", client, question, "DELETE", `${path(topic)}/clients/${encodeURIComponent(client)}`);
+}
+
+function showMoves(topic, owners) {
+  const others = state.operate ? (state.servers ?? []).filter((server) => !owners.includes(server)) : [];
+  const question = (server) => `Move ${topic} to ${server}? Puts and gets on it wait until it has arrived.`;
+  find("moves").replaceChildren(
+    ...others.map((server) => act(`Move to ${server}`, server, question(server), "POST", `${path(topic)}/move`, { to: server })),
+  );
 }
 
 async function showTopic(topic) {
@@ -159,9 +193,11 @@ async function showTopic(topic) {
   ]);
   find("facts").textContent = facts.missing
     ?? `${number(facts.records)} messages, ${size(facts.bytes)}, held by ${facts.owners.join(", ") || "nobody yet"}${facts.whole ? "" : ", not whole"}`;
+  showMoves(topic, facts.owners ?? []);
   fill(find("subscribers"), [
     ["client", (row) => row.client], ["still to receive", (row) => number(row.waiting), "number"],
     ["", (row) => (row.polling ? "asking" : "not asking")],
+    ...(state.operate ? [["", (row) => endButton(topic, row.client, row.waiting)]] : []),
   ], facts.subscribers, "Nobody has subscribed.");
   fill(find("webhooks"), [
     ["webhook", (row) => row.name], ["URL", (row) => row.url],
