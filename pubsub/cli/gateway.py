@@ -50,6 +50,7 @@ def start(
 
     It prints one line when it is ready, with its URL.
     """
+    from pubsub.cli.gateway_operations import ClusterOperations
     from pubsub.cli.reports import gather
     from pubsub.errors import ConfigurationError
 
@@ -65,7 +66,8 @@ def start(
     def ready(url: str) -> None:
         console.announce(f"gateway ready: {url}")
 
-    run_gateway(settings, loaded.settings, partial(gather, loaded.settings, REPORT_SECONDS), ready)
+    report = partial(gather, loaded.settings, REPORT_SECONDS)
+    run_gateway(settings, loaded.settings, report, ClusterOperations(loaded), ready)
 
 
 @app.command()

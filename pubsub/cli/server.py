@@ -42,8 +42,7 @@ def drain(
         view = found.look()
         view.address_of(server)
         if stop:
-            _tell(found, view, server, stop=1)
-            found.wait(lambda: not found.look().draining(server), "drain --stop", server)
+            stop_draining(found, view, server)
             console.report(as_json, {"server": server, "draining": False}, f"{server} takes topics again")
             return
         held = found.server_report(server, view)["topics"]
@@ -55,11 +54,30 @@ def drain(
             f" move to {', '.join(others) or 'nobody'}; puts and gets on each wait while it is on its way.",
             yes,
         )
-        _tell(found, view, server, stop=0)
-        found.wait(lambda: _all_drain(found.look(), server), "drain", server)
-        moved = _move_all(found, server, quiet=as_json)
+        moved = drain_server(found, view, server, quiet=as_json)
     facts = {"server": server, "draining": True, "moved": moved}
     console.report(as_json, facts, f"{server} is drained: {len(moved):,} topics were moved")
+
+
+def stop_draining(found: Operator, view: View, server: str) -> None:
+    """Let a server take topics again, and wait until the proxies know.
+
+    Raises:
+        NotHeard, Unavailable: why it does not.
+    """
+    _tell(found, view, server, stop=1)
+    found.wait(lambda: not found.look().draining(server), "drain --stop", server)
+
+
+def drain_server(found: Operator, view: View, server: str, *, quiet: bool) -> list[dict[str, Any]]:
+    """Give a server no new topics, and move those it holds; what was moved. `quiet`: say nothing meanwhile.
+
+    Raises:
+        NotNow, NotHeard, Unavailable: why not all were.
+    """
+    _tell(found, view, server, stop=0)
+    found.wait(lambda: _all_drain(found.look(), server), "drain", server)
+    return _move_all(found, server, quiet=quiet)
 
 
 def _all_drain(view: View, server: str) -> bool:

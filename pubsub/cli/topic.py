@@ -122,33 +122,51 @@ def unsubscribe(
     with cluster(loaded, patience, wait) as found:
         view = found.look(name)
         owner = view.owner(name)
-        facts = found.server_report(owner, view, name)["topics"].get(name, {"subscribers": {}})["subscribers"]
-        if subscriber not in facts:
-            raise NotKnown(f"topic {name} has no subscriber {subscriber}; pubsub status --json lists them")
-        waiting = facts[subscriber]["waiting"]
+        waiting = waiting_for(found, view, name, owner, subscriber)
         confirm(
             f"{subscriber} is subscribed to {name} no longer. The {waiting:,} records that wait for it are given up;"
             " if it comes back it has to subscribe anew, and receives what is put after that.",
             yes,
         )
-
-        def ended() -> bool:
-            held = found.server_report(owner, found.look(name), name)["topics"].get(name)
-            return held is not None and subscriber not in held["subscribers"]
-
-        answer = found.operate(owner, view, "unsubscribe", topic=name, subscriber=subscriber)
-        if answer.outcome is Outcome.MOVED:
-            raise NotNow(f"topic {name} is on its way to another server: repeat this when it has arrived")
-        if answer.outcome is Outcome.UNKNOWN:
-            raise NotKnown(f"topic {name} is not held by {owner} any more: repeat this")
-        if answer.outcome is not Outcome.SUCCESS:
-            raise Unavailable("unsubscribe", name, patience, answer.reason.replace("_", " "))
-        found.wait(ended, "unsubscribe", name)
+        end_subscription(found, view, name, owner, subscriber)
     console.report(
         as_json,
         {"topic": name, "subscriber": subscriber, "server": owner, "given_up": waiting},
         f"{subscriber} is not subscribed to {name} any more; {waiting:,} records were given up",
     )
+
+
+def waiting_for(found: Operator, view: View, name: str, owner: str, subscriber: str) -> int:
+    """How many records of a topic wait for a subscriber.
+
+    Raises:
+        NotKnown: the topic has no such subscriber.
+    """
+    facts = found.server_report(owner, view, name)["topics"].get(name, {"subscribers": {}})["subscribers"]
+    if subscriber not in facts:
+        raise NotKnown(f"topic {name} has no subscriber {subscriber}; pubsub status --json lists them")
+    return int(facts[subscriber]["waiting"])
+
+
+def end_subscription(found: Operator, view: View, name: str, owner: str, subscriber: str) -> None:
+    """Have a subscription ended, and wait until it is.
+
+    Raises:
+        NotKnown, NotNow, NotHeard, Unavailable: why it is not.
+    """
+
+    def ended() -> bool:
+        held = found.server_report(owner, found.look(name), name)["topics"].get(name)
+        return held is not None and subscriber not in held["subscribers"]
+
+    answer = found.operate(owner, view, "unsubscribe", topic=name, subscriber=subscriber)
+    if answer.outcome is Outcome.MOVED:
+        raise NotNow(f"topic {name} is on its way to another server: repeat this when it has arrived")
+    if answer.outcome is Outcome.UNKNOWN:
+        raise NotKnown(f"topic {name} is not held by {owner} any more: repeat this")
+    if answer.outcome is not Outcome.SUCCESS:
+        raise Unavailable("unsubscribe", name, found.patience, answer.reason.replace("_", " "))
+    found.wait(ended, "unsubscribe", name)
 
 
 @app.command()

@@ -18,6 +18,8 @@ from pubsub.errors import PubsubError
 from pubsub.gateway import connections, openapi
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, Held
+from pubsub.gateway.handlers.operations import Operating, Operations
+from pubsub.gateway.handlers.page import FILES, Page
 from pubsub.gateway.handlers.puts import Puts
 from pubsub.gateway.handlers.subscribers import Subscribers
 from pubsub.gateway.handlers.views import Views
@@ -37,7 +39,7 @@ SWEEP_SECONDS: Final = 10.0
 Handler = Callable[[Exchange], Awaitable[Response]]
 _log: Final = logging.getLogger("pubsub.gateway")
 
-OPEN: Final = frozenset({"/livez", "/readyz", "/openapi.json"})
+OPEN: Final = frozenset({"/livez", "/readyz", "/openapi.json", *FILES})
 """What needs no token."""
 
 
@@ -49,12 +51,15 @@ class Gateway:
         directory: where its state lives.
         users: who may do what.
         gather: asks the cluster for its report.
+        operations: what operators may have done to it.
 
     Raises:
         StorageError: its directory cannot be used; StoreInUse: another gateway has it.
     """
 
-    def __init__(self, settings: ClientSettings, directory: Path, users: Users, gather: Gather) -> None:
+    def __init__(
+        self, settings: ClientSettings, directory: Path, users: Users, gather: Gather, operations: Operations
+    ) -> None:
         self.users = users
         self._registry = Registry(directory)
         self._clients = Clients(settings, directory)
@@ -64,15 +69,18 @@ class Gateway:
         self._puts = Puts(self._clients)
         self._subscribers = Subscribers(self._registry, self._clients, self._readers, self.stopping)
         self._webhooks = Webhooks(self._registry, self._clients, self._dispatcher)
-        self._views = Views(Reports(gather), self._requests, self._numbers, self.stopping)
+        reports = Reports(gather)
+        self._operating = Operating(operations)
+        self._page = Page(reports, self.stopping)
+        self._views = Views(reports, self._requests, self._numbers, self.stopping)
         self._document = openapi.encoded()
-        self._sweeping: asyncio.Task[None] | None = None
+        self._always: list[asyncio.Task[None]] = []
         self.routes: Routes[tuple[str, Handler]] = Routes()
         for method, path, handler in self._table():
             self.routes.add(method, path, (path, handler))
 
     def _table(self) -> list[tuple[str, str, Handler]]:
-        views, subscribers, hooks = self._views, self._subscribers, self._webhooks
+        views, subscribers, hooks, operating = self._views, self._subscribers, self._webhooks, self._operating
         return [
             ("POST", "/topics/{topic}/messages", self._puts.post),
             ("PUT", "/topics/{topic}/subscribers/{subscriber}", subscribers.put),
@@ -91,22 +99,28 @@ class Gateway:
             ("GET", "/topics/{topic}", views.topic),
             ("GET", "/servers", views.servers),
             ("GET", "/proxies", views.proxies),
+            ("POST", "/topics/{topic}/move", operating.move),
+            ("DELETE", "/topics/{topic}/clients/{client}", operating.unsubscribe),
+            ("PUT", "/servers/{server}/drain", operating.drain),
+            ("DELETE", "/servers/{server}/drain", operating.stop_draining),
             ("GET", "/metrics", views.metrics),
             ("GET", "/livez", views.live),
             ("GET", "/readyz", views.ready),
             ("GET", "/openapi.json", self._openapi),
+            ("GET", "/live", self._page.live),
+            *[("GET", path, self._page.file) for path in FILES],
         ]
 
     async def start(self) -> None:
         """Begin: webhooks go on where they were."""
         self._dispatcher.start_all()
         await self._clients.start()
-        self._sweeping = asyncio.create_task(self._sweep())
+        self._always = [asyncio.create_task(self._sweep()), asyncio.create_task(self._page.sample())]
 
     async def close(self) -> None:
         """End: everything is on its disk, and waits there."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for task in self._always:
+            task.cancel()
         await self._dispatcher.close()
         await self._clients.close()
         self._registry.close()
@@ -192,7 +206,7 @@ def _token(request: Request, path: str) -> str | None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    if path == "/topics/{topic}/stream":
+    if path in {"/topics/{topic}/stream", "/live"}:
         return request.query_params.get("access_token")
     return None
 

@@ -43,6 +43,8 @@ _PLACES: Final = {
     "subscriber": "The subscriber, as its user calls it.",
     "batch": "Which batch, as its answer says.",
     "webhook": "The webhook, as its user calls it.",
+    "client": "The client, as the topic's report calls it.",
+    "server": "The server's ID.",
 }
 
 
@@ -149,10 +151,42 @@ def _views() -> dict[str, Any]:
         "/servers": view("listServers", "Servers.", "Servers"),
         "/proxies": view("listProxies", "Proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},
-        "/livez": view("live", "Whether the process serves.", "Alive", security=[]),
+        "/livez": view("alive", "Whether the process serves.", "Alive", security=[]),
         "/readyz": view("ready", "Whether the gateway can do its work.", "Ready", security=[]),
+        **_page(),
         "/openapi.json": view("describe", "This document.", "Document", security=[]),
     }
+
+
+def _operations() -> dict[str, Any]:
+    wanted = {"required": True, **_content(_JSON, ref("MoveWanted"))}
+
+    def done(name: str, summary: str, schema: str, **more: Any) -> dict[str, Any]:
+        return _operation(name, summary, {"200": _json("Done.", schema), **_problems(408, 409, 413)}, **more)
+
+    return {
+        "/topics/{topic}/move": {"post": done("move", "Move a topic to a server.", "Moved", requestBody=wanted)},
+        "/topics/{topic}/clients/{client}": {
+            "delete": done("endSubscription", "End the subscription of a client, any one's.", "Unsubscribed"),
+        },
+        "/servers/{server}/drain": {
+            "put": done("drain", "Move a server's topics, and give it no more.", "Drained"),
+            "delete": done("stopDraining", "Let a server take topics again.", "Drained"),
+        },
+    }
+
+
+def _page() -> dict[str, Any]:
+    token = _query("access_token", "The bearer token, where no header can be sent.", _TEXT)
+    events = {"description": "Server-sent events without end.", **_content("text/event-stream", _TEXT)}
+    found: dict[str, Any] = {
+        "/live": {"get": _operation("live", "What the page shows.", {"200": events, **_problems()}, token)}
+    }
+    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+        answers = {"200": {"description": "It.", **_content(kind, _TEXT)}, **_problems()}
+        name = f"page{kind.partition('/')[2].title()}"
+        found[path] = {"get": _operation(name, "A file of the page.", answers, security=[])}
+    return found
 
 
 def document() -> dict[str, Any]:
@@ -163,6 +197,7 @@ def document() -> dict[str, Any]:
         "/topics/{topic}/stream": {"get": _stream()},
         **_webhooks(),
         **_views(),
+        **_operations(),
     }
     for path, item in paths.items():
         names = [part[1:-1] for part in path.split("/") if part.startswith("{")]

@@ -20,6 +20,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
 from pubsub.gateway.connections import Connection
+from pubsub.gateway.handlers.operations import Operations
 from pubsub.gateway.limits import KEEP_ALIVE_SECONDS
 from pubsub.gateway.reports import Gather
 from pubsub.gateway.tokens import Users, parse_users
@@ -104,13 +105,17 @@ def read_users(path: Path | None) -> Users:
 
 
 def run_gateway(
-    settings: GatewaySettings, clients: ClientSettings, gather: Gather, ready: Callable[[str], None]
+    settings: GatewaySettings,
+    clients: ClientSettings,
+    gather: Gather,
+    operations: Operations,
+    ready: Callable[[str], None],
 ) -> None:
     """Run a gateway until SIGTERM or SIGINT.
 
     Args:
         settings: of the gateway; clients: of its clients.
-        gather: asks the cluster for its report.
+        gather: asks the cluster for its report; operations: what operators may have done to it.
         ready: told the URL once it listens.
 
     Raises:
@@ -121,19 +126,16 @@ def run_gateway(
     users = read_users(settings.tokens)
     listening = listen(settings)
     with contextlib.closing(listening):
-        asyncio.run(_serve(settings, clients, gather, users, listening, ready))
+        asyncio.run(
+            _serve(settings, lambda: Gateway(clients, settings.directory, users, gather, operations), listening, ready)
+        )
 
 
 async def _serve(
-    settings: GatewaySettings,
-    clients: ClientSettings,
-    gather: Gather,
-    users: Users,
-    listening: socket.socket,
-    ready: Callable[[str], None],
+    settings: GatewaySettings, make: Callable[[], Gateway], listening: socket.socket, ready: Callable[[str], None]
 ) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "gateway"))
-    gateway = Gateway(clients, settings.directory, users, gather)
+    gateway = make()
     server = _Server(_config(gateway, settings), gateway.stopping)
     await gateway.start()
     watching = asyncio.create_task(_watch(gateway, settings.tokens))

@@ -88,7 +88,7 @@ def test_a_receiver_of_webhooks(gateway: Gateway, tmp_path: Path, language: str)
 
 def test_the_page_names_each_request(gateway: Gateway) -> None:
     paths = json.loads(gateway.ask("GET", "/openapi.json").text)["paths"]
-    for path in paths:
+    for path in paths.keys() - {"/page.css", "/page.js"}:
         words = [word for word in path.split("/") if word and not word.startswith("{")]
         assert all(word in PAGE for word in words), path
 

@@ -36,6 +36,7 @@ class Dispatcher:
         self._runners: dict[Key, Runner] = {}
         self._trouble: dict[Key, str] = {}
         self._before: dict[Key, tuple[int, int]] = {}
+        self._letters: dict[Key, int] = {}
 
     def start_all(self) -> None:
         """Begin with every webhook that there is."""
@@ -71,6 +72,7 @@ class Dispatcher:
                         await client.subscribe(one.topic)
                     reason = await self._run(one, mailbox)
                     letters.bury_all(mailbox, reason)
+                    self._letters[one.key] = letters.count(mailbox)
                     self._registry.end(one, ENDED, reason)
                     _log.warning("webhook %s of %s has ended: %s", one.name, one.topic, reason)
                     await client.unsubscribe(one.topic)
@@ -115,7 +117,7 @@ class Dispatcher:
             "state": hook.state,
             "reason": hook.reason or (runner.trouble if runner else self._trouble.get(one.key, "")),
             "waiting": runner.waiting if runner else 0,
-            "dead_letters": runner.letters if runner else None,
+            "dead_letters": runner.letters if runner else self._letters.get(one.key),
             "delivered": delivered + (runner.delivered if runner else 0),
             "failed": failed + (runner.failed if runner else 0),
         }

@@ -1,0 +1,62 @@
+"""What a gateway has done to the cluster for an operator: as the commands do it, without asking again."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pubsub.cli.operating import cluster
+from pubsub.cli.server import drain_server, stop_draining
+from pubsub.cli.topic import end_subscription, move_topic, waiting_for
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import NotNow
+
+PATIENCE_SECONDS: Final = 2.0
+"""With each process."""
+
+WAIT_SECONDS: Final = 60.0
+"""Until what was asked for is seen done; of a drain, for each topic."""
+
+
+class ClusterOperations:
+    """Operations on the cluster that the settings name.
+
+    Args:
+        loaded: where its proxies are; its key needs the right to operate.
+    """
+
+    def __init__(self, loaded: Loaded[ClientSettings]) -> None:
+        self._loaded = loaded
+
+    def move(self, topic: str, to: str) -> dict[str, Any]:
+        """Move a topic to another server, as `pubsub topic move` does, and raises."""
+        with cluster(self._loaded, PATIENCE_SECONDS, WAIT_SECONDS) as found:
+            view = found.look(topic)
+            giver = view.owner(topic)
+            view.address_of(to)
+            if giver != to:
+                if view.draining(to):
+                    raise NotNow(f"server {to} is draining: it takes no topics")
+                move_topic(found, view, topic, giver, to)
+        return {"topic": topic, "from": giver, "to": to, "moved": giver != to}
+
+    def unsubscribe(self, topic: str, client: str) -> dict[str, Any]:
+        """End a client's subscription, as `pubsub topic unsubscribe` does, and raises."""
+        with cluster(self._loaded, PATIENCE_SECONDS, WAIT_SECONDS) as found:
+            view = found.look(topic)
+            owner = view.owner(topic)
+            waiting = waiting_for(found, view, topic, owner, client)
+            end_subscription(found, view, topic, owner, client)
+        return {"topic": topic, "client": client, "given_up": waiting}
+
+    def drain(self, server: str, *, stop: bool) -> dict[str, Any]:
+        """Drain a server, as `pubsub server drain` does, and raises."""
+        with cluster(self._loaded, PATIENCE_SECONDS, WAIT_SECONDS) as found:
+            view = found.look()
+            view.address_of(server)
+            if stop:
+                stop_draining(found, view, server)
+                return {"server": server, "draining": False, "moved": 0}
+            if found.server_report(server, view)["topics"] and not set(view.receivers()) - {server}:
+                raise NotNow(f"no other server is heard that takes topics: {server} keeps its own")
+            return {"server": server, "draining": True, "moved": len(drain_server(found, view, server, quiet=True))}

@@ -1,0 +1,149 @@
+"""The page: its files, and what it shows live, as server-sent events (docs/http.md, *The page*)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from importlib.resources import files
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pubsub.errors import PubsubError
+from pubsub.gateway.exchange import Exchange
+from pubsub.gateway.history import SAMPLE_SECONDS, History
+from pubsub.gateway.problems import Problem
+from pubsub.gateway.reports import Reports
+from pubsub.gateway.tokens import User
+
+LIVE_SECONDS: Final = 2.0
+"""What the page shows is sent anew so often."""
+
+VIEWERS_MAX: Final = 100
+"""Pages that are looked at at the same time."""
+
+FILES: Final = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+class Page:
+    """Requests of the page.
+
+    Args:
+        reports: of the cluster.
+        stopping: set when the gateway stops.
+    """
+
+    def __init__(self, reports: Reports, stopping: asyncio.Event) -> None:
+        self._reports, self._stopping = reports, stopping
+        self.history = History()
+        self._viewers = 0
+        place = files("pubsub.gateway") / "page"
+        self._files = {path: ((place / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
+
+    async def file(self, exchange: Exchange) -> Response:
+        """One of the page's files."""
+        body, kind = self._files[exchange.request.scope["path"]]
+        return Response(body, 200, _HEADERS, kind)
+
+    async def live(self, exchange: Exchange) -> Response:
+        """The cluster as it is, again and again."""
+        if not exchange.user.status:
+            raise Problem("not-allowed", "This token has no right to the cluster's status.")
+        if self._viewers >= VIEWERS_MAX:
+            raise Problem("busy", f"{VIEWERS_MAX} pages are looked at already.")
+        return _Live(self, exchange)
+
+    async def sample(self) -> None:
+        """Keep the history, without end."""
+        while True:
+            with contextlib.suppress(PubsubError):  # Nobody answers: the history has a gap there.
+                self.history.add(await self._reports.get(), time.time(), time.monotonic())
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    async def send(self, exchange: Exchange, send: Send) -> None:
+        """Send events until whoever looks is gone, or the gateway stops."""
+        head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        gone = asyncio.ensure_future(exchange.gone())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        self._viewers += 1
+        try:
+            while not gone.done() and not stopping.done():
+                event = b"data: " + json.dumps(await self._facts(exchange.user)).encode() + b"\n\n"
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+                await asyncio.wait([gone, stopping], timeout=LIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._viewers -= 1
+            for wait in (gone, stopping):
+                wait.cancel()
+            await asyncio.gather(gone, stopping, return_exceptions=True)
+
+    async def _facts(self, user: User) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "user": user.name,
+            "operate": user.operate,
+            "problem": "",
+            "history": self.history.facts(),
+        }
+        try:
+            report = await self._reports.get()
+        except PubsubError as error:
+            return facts | {"problem": str(error), "proxies": [], "servers": [], "warnings": [], "topics": 0}
+        return facts | {
+            "proxies": [_proxy(proxy) for proxy in report["proxies"]],
+            "servers": [_server(server, self.history.rates.get(server["id"])) for server in report["servers"]],
+            "warnings": report["warnings"],
+            "topics": len(report["topics"]),
+        }
+
+
+class _Live(Response):
+    """The answer that goes on."""
+
+    def __init__(self, page: Page, exchange: Exchange) -> None:
+        super().__init__()
+        self._page, self._exchange = page, exchange
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await self._page.send(self._exchange, send)
+
+
+def _proxy(proxy: dict[str, Any]) -> dict[str, Any]:
+    report = proxy["report"] or {}
+    heard = [server["id"] for server in report.get("servers", []) if server["alive"]]
+    state = proxy["reason"] if not proxy["answered"] else "starting" if report["starting"] else "up"
+    name = report.get("proxy", "?")
+    return {"id": name, "address": proxy["address"], "state": state, "up": proxy["answered"], "servers": heard}
+
+
+def _server(server: dict[str, Any], rate: float | None) -> dict[str, Any]:
+    report = server["report"]
+    facts = {"id": server["id"], "up": server["answered"], "state": "up" if server["answered"] else server["reason"]}
+    if report is None:
+        return facts | {"topics": None, "records": None, "disk": None, "rate": None, "moving": []}
+    held = report["topics"]
+    facts["state"] = "disk full" if report["full"] else "draining" if report["draining"] else facts["state"]
+    return facts | {
+        "topics": len(held) + report["left_out"]["topics"],
+        "records": sum(topic["records"] for topic in held.values()),
+        "disk": sum((report["disk"] or {}).values()),
+        "rate": rate,
+        "moving": sorted(name for name, topic in held.items() if topic["frozen"]),
+    }

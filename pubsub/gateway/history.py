@@ -1,0 +1,86 @@
+"""The last hour of the cluster, kept in memory: what the page draws.
+
+A sample is made of two reports: what servers have counted since the one before gives the rate. A server that has
+restarted counts from nothing, and so adds nothing to a rate.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+SAMPLE_SECONDS: Final = 5.0
+"""Between samples."""
+
+SAMPLES_MAX: Final = 720
+"""Samples that are kept: an hour."""
+
+
+class Sample(NamedTuple):
+    """The cluster at one time.
+
+    Attributes:
+        at: seconds since 1970.
+        puts: messages put a second since the sample before.
+        backlog: messages that subscribers are still to receive, all together.
+        disk: bytes on the servers' disks.
+        proxies, servers: how many answer.
+        warnings: how many there are.
+    """
+
+    at: float
+    puts: float
+    backlog: int
+    disk: int
+    proxies: int
+    servers: int
+    warnings: int
+
+
+class History:
+    """Samples, the oldest first."""
+
+    def __init__(self) -> None:
+        self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self._counted: dict[str, int] = {}
+        self._at = 0.0
+        self.rates: dict[str, float] = {}
+
+    def add(self, report: Mapping[str, Any], at: float, now: float) -> None:
+        """Take one more report.
+
+        Args:
+            report: of the cluster.
+            at: seconds since 1970, for who looks at it.
+            now: the monotonic clock, by which rates are made.
+        """
+        counted = {
+            server["id"]: int(server["report"]["counters"].get("records", 0))
+            for server in report["servers"]
+            if server["report"] is not None
+        }
+        passed = now - self._at
+        self.rates = {
+            server: max(0, count - self._counted[server]) / passed
+            for server, count in counted.items()
+            if server in self._counted and passed > 0
+        }
+        self._counted, self._at = counted, now
+        waiting = [facts["waiting"] for topic in report["topics"] for facts in topic["subscribers"].values()]
+        disks = [server["report"]["disk"] or {} for server in report["servers"] if server["report"] is not None]
+        self.samples.append(
+            Sample(
+                at=round(at, 1),
+                puts=round(sum(self.rates.values()), 1),
+                backlog=sum(waiting),
+                disk=sum(sum(disk.values()) for disk in disks),
+                proxies=sum(proxy["answered"] for proxy in report["proxies"]),
+                servers=sum(server["answered"] for server in report["servers"]),
+                warnings=len(report["warnings"]),
+            )
+        )
+
+    def facts(self) -> dict[str, list[float]]:
+        """All samples as JSON has them: a list for each of their fields."""
+        return {name: [getattr(sample, name) for sample in self.samples] for name in Sample._fields}

@@ -1,0 +1,146 @@
+"""The page in a real browser, where there is one; and what it is made of, everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from pubsub.gateway.history import SAMPLES_MAX, History
+from pubsub.gateway.tokens import digest, new_token
+from tests.faults.cluster import Cluster, until
+from tests.gateway.browser import DRIVER, Browser
+from tests.gateway.receiver import Receiver
+from tests.gateway.serving import CLIENT, Gateway, check, parsed
+
+in_browser = pytest.mark.skipif(DRIVER is None, reason="no chromedriver is here: the page was not tried in a browser")
+
+
+def report(records: int, **more: object) -> dict[str, object]:
+    server = {"id": "s1", "answered": True, "report": {"counters": {"records": records}, "disk": {"store": 10}}}
+    topics = [{"subscribers": {"a": {"waiting": 2}, "b": {"waiting": 3}}}]
+    return {"proxies": [], "servers": [server], "topics": topics, "warnings": ["w"], **more}
+
+
+def test_rates_are_made_of_two_reports_by_the_monotonic_clock() -> None:
+    history = History()
+    history.add(report(100), 1000.0, 5.0)
+    history.add(report(150), 999.0, 10.0)
+    history.add(report(20), 1010.0, 15.0)
+    assert history.facts() == {
+        "at": [1000.0, 999.0, 1010.0],
+        "puts": [0.0, 10.0, 0.0],
+        "backlog": [5, 5, 5],
+        "disk": [10, 10, 10],
+        "proxies": [0, 0, 0],
+        "servers": [1, 1, 1],
+        "warnings": [1, 1, 1],
+    }
+
+
+def test_an_hour_is_kept_and_no_more() -> None:
+    history = History()
+    for number in range(SAMPLES_MAX + 5):
+        history.add(report(number), float(number), float(number))
+    assert len(history.samples) == SAMPLES_MAX
+    assert history.samples[0].at == 5.0
+
+
+def test_the_page_asks_no_other_host_and_runs_nothing_that_is_not_its_own(gateway: Gateway) -> None:
+    answer = gateway.ask("GET", "/")
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    text = answer.text + gateway.ask("GET", "/page.css").text + gateway.ask("GET", "/page.js").text
+    assert "https://" not in text
+    assert text.count("http://") == text.count("http://www.w3.org/2000/svg") == 1
+    assert "innerHTML" not in text
+
+
+def test_what_the_page_shows_comes_live(gateway: Gateway) -> None:
+    with CLIENT.stream("GET", f"{gateway.url}/live") as answer:
+        facts = json.loads(next(parsed(answer.iter_lines()))["data"])
+    assert [(one["id"], one["up"]) for one in facts["servers"]] == [("s1", True)]
+    assert [(one["id"], one["servers"]) for one in facts["proxies"]] == [("p1", ["s1"])]
+    assert facts["history"]["puts"] is not None
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@in_browser
+def test_the_overview_shows_processes_topics_and_the_last_hour(gateway: Gateway, browser: Browser) -> None:
+    gateway.put("seen%2Fa", b"x")
+    browser.go(f"{gateway.url}/")
+    until(lambda: "s1" in browser.text("#servers"), "servers are shown")
+    until(lambda: "p1" in browser.text("#proxies"), "proxies are shown")
+    until(lambda: browser.run("return document.querySelectorAll('#plots svg').length") == 3, "plots are drawn")
+    browser.type("#search input", "seen/")
+    until(lambda: browser.text("#topics tbody").startswith("seen/a"), "the topic is found")
+    assert browser.text("#total") == "1 found"
+    assert browser.text("header").endswith("topics"), "no token is asked for"
+    assert browser.complaints() == []
+
+
+@in_browser
+def test_a_topic_is_reached_by_the_keyboard_and_a_test_message_is_put(gateway: Gateway, browser: Browser) -> None:
+    name = "b<img/src=x/onerror=document.title=1&amp;"
+    gateway.subscribe(quote(name, safe=""), "s")
+    browser.go(f"{gateway.url}/")
+    browser.type("#search input", name[:12])
+    until(lambda: name in browser.text("#topics tbody"), "the topic is shown as text")
+    browser.run("document.querySelector('#next').disabled = true; document.querySelector('#first').focus()")
+    browser.press("\ue004")  # Tab
+    until(lambda: browser.run("return document.activeElement.textContent") == name, "it has the focus")
+    browser.press("\ue007")  # Enter
+    until(lambda: browser.text("#name") == name, "its page is shown")
+    until(lambda: "http.s" in browser.text("#subscribers"), "its subscriber is shown")
+    browser.type("#put textarea", '{"from": "the page"}')
+    browser.click("#put button")
+    until(lambda: browser.text("#result").startswith("put as "), "it is put")
+    (message,) = gateway.take(quote(name, safe=""), "s", 1)
+    assert (message["body"], message["id"]) == ('{"from": "the page"}', browser.text("#result").split()[-1])
+    assert browser.complaints() == []
+
+
+@in_browser
+def test_dead_letters_are_shown_and_redriven(gateway: Gateway, browser: Browser) -> None:
+    with Receiver(lambda headers, body: 410) as receiver:
+        gateway.ask("PUT", "/topics/redriven/webhooks/w", {"url": receiver.url})
+        gateway.put("redriven", b"x")
+        browser.go(f"{gateway.url}/#/topics/redriven")
+        until(lambda: "ended" in browser.text("#webhooks"), "that it ended is shown")
+        receiver.answer = lambda headers, body: 204
+        browser.click("#webhooks button")
+        until(lambda: receiver.bodies() == [b"x"], "it is delivered")
+        until(lambda: "active" in browser.text("#webhooks"), "that it works is shown")
+
+
+@in_browser
+def test_a_gateway_with_tokens_asks_for_one(cluster: Cluster, tmp_path: Path, browser: Browser) -> None:
+    token = new_token()
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"ops th_{digest(token)} status\n")
+    tokens.chmod(0o600)
+    with Gateway(cluster, tmp_path / "data", "--tokens", str(tokens)) as gateway:
+        assert check(CLIENT.get(f"{gateway.url}/live")).status_code == 401
+        browser.go(f"{gateway.url}/")
+        until(lambda: "Bearer token" in browser.text("header"), "it is asked for")
+        browser.type("#token input", token)
+        browser.click("#token button")
+        until(lambda: "s1" in browser.text("#servers"), "servers are shown")
+
+
+@in_browser
+def test_it_says_when_the_gateway_is_gone_and_goes_on_when_it_is_back(cluster: Cluster, tmp_path: Path) -> None:
+    with Browser() as browser, Gateway(cluster, tmp_path / "data") as gateway:
+        browser.go(f"{gateway.url}/")
+        until(lambda: "s1" in browser.text("#servers"), "servers are shown")
+        gateway.kill()
+        until(lambda: "does not answer" in browser.text("#state") or "fetch" in browser.text("#state"), "it says so")
+        gateway.start()
+        until(lambda: "1 servers" in browser.text("#state"), "it goes on")
