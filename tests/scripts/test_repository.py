@@ -20,6 +20,7 @@ SCRIPTS = [
     "scripts/docs",
     "scripts/demo",
     "scripts/soak",
+    "scripts/http-soak",
     ".ci/run",
 ]
 
@@ -48,7 +49,7 @@ def test_constraints_pin_everything_that_is_needed_and_what_that_needs() -> None
     assert missing == set()
     # What only other extras need is not installed everywhere: what the scripts install is followed, and all it needs.
     extras = project["project"]["optional-dependencies"]
-    todo = [*wanted, *extras["docs"], *extras["spark"]]
+    todo = [*wanted, *extras["docs"], *extras["http"], *extras["spark"]]
     seen: set[str] = set()
     while todo:
         name = plain(re.split(r"[<>=!~ ;\[(]", todo.pop())[0])
