@@ -56,10 +56,10 @@ def test_the_receiver_the_sender_and_the_session_do_what_they_show(tmp_path: Pat
         steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
         assert len(steps) == 3
         for command, shown in steps:
-            command = placed(command).replace("curl ", "curl -s ")
-            command = command.replace("pubsub http", f"{sys.executable} -m pubsub http")
+            typed = placed(command).replace("curl ", "curl -s ")
+            typed = typed.replace("pubsub http", f"{sys.executable} -m pubsub http")
             ran = subprocess.run(
-                command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+                typed, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
             )
             assert ran.stdout.strip() == shown.strip(), command
     finally:

@@ -346,7 +346,7 @@ def test_over_tls_who_is_not_trusted_is_not_spoken_to(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(receiver, Tls(str(certificate), str(key))) as url:
             async with AsyncReliableHttp(tmp_path / "stranger", settings=QUICK) as http:
-                with pytest.raises(RequestKept, match="(?i)certificate"):
+                with pytest.raises(RequestKept, match=r"(?i)certificate"):
                     await http.put(f"{url}/put", b"x", timeout=1.0)
             trusted = ssl.create_default_context(cafile=certificate)
             async with AsyncReliableHttp(tmp_path / "sender", settings=QUICK, verify=trusted) as http:

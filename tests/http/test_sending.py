@@ -52,11 +52,17 @@ def test_only_what_lies_below_every_open_request_is_said_to_be_finished(sending:
 
 
 def test_a_request_that_was_never_stored_holds_nothing_up(sending: Sending) -> None:
-    with pytest.raises(ValueError, match="no"), sending.journal.transaction() as transaction:
-        drafted = sending.add(transaction, Draft(Kind.SEND, "http://h/", {}, b""))
-        raise ValueError("no")
-    sending.withdrawn(drafted)
-    assert sending.find(drafted.id) is None
+    drafted: list[Outgoing] = []
+
+    def fail() -> None:
+        with sending.journal.transaction() as transaction:
+            drafted.append(sending.add(transaction, Draft(Kind.SEND, "http://h/", {}, b"")))
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    sending.withdrawn(drafted[0])
+    assert sending.find(drafted[0].id) is None
     assert finished(sending, put(sending)) == "1"
 
 
