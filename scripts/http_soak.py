@@ -1,4 +1,4 @@
-"""Reliable HTTP under faults: N requests, both processes killed at random, a network that fails, and a count at the end.
+"""Reliable HTTP under faults: N requests, kills at random, a network that fails, and a count at the end.
 
     scripts/http-soak --requests N [--seed N] [--directory DIR] [--keep]
 

@@ -29,7 +29,7 @@ from pubsub.http.asgi import (
 from pubsub.http.checking import check_draft
 from pubsub.http.clock import HttpClock, MachineClock
 from pubsub.http.core.answers import Answer, problem
-from pubsub.http.core.incoming import Decision, Incoming
+from pubsub.http.core.incoming import Decision, Incoming, Standing
 from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, BadKey, read_finished, read_key
 from pubsub.http.core.limits import URL_LENGTH_MAX
 from pubsub.http.core.outgoing import Kind
@@ -41,6 +41,7 @@ from pubsub.http.routes import Handler, Routes
 from pubsub.http.sending import Sending
 from pubsub.http.serving import is_loopback
 from pubsub.http.settings import HttpSettings
+from pubsub.http.storage import inbox
 from pubsub.http.storage.handling import HandlerTransaction
 from pubsub.http.storage.journal import ClientFile, Journal, OwnFile
 from pubsub.http.tokens import Tokens
@@ -147,6 +148,31 @@ class Receiver:
         request = self._sending.add(transaction, check_draft(Kind.SEND, url, body, "", headers))
         transaction.queued.append(request)
         return request.id
+
+    async def failed(self) -> list[Incoming]:
+        """Requests whose handlers were given up, without their bodies: `key`, `owner`, `path`, `problem`."""
+        await self.start()
+
+        def read() -> list[Incoming]:
+            with self._journal.transaction() as transaction:
+                found = inbox.every(transaction, open_only=True)
+            return [one for one in found if one.standing is Standing.FAILED]
+
+        return await self._store(read)
+
+    async def retry(self, key: str, client: str = "") -> bool:
+        """Have the handler of a put or a message that was given up called again, with all its attempts.
+
+        Args:
+            key: its Idempotency-Key; client: whose token it came with.
+
+        Returns:
+            Whether there is such a request. A job is none: that it failed was told to its sender.
+        """
+        await self.start()
+        found = await self._store(self._receiving.again, (client, key))
+        self._handling.wake()
+        return found
 
     # Life
 

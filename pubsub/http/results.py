@@ -14,7 +14,17 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from pubsub.errors import CallerError, PubsubError, StorageError
-from pubsub.http.asgi import ASGIReceive, ASGISend, BadRequest, Scope, header, header_values, read_body, respond
+from pubsub.http.asgi import (
+    ASGIReceive,
+    ASGISend,
+    BadRequest,
+    Disconnected,
+    Scope,
+    header,
+    header_values,
+    read_body,
+    respond,
+)
 from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME, BadKey, read_key
 from pubsub.http.core.outgoing import Outgoing
@@ -75,7 +85,8 @@ class Results:
             return
         if scope["type"] != "http":
             return
-        await respond(send, await self._answer(scope, receive))
+        with suppress(Disconnected):
+            await respond(send, await self._answer(scope, receive))
 
     async def _answer(self, scope: Scope, receive: ASGIReceive) -> Answer:
         try:

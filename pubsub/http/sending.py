@@ -90,8 +90,9 @@ class Sending:
         method = METHODS[draft.kind]
         print_ = fingerprint(method, draft.url, response_url, draft.body)
         expires = now + self._settings.expiry_seconds
+        listen = draft.local_url if draft.listens else ""
         return Outgoing(
-            name, draft.kind, method, draft.url, headers, draft.body, print_, now, expires, now, listen=draft.local_url if draft.listens else "",
+            name, draft.kind, method, draft.url, headers, draft.body, print_, now, expires, now, listen=listen,
             changed=now,
         )  # fmt: skip
 

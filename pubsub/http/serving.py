@@ -96,7 +96,13 @@ def listening_socket(host: str, port: int, *, insecure: bool) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals to whoever runs it."""
+    """Leaves signals to whoever runs it, and the process alive where the application does not start."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            raise ConfigurationError("the application did not start; its log says why") from None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""A real receiver on uvicorn and a real sender, with relays between, killed and started again; and the count at the end."""
+"""A real receiver on uvicorn and a real sender, with relays between, killed and started again; and the count."""
 
 from __future__ import annotations
 

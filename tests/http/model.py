@@ -304,7 +304,7 @@ class World:
         self.answers: dict[str, bytes] = {}
         self.connections: dict[int, tuple[str, str]] = {}
         self.excused = False
-        """The sender's machine was started anew, perhaps with a clock that is wrong: requests and tombstones may expire."""
+        """The sender's machine was started anew, perhaps with a wrong clock: requests and tombstones may expire."""
         self.sender, self.receiver = SenderProcess(self), ReceiverProcess(self)
         self.processes: list[SenderProcess | ReceiverProcess] = [self.sender, self.receiver]
         self.calm = False

@@ -22,9 +22,14 @@ def test_what_is_committed_is_there_and_what_is_raised_in_is_not(tmp_path: Path)
     with journal.transaction() as transaction:
         transaction.execute("create table mine (x)")
         transaction.execute("insert into mine values (1)")
-    with pytest.raises(ValueError, match="no"), journal.transaction() as transaction:
-        transaction.execute("insert into mine values (2)")
-        raise ValueError("no")
+
+    def fail() -> None:
+        with journal.transaction() as transaction:
+            transaction.execute("insert into mine values (2)")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
     journal.close()
     journal = opened(tmp_path)
     with journal.transaction() as transaction:
@@ -116,7 +121,7 @@ def test_a_child_of_the_process_cannot_use_it(tmp_path: Path) -> None:
                 os._exit(1)
         except AfterFork:
             os._exit(0)
-        except BaseException:
+        finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with journal.transaction() as transaction:

@@ -20,6 +20,7 @@ SCRIPTS = [
     "scripts/docs",
     "scripts/demo",
     "scripts/soak",
+    "scripts/http-soak",
     ".ci/run",
 ]
 

@@ -1,10 +1,10 @@
 """The store's own time: seconds that go on over restarts, and do not follow a wall clock that is set.
 
 While a process runs, and while it is dead in the same boot, the machine's uptime (suspension included) says how much
-time has passed; nobody can set that. So setting the wall clock moves neither the next try nor an expiry nor a tombstone.
-Across a boot only the wall clock knows, and it may be wrong. A sender counts its difference, never less than nothing and
-never more than DOWNTIME_SECONDS_MAX: at worst a request expires too early, and its caller is told. A receiver counts
-nothing: at worst a tombstone stays longer; one that went too early would let a late repeat happen again.
+time has passed; nobody can set that. So setting the wall clock moves no try, no expiry and no tombstone.
+Across a boot only the wall clock knows, and it may be wrong. A sender counts its difference, never less than nothing
+and never more than DOWNTIME_SECONDS_MAX: at worst a request expires too early, and its caller is told. A receiver
+counts nothing: at worst a tombstone stays longer; one that went too early would let a late repeat happen again.
 """
 
 from __future__ import annotations

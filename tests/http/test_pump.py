@@ -1,0 +1,139 @@
+"""The loop that does what is due: at once, never twice at one time, and on when something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pubsub.errors import StorageError
+from pubsub.http import pump
+from pubsub.http.core.schedule import Schedule
+from pubsub.http.pump import Pump, StoreThread
+
+
+class Due:
+    """Names that are due at times of a clock that stands."""
+
+    def __init__(self) -> None:
+        self.schedule: Schedule[str] = Schedule(2, 2)
+        self.now, self.sweeps, self.fails = 0.0, 0, False
+
+    def begin(self) -> tuple[list[str], float | None]:
+        names = self.schedule.begin(self.now)
+        deadline = self.schedule.deadline()
+        return names, None if deadline is None else max(0.0, deadline - self.now)
+
+    def end(self, name: str) -> None:
+        self.schedule.end(name)
+
+    def sweep(self) -> float:
+        self.sweeps += 1
+        if self.fails:
+            raise StorageError("/x", "refuses")
+        return 0.0
+
+
+def pumping(due: Due, do: Callable[[str], Awaitable[None]], act: Callable[[Pump[str]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        store = StoreThread()
+        made = Pump(store, due, do)
+        made.start()
+        async with asyncio.timeout(30.0):
+            await act(made)
+        await made.close()
+        store.close()
+
+    asyncio.run(main())
+
+
+def test_what_is_due_is_done_and_what_becomes_due_too() -> None:
+    due, done = Due(), asyncio.Queue[str]()
+    due.schedule.set("a", 0.0)
+    due.schedule.set("later", 5.0)
+
+    async def act(made: Pump[str]) -> None:
+        assert await done.get() == "a"
+        due.now = 5.0
+        made.wake()
+        assert await done.get() == "later"
+        due.schedule.set("b", 0.0)
+        made.wake()
+        assert await done.get() == "b"
+
+    pumping(due, done.put, act)
+
+
+def test_no_more_than_are_allowed_are_done_at_one_time() -> None:
+    due, running, most = Due(), 0, 0
+    for number in range(6):
+        due.schedule.set(str(number), 0.0)
+    done = asyncio.Queue[str]()
+
+    async def do(name: str) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        await done.put(name)
+
+    async def act(made: Pump[str]) -> None:
+        assert sorted([await done.get() for _ in range(6)]) == [str(number) for number in range(6)]
+
+    pumping(due, do, act)
+    assert most == 2
+
+
+def test_what_fails_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    due, done = Due(), asyncio.Queue[str]()
+    for name in ("bad", "worse", "good"):
+        due.schedule.set(name, 0.0)
+
+    async def do(name: str) -> None:
+        if name == "bad":
+            raise StorageError("/x", "refuses")
+        if name == "worse":
+            raise ValueError("a mistake")
+        await done.put(name)
+
+    async def act(made: Pump[str]) -> None:
+        assert await done.get() == "good"
+
+    with caplog.at_level(logging.WARNING):
+        pumping(due, do, act)
+    assert "refuses" in caplog.text
+    assert "a mistake" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_sweeps_at_its_start_and_again_and_again(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    monkeypatch.setattr(pump, "AGAIN_SECONDS", 0.01)
+    due = Due()
+    due.fails = fails
+
+    async def do(name: str) -> None:
+        raise AssertionError
+
+    async def act(made: Pump[str]) -> None:
+        while due.sweeps < 3:
+            await asyncio.sleep(0.01)
+
+    pumping(due, do, act)
+
+
+def test_what_was_begun_on_the_stores_thread_comes_to_its_end_though_its_caller_is_cancelled() -> None:
+    async def main() -> None:
+        store, ended = StoreThread(), []
+        call = asyncio.create_task(store(lambda: ended.append(1)))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await store(lambda: None)
+        assert ended == [1]
+        store.close()
+
+    asyncio.run(main())
