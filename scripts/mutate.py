@@ -192,7 +192,7 @@ class Trial:
     def _suites(self, mutant: Mutant) -> list[tuple[str, list[str]]]:
         """The tests to run, nearest first."""
         *within, module = Path(mutant.file).with_suffix("").parts[1:]
-        folder = next(one for one in reversed(within) if one in FOLDERS)  # `server/standby` has tests of its own.
+        folder = next((one for one in reversed(within) if one in FOLDERS), within[0])  # `server/standby` has its own.
         own = Path("tests", folder, f"test_{module}.py")
         suites = [("its module's tests", [str(own)])] if (self._tree.place / own).exists() else []
         suites.append(("its folder's tests", [f"tests/{folder}"]))

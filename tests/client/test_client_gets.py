@@ -379,7 +379,8 @@ def test_who_drives_the_sockets_is_told_when_what_was_taken_is_to_be_fsynced(
     client.subscribe(topic)
     client.put_many(topic, [b"1", b"2"])
     assert client.get(topic, timeout=5.0) is not None  # The other one comes along.
-    session, told = client._session, []
+    session = client._session
+    told: list[Any] = []
     sub = session.core.subscriptions[topic]
     eventually(lambda: sub.acknowledged == sub.position)
     with monkeypatch.context() as patch, session.lock:  # No other thread has a turn meanwhile.
@@ -387,4 +388,5 @@ def test_who_drives_the_sockets_is_told_when_what_was_taken_is_to_be_fsynced(
         session._next = float("inf")
         started = session.now
         assert client.get(topic, timeout=5.0) is not None
+        assert told
         assert started <= told[-1] - SYNC_SECONDS <= session.now

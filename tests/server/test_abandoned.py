@@ -329,6 +329,22 @@ def test_a_log_that_was_given_up_is_never_joined(pair: Pair) -> None:
     assert pair["s1"].answered(99).outcome is Outcome.GONE
 
 
+def test_a_log_that_is_given_up_in_the_loop_that_would_join_it_is_not_joined(pair: Pair) -> None:
+    log = pair["s2"].put("t", 1).log
+    own = pair["s1"].put("t", 2, sender="bob").log
+    pair.lose = {"commit"}
+    pair.merge("s2", "s1")
+    pair.turns(6)
+    commit = next(sent for sent in pair.given if sent.step == "commit")
+    receiver = pair["s1"]
+    receiver.say(Operate("p1", "s1", "abandoned", topic="t", log=log, server="s2"), origin=b"", callback=0)
+    receiver.core.handle(Origin(LISTENER, b"s2", 99), commit, receiver.now)
+    receiver.loop()
+    for _ in range(2):
+        assert list(receiver.core.state.topics["t"].logs) == [own]
+        receiver.restart()
+
+
 def test_a_giver_that_no_proxy_tells_what_was_given_up_sets_it_aside_on_the_receiver_s_word(pair: Pair) -> None:
     """It would be frozen for ever: only that receiver may take it, and never will."""
     log = frozen(pair)

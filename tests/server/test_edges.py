@@ -62,6 +62,20 @@ def test_within_the_bound_nothing_is_lost_and_nothing_comes_early(clocks: Clocks
     assert sorted(take(clocks["s1"], "eve")) == [b"a2", b"c2"]
 
 
+@pytest.mark.parametrize("clocks", [0.0, 4.5, -4.5], indirect=True)
+def test_within_the_bound_what_is_put_right_behind_a_subscription_is_not_lost(clocks: Clocks) -> None:
+    s1, s2 = clocks["s1"], clocks["s2"]
+    s1.ask(Subscribe("bob", "t", 5, 5))
+    s2.ask(Subscribe("eve", "t", 5, 5))
+    clocks.live(0.1)
+    put(s1, "alice", 10, 0, b"a1")
+    put(s2, "carl", 10, 0, b"c1")
+    clocks.merge("s2", "s1")
+    clocks.turns()
+    assert take(s1, "bob") == [b"a1", b"c1"]
+    assert take(s1, "eve") == [b"c1", b"a1"]
+
+
 @pytest.mark.parametrize("clocks", [HOUR, -HOUR], indirect=True)
 def test_a_clock_wrong_by_an_hour_while_apart_breaks_what_is_told_by_stamp_and_only_that(clocks: Clocks) -> None:
     ahead = clocks["s2"].wall > clocks["s1"].wall
