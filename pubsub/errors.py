@@ -10,7 +10,7 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
       ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
       NotLetIn, NotAllowed the keys: no proxy lets this one in, or it has no right to what was asked
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
-      CallError            a call of a service: CallTimeout, NoWorker, RequestRefused, HandlerFailed
+      CallError            a call of a service: CallTimeout, NoWorker, CallRefused, HandlerFailed
       DataLoss, Superseded what a subscriber must be told once
       RequestKept          HTTP: no answer in time, and kept; RequestRefused, RequestExpired, JobFailed: over
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
@@ -367,7 +367,7 @@ class NoWorker(CallError):
     exit_code = 24
 
 
-class RequestRefused(CallError):
+class CallRefused(CallError):
     """The service refused a call; a repeat would be refused again. `code` is its protocol's: "501"."""
 
     exit_code = 25
@@ -449,21 +449,21 @@ class RequestOver(PubsubError):
 class RequestRefused(RequestOver):
     """A final answer, or one that cannot be taken: a repeat would be answered so again."""
 
-    exit_code = 23
+    exit_code = 27
     sentence = "{url} refused the request {request}: {reason}"
 
 
 class RequestExpired(RequestOver):
     """Nothing settled it within `expiry_seconds`; it may or may not have happened."""
 
-    exit_code = 24
+    exit_code = 28
     sentence = "{url}: request {request} expired; it may have happened; what was heard last: {reason}"
 
 
 class JobFailed(RequestOver):
     """The handler of a job failed so often that the receiver gave it up; nothing of it happened there."""
 
-    exit_code = 25
+    exit_code = 29
     sentence = "{url}: job {request} failed: {reason}"
 
 

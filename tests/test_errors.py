@@ -11,6 +11,7 @@ from pubsub.errors import (
     AuthorizedRefused,
     CallerError,
     CallError,
+    CallRefused,
     CallTimeout,
     ConfigurationError,
     DataLoss,
@@ -52,7 +53,7 @@ from pubsub.errors import (
 
 EXAMPLES = [
     NoWorker("billing", "nobody serves it"),
-    RequestRefused("mmi.echo", "501", "not implemented"),
+    CallRefused("mmi.echo", "501", "not implemented"),
     AuthorizedRefused(3, "there is no role 'cleint'", "/etc/pubsub/authorized"),
     CallError("billing", "no"),
     CallTimeout("billing", 3, 7.5, ["tcp://127.0.0.1:5555"]),

@@ -21,6 +21,7 @@ from pubsub.base.clock import Clock
 from pubsub.base.limits import BODY_BYTES_MAX
 from pubsub.errors import (
     CallerError,
+    CallRefused,
     CallTimeout,
     ConfigurationError,
     HandlerFailed,
@@ -28,7 +29,6 @@ from pubsub.errors import (
     NotLetIn,
     NoWorker,
     PubsubError,
-    RequestRefused,
     TooLarge,
 )
 from pubsub.services.core.interface import (
@@ -305,7 +305,7 @@ def _error(service: str, event: Event) -> PubsubError:
     if isinstance(event, Unserved):
         return NoWorker(service, f"nobody serves it; start one: pubsub service work {service}")
     if isinstance(event, Rejected):
-        return RequestRefused(service, event.code, event.reason)
+        return CallRefused(service, event.code, event.reason)
     if isinstance(event, Failed):
         return HandlerFailed(service, f"the worker failed: {event.reason}")
     assert isinstance(event, ShutOut)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pubsub.errors import DecodeError, RequestRefused
+from pubsub.errors import CallRefused, DecodeError
 from pubsub.services.client import ServiceClient
 
 RATE_SECONDS: Final = 1.0
@@ -21,12 +21,12 @@ def ask(client: ServiceClient) -> dict[str, Any]:
 
     Raises:
         CallTimeout: nobody answered.
-        RequestRefused: the broker has no report.
+        CallRefused: the broker has no report.
         DecodeError: what it said is none.
     """
     frames = client.call(_REPORT, b"").frames
     if frames[0] != b"200":
-        raise RequestRefused(_REPORT, frames[0].decode(errors="replace"), "this broker does not report of itself")
+        raise CallRefused(_REPORT, frames[0].decode(errors="replace"), "this broker does not report of itself")
     try:
         report = json.loads(frames[1])
         if not isinstance(report, dict) or not all(isinstance(row["name"], str) for row in report["services"]):
