@@ -25,18 +25,13 @@ if TYPE_CHECKING:
     from pubsub.errors import (
         AfterFork,
         CallerError,
-        CallError,
-        CallRefused,
-        CallTimeout,
         ConfigurationError,
         DataLoss,
-        HandlerFailed,
         HandlerMisused,
         InDoubt,
         Interrupted,
         InvalidName,
         NotSubscribed,
-        NoWorker,
         PubsubError,
         Refused,
         SettingRefused,
@@ -52,25 +47,21 @@ if TYPE_CHECKING:
     )
     from pubsub.services.aio import AsyncServiceClient
     from pubsub.services.client import ServiceClient
+    from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerFailed, NoWorker
     from pubsub.services.worker import Worker
 
 _ERRORS = (
     "AfterFork",
-    "CallError",
-    "CallTimeout",
     "CallerError",
     "ConfigurationError",
     "DataLoss",
-    "HandlerFailed",
     "HandlerMisused",
     "InDoubt",
     "Interrupted",
     "InvalidName",
-    "NoWorker",
     "NotSubscribed",
     "PubsubError",
     "Refused",
-    "CallRefused",
     "SettingRefused",
     "StateCopied",
     "StorageError",
@@ -82,6 +73,7 @@ _ERRORS = (
     "TooLarge",
     "Unavailable",
 )
+_CALL_ERRORS = ("CallError", "CallRefused", "CallTimeout", "HandlerFailed", "NoWorker")
 _CLIENT = (
     "AsyncClient",
     "AsyncHandler",
@@ -96,6 +88,7 @@ _CLIENT = (
 )
 _WHERE = (
     dict.fromkeys(_ERRORS, "pubsub.errors")
+    | dict.fromkeys(_CALL_ERRORS, "pubsub.services.errors")
     | dict.fromkeys(_CLIENT, "pubsub.client")
     | {
         "AsyncServiceClient": "pubsub.services.aio",

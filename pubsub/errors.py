@@ -10,10 +10,10 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
       ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
       NotLetIn, NotAllowed the keys: no proxy lets this one in, or it has no right to what was asked
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
-      CallError            a call of a service: CallTimeout, NoWorker, CallRefused, HandlerFailed
       DataLoss, Superseded what a subscriber must be told once
-      RequestKept          HTTP: no answer in time, and kept; RequestRefused, RequestExpired, JobFailed: over
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
+
+Two rooms have branches of their own: `pubsub.services.errors` and `pubsub.http.errors`.
 """
 
 from __future__ import annotations
@@ -338,52 +338,6 @@ class InDoubt(Unavailable):
         )
 
 
-class CallError(PubsubError):
-    """A call of a service came to no reply (docs/services.md); `service`: its name, "" where the protocol has none."""
-
-    def __init__(self, service: str, reason: str) -> None:
-        self.service, self.reason = service, reason
-        super().__init__(service, reason)
-
-    def __str__(self) -> str:
-        return f"call{' of ' + self.service if self.service else ''}: {self.reason}"
-
-
-class CallTimeout(CallError):
-    """Nobody at `addresses` answered a call within `seconds`, sent `tries` times: whether it was done is not known."""
-
-    exit_code = 23
-
-    def __init__(self, service: str, tries: int, seconds: float, addresses: Sequence[str]) -> None:
-        self.tries, self.seconds, self.addresses = tries, seconds, tuple(addresses)
-        where = ", ".join(self.addresses[:_NAMES_MAX])
-        super().__init__(service, f"no reply from {where} within {seconds:.3g} s, sent {tries} times")
-        self.args = service, tries, seconds, self.addresses
-
-
-class NoWorker(CallError):
-    """Nobody serves the service that was called; nothing was done."""
-
-    exit_code = 24
-
-
-class CallRefused(CallError):
-    """The service refused a call; a repeat would be refused again. `code` is its protocol's: "501"."""
-
-    exit_code = 25
-
-    def __init__(self, service: str, code: str, reason: str) -> None:
-        self.code = code
-        super().__init__(service, f"refused with {code}: {reason}")
-        self.args = service, code, reason
-
-
-class HandlerFailed(CallError):
-    """The worker's handler failed, and answered that; what it had done until then may stay done."""
-
-    exit_code = 26
-
-
 class DataLoss(PubsubError):
     """Records that this subscriber was to receive cannot be handed out any more.
 
@@ -415,56 +369,6 @@ class Superseded(PubsubError):
         if self.reason:
             return f"client {self.client} receives {self.topic} no longer: {self.reason}; to go on, subscribe again"
         return f"client {self.client} was opened elsewhere later; {self.topic} is delivered there now"
-
-
-class RequestKept(Unavailable):
-    """An HTTP request that got no answer in time. It is kept, and goes on with the next opening of its directory."""
-
-    exit_code = 5
-
-    def __init__(self, request: str, url: str, seconds: float, reason: str, directory: str) -> None:
-        super().__init__(request, url, seconds, reason)
-        self.request, self.url, self.directory = request, url, directory
-        self.args = request, url, seconds, reason, directory
-
-    def __str__(self) -> str:
-        there = f"--dir {quote(self.directory)}"
-        said = f"{self.url}: not settled within {self.seconds:g} s ({self.reason or 'no answer'}); the request is kept."
-        return f"{said} Finish: pubsub http resume {there}; give up: pubsub http forget {quote(self.request)} {there}"
-
-
-class RequestOver(PubsubError):
-    """An HTTP request ended without success, and is sent no more; `status` is that of its answer, 0 for none."""
-
-    sentence = "{url}: request {request} came to nothing: {reason}"
-
-    def __init__(self, request: str, url: str, reason: str, status: int = 0) -> None:
-        self.request, self.url, self.reason, self.status = request, url, reason, status
-        super().__init__(request, url, reason, status)
-
-    def __str__(self) -> str:
-        return self.sentence.format(**vars(self))
-
-
-class RequestRefused(RequestOver):
-    """A final answer, or one that cannot be taken: a repeat would be answered so again."""
-
-    exit_code = 27
-    sentence = "{url} refused the request {request}: {reason}"
-
-
-class RequestExpired(RequestOver):
-    """Nothing settled it within `expiry_seconds`; it may or may not have happened."""
-
-    exit_code = 28
-    sentence = "{url}: request {request} expired; it may have happened; what was heard last: {reason}"
-
-
-class JobFailed(RequestOver):
-    """The handler of a job failed so often that the receiver gave it up; nothing of it happened there."""
-
-    exit_code = 29
-    sentence = "{url}: job {request} failed: {reason}"
 
 
 class OperatorError(PubsubError):

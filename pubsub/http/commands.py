@@ -12,7 +12,8 @@ import typer
 
 from pubsub import console
 from pubsub.config.locations import state_directory
-from pubsub.errors import CallerError, NotKnown, RequestKept, StorageError
+from pubsub.errors import CallerError, NotKnown, StorageError
+from pubsub.http.errors import RequestKept
 
 if TYPE_CHECKING:
     from pubsub.http.blocking import ReliableHttp

@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from pubsub.base.paths import expanded
-from pubsub.errors import RequestKept
 from pubsub.http.checking import check_draft, outcome
 from pubsub.http.clock import HttpClock, MachineClock
 from pubsub.http.core.answers import Answer
 from pubsub.http.core.outgoing import Kind, Outgoing, State
 from pubsub.http.delivery import Access, Delivery
+from pubsub.http.errors import RequestKept
 from pubsub.http.pump import StoreThread
 from pubsub.http.results import Results
 from pubsub.http.sending import Draft, Sending

@@ -19,18 +19,7 @@ import zmq
 
 from pubsub.base.clock import Clock
 from pubsub.base.limits import BODY_BYTES_MAX
-from pubsub.errors import (
-    CallerError,
-    CallRefused,
-    CallTimeout,
-    ConfigurationError,
-    HandlerFailed,
-    InvalidName,
-    NotLetIn,
-    NoWorker,
-    PubsubError,
-    TooLarge,
-)
+from pubsub.errors import CallerError, ConfigurationError, InvalidName, NotLetIn, PubsubError, TooLarge
 from pubsub.services.core.interface import (
     Answered,
     Event,
@@ -45,6 +34,7 @@ from pubsub.services.core.interface import (
 )
 from pubsub.services.engine import Engine, log_event
 from pubsub.services.entrance import Locks
+from pubsub.services.errors import CallRefused, CallTimeout, HandlerFailed, NoWorker
 from pubsub.services.kinds import CALLERS
 
 CALLS_MAX: Final = 10_000

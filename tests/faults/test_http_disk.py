@@ -15,8 +15,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from pubsub.errors import RequestKept, StorageError
+from pubsub.errors import StorageError
 from pubsub.http import AsyncReliableHttp
+from pubsub.http.errors import RequestKept
 from tests.faults.http_rig import ROOT
 from tests.faults.http_sender import SETTINGS
 from tests.http.rig import serving

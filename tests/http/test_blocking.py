@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.errors import AfterFork, CallerError, RequestKept, StoreInUse
+from pubsub.errors import AfterFork, CallerError, StoreInUse
 from pubsub.http import Receiver, ReliableHttp
+from pubsub.http.errors import RequestKept
 from tests.http.rig import QUICK, counting, effects, serving
 from tests.ports import free_port
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from pubsub.errors import CallerError, JobFailed, RequestExpired, RequestRefused, TooLarge
+from pubsub.errors import CallerError, TooLarge
 from pubsub.http.checking import check_draft, check_headers, failure, outcome
 from pubsub.http.core.answers import Answer
 from pubsub.http.core.keys import OUTCOME
 from pubsub.http.core.outgoing import Kind, Outgoing, State
+from pubsub.http.errors import JobFailed, RequestExpired, RequestRefused
 
 DONE = Outgoing(
     "id", Kind.PUT, "PUT", "http://h/", {}, b"", b"", 0.0, 1.0, 0.0, State.DONE, answer=Answer(200, {}, b"yes")

@@ -11,16 +11,9 @@ from typing import Any
 
 import pytest
 
-from pubsub.errors import (
-    CallerError,
-    ConfigurationError,
-    JobFailed,
-    RequestExpired,
-    RequestKept,
-    RequestRefused,
-    TooLarge,
-)
+from pubsub.errors import CallerError, ConfigurationError, TooLarge
 from pubsub.http import AsyncReliableHttp, HttpSettings, Receiver, State
+from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestRefused
 from pubsub.http.serving import Tls
 from tests.http.rig import QUICK, Clock, both, counting, effects, serving, until
 from tests.ports import free_port

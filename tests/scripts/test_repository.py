@@ -90,12 +90,15 @@ def test_the_rooms_are_seen_at_the_top_level(room: str) -> None:
 
 def test_exit_codes_are_documented() -> None:
     import pubsub.errors
+    import pubsub.http.errors
+    import pubsub.services.errors
     from pubsub import console
 
     table = (ROOT / "docs/commands.md").read_text()
     codes = {
         value.exit_code
-        for value in vars(pubsub.errors).values()
+        for room in (pubsub.errors, pubsub.http.errors, pubsub.services.errors)
+        for value in vars(room).values()
         if isinstance(value, type) and hasattr(value, "exit_code")
     }
     codes |= {value for name, value in vars(console).items() if name.startswith("EXIT_")}

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from pubsub.errors import CallTimeout
 from pubsub.services.client import ServiceClient
+from pubsub.services.errors import CallTimeout
 from tests.faults.cluster import Process, until
 from tests.services.naming_server import Answer, parse
 

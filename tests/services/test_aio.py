@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from pubsub.errors import CallerError, CallTimeout
+from pubsub.errors import CallerError
 from pubsub.services.aio import AsyncServiceClient
+from pubsub.services.errors import CallTimeout
 from pubsub.services.worker import Worker
 from tests.services.running import Running, address
 

@@ -13,9 +13,10 @@ import time
 import pytest
 import zmq
 
-from pubsub.errors import AfterFork, CallerError, CallTimeout, ConfigurationError, InvalidName, TooLarge
+from pubsub.errors import AfterFork, CallerError, ConfigurationError, InvalidName, TooLarge
 from pubsub.services.calling import BODY_FRAMES_MAX, CALLS_MAX, REPLY_BYTES_MAX
 from pubsub.services.client import ServiceClient
+from pubsub.services.errors import CallTimeout
 from pubsub.services.worker import Request, Worker
 from tests.faults.cluster import until
 from tests.services.running import Running, address

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pubsub.errors import CallTimeout, NotLetIn
+from pubsub.errors import NotLetIn
 from pubsub.services.client import ServiceClient
 from pubsub.services.core.interface import Asked
 from pubsub.services.core.queue import BACKEND, FRONTEND, PirateQueue
 from pubsub.services.engine import Engine
 from pubsub.services.entrance import Locks
+from pubsub.services.errors import CallTimeout
 from pubsub.services.kinds import QUEUES
 from pubsub.services.worker import Worker
 from tests.faults.cluster import until

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from pubsub.errors import CallTimeout, NotLetIn
+from pubsub.errors import NotLetIn
 from pubsub.services.aio import AsyncServiceClient
 from pubsub.services.client import ServiceClient
+from pubsub.services.errors import CallTimeout
 from pubsub.services.worker import Request, Worker
 from tests.services.locked import Ring
 from tests.services.running import Running, address

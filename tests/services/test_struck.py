@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pubsub.errors import CallTimeout
 from pubsub.services.client import ServiceClient
+from pubsub.services.errors import CallTimeout
 from tests.faults.cluster import Process, until
 from tests.services.running import Town, address
 

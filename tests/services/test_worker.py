@@ -10,8 +10,9 @@ import time
 
 import pytest
 
-from pubsub.errors import CallerError, CallTimeout, ConfigurationError, HandlerMisused, InvalidName
+from pubsub.errors import CallerError, ConfigurationError, HandlerMisused, InvalidName
 from pubsub.services.client import ServiceClient
+from pubsub.services.errors import CallTimeout
 from pubsub.services.worker import Request, Worker
 from tests.faults.cluster import until
 from tests.services.running import Running, address

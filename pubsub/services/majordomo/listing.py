@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pubsub.errors import CallRefused, DecodeError
+from pubsub.errors import DecodeError
 from pubsub.services.client import ServiceClient
+from pubsub.services.errors import CallRefused
 
 RATE_SECONDS: Final = 1.0
 """Between the two reports."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.errors import CallTimeout
 from pubsub.services.client import ServiceClient
 from pubsub.services.core.titanic.requests import State
+from pubsub.services.errors import CallTimeout
 from pubsub.services.titanic.store import Store
 from tests.faults.cluster import Process, until
 from tests.services.running import Town, address
