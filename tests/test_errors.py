@@ -5,6 +5,8 @@ import pickle
 
 import pytest
 
+import pubsub.http.errors
+import pubsub.services.errors
 from pubsub import errors
 from pubsub.errors import (
     AfterFork,
@@ -90,7 +92,9 @@ EXAMPLES = [
 
 
 def test_every_error_of_the_tree_has_an_example_here():
-    tree = {c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, PubsubError)}
+    rooms = (errors, pubsub.http.errors, pubsub.services.errors)
+    found = (c for room in rooms for _, c in inspect.getmembers(room, inspect.isclass))
+    tree = {c for c in found if issubclass(c, PubsubError)}
     assert tree == {type(example) for example in EXAMPLES}
 
 
