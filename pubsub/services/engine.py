@@ -400,6 +400,7 @@ class Engine:
     def leave(self) -> None:
         """Have the core say good-bye, and send that."""
         now = self._clock.monotonic()
+        self._settle(now)  # A reply that was given just now goes out before the good-bye.
         self.core.leave(now)
         self._settle(now)
 

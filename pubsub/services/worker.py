@@ -1,8 +1,8 @@
 """`Worker`: does the work of a service, with a handler, for a queue or broker or as a server of its own.
 
 The handler runs in the thread, or on the event loop, that runs the worker, one request after the other; heartbeats go
-on meanwhile in a thread that drives the sockets. So a handler may take as long as it likes, and use what belongs to its
-thread.
+on meanwhile in another one, where a handler takes long (`stand_in`). So a handler may take as long as it likes, and use
+what belongs to its thread.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from pubsub.services.engine import Engine, log_event
 from pubsub.services.keys import find_locks
 from pubsub.services.kinds import SERVERS, WORKERS
 from pubsub.services.options import checked
+from pubsub.services.stand_in import StandIn
 
 if TYPE_CHECKING:
     import zmq
@@ -180,16 +181,32 @@ class Worker:
             CallerError: it ran before.
         """
         _check_handler(self._handler, coroutines=False)
-        jobs: SimpleQueue[Requested | None] = SimpleQueue()
-        self._open(jobs.put)
+        jobs: deque[Requested] = deque()
+
+        def put(job: Requested | None) -> None:
+            if job is not None:
+                jobs.append(job)
+            else:
+                self._engine.submit(lambda now: None)  # It looks up, and sees that it is to stop.
+
+        self._begin(put)
+        stand_in = StandIn(self._engine)
+        stand_in.start()
         try:
             if ready is not None:
                 ready()
-            while (job := jobs.get()) is not None and not self._stopping:
-                self._work(job)
+            while not self._stopping and stand_in.broken is None:
+                self._engine.run(lambda: bool(jobs) or self._stopping)
+                if jobs and not self._stopping:
+                    with stand_in.away():
+                        self._work(jobs.popleft())
+            if stand_in.broken is not None:
+                raise stand_in.broken
+            self._engine.leave()
         finally:
-            self._close()
-        self._raise_broken()
+            if not self._engine.inherited:
+                stand_in.end()
+                self._engine.close()
 
     async def serve(self, ready: Callable[[], object] | None = None) -> None:
         """Work, on this event loop, until `stop`, or until the task is cancelled; the handler may be a coroutine.
@@ -229,13 +246,16 @@ class Worker:
         """Look soon who is authorized; any thread and any signal handler may."""
         self._engine.hang_up()
 
-    def _open(self, put: Callable[[Requested | None], object]) -> None:
+    def _begin(self, put: Callable[[Requested | None], object]) -> None:
         if self._put is not None:
             raise CallerError("a worker runs once; make another one")
         self._put = put
         if self._stopping:
             put(None)
         self._engine.open()
+
+    def _open(self, put: Callable[[Requested | None], object]) -> None:
+        self._begin(put)
         self._thread = Thread(target=self._drive, name="services works", daemon=True)
         self._thread.start()
 

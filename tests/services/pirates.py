@@ -107,7 +107,7 @@ class World:
         for link in [link for link, (owner, *_) in self._links.items() if owner is node]:
             del self._links[link]
         if node is self.queue:
-            for link, (owner, life, port, _) in list(self._links.items()):
+            for owner, life, port, _ in list(self._links.values()):
                 self.at(owner, life, lambda owner=owner, port=port: owner.core.ended(port, self.now), self.delay())
 
     def delay(self) -> float:

@@ -67,7 +67,7 @@ def list_services(
 ) -> None:
     """Show the services of a broker: workers, how many are idle, requests that wait, replies in all and a second.
 
-    It asks twice, a second apart. A last line counts what should not happen: invalid_header, requests_expired and so on.
+    It asks twice, a second apart. A last line counts what should not happen: invalid_header, requests_expired …
     """
     from pubsub.base.reachability import telling_obstacles
     from pubsub.services.client import ServiceClient

@@ -132,11 +132,15 @@ class Store:
             StorageError: the disk cannot be written.
         """
         try:
-            with self._db:
-                for change in changes:
-                    self._make(change)
-                self._db.execute("update meta set value = ? where name = 'age'", (age,))
+            self._db.execute("begin immediate")
+            for change in changes:
+                self._make(change)
+            self._db.execute("update meta set value = ? where name = 'age'", (age,))
+            self._db.execute("commit")
         except apsw.Error as error:
+            with suppress(apsw.Error):  # Where the disk is full SQLite has undone it itself.
+                if self._db.in_transaction:
+                    self._db.execute("rollback")
             raise translate(error, self.path) from None
 
     def release_reserve(self) -> bool:

@@ -60,6 +60,8 @@ class Backlog:
         self.bytes -= request.size
         if not service.requests:
             del self._services[service.name]
+            if not self._services:
+                self.due = NEVER
         return request
 
     def expire(self, now: float) -> list[tuple[Service, int]]:
