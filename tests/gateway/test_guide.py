@@ -18,6 +18,7 @@ from tests.faults.cluster import until
 from tests.gateway.serving import Gateway
 from tests.ports import free_port
 
+pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs/http.md").read_text()
 THE_GATEWAY, _, WEBHOOKS = PAGE.partition("\n## The gateway\n")[2].partition("\n## Webhooks\n")
 NODE = shutil.which("node")

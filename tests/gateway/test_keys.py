@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pubsub.cli import main
 from pubsub.gateway.tokens import digest, new_token
 from pubsub.security.files import make_key_file
@@ -11,6 +13,9 @@ from pubsub.security.keys import format_public
 from pubsub.security.pairs import new_pair
 from tests.faults.cluster import Cluster, until
 from tests.gateway.serving import Gateway
+
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_user_acts_by_its_own_key_and_what_the_cluster_denies_is_told(tmp_path: Path) -> None:

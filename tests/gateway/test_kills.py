@@ -18,6 +18,7 @@ ROUNDS = 3
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("seed", "keys"), [(1, False), (2, True)])
 def test_killing_any_process_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, seed: int, keys: bool) -> None:
     rng = Random(seed)

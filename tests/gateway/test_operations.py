@@ -12,6 +12,9 @@ from tests.gateway.browser import DRIVER, Browser
 from tests.gateway.serving import Gateway
 
 
+pytestmark = pytest.mark.slow
+
+
 def owner(gateway: Gateway, topic: str) -> list[str]:
     answer = gateway.ask("GET", f"/topics/{topic}")
     return list(answer.json()["owners"]) if answer.status_code == 200 else []

@@ -16,6 +16,7 @@ from tests.gateway.browser import DRIVER, Browser
 from tests.gateway.receiver import Receiver
 from tests.gateway.serving import CLIENT, Gateway, check, parsed
 
+pytestmark = pytest.mark.slow
 in_browser = pytest.mark.skipif(DRIVER is None, reason="no chromedriver is here: the page was not tried in a browser")
 
 

@@ -15,6 +15,7 @@ from pubsub.gateway.tokens import digest, new_token
 from tests.faults.cluster import Cluster, until
 from tests.gateway.serving import CLIENT, Gateway
 
+pytestmark = pytest.mark.slow
 CERTIFICATE = Path(__file__).parent / "localhost.pem"
 """A certificate of nobody's, with its key."""
 
@@ -131,6 +132,17 @@ def test_two_gateways_serve_their_own_subscribers_side_by_side(cluster: Cluster,
         ids = {first.put("shared", b"1")["id"], second.put("shared", b"2")["id"]}
         assert {one["id"] for one in first.take("shared", "a", 2)} == ids
         assert {one["id"] for one in second.take("shared", "b", 2)} == ids
+
+
+def test_a_subscriber_that_is_used_at_another_gateway_is_told_so_at_the_first(cluster: Cluster, tmp_path: Path) -> None:
+    path = "/topics/twice/subscribers/s/messages?wait=5"
+    with Gateway(cluster, tmp_path / "one") as first, Gateway(cluster, tmp_path / "two") as second:
+        first.subscribe("twice", "s")
+        second.subscribe("twice", "s")
+        second.put("twice", b"x")
+        answer = until(lambda: (found := first.ask("GET", path)).status_code == 409 and found, "it is told")
+        assert answer.json()["type"] == "urn:pubsub:problem:superseded"
+        assert [one["body"] for one in second.take("twice", "s", 1)] == ["x"]
 
 
 def test_a_put_that_nobody_acknowledges_is_in_doubt_and_its_key_finishes_it(tmp_path: Path) -> None:
