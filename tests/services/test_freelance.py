@@ -11,8 +11,8 @@ import zmq
 from pubsub.errors import NotLetIn
 from pubsub.services.aio import AsyncServiceClient
 from pubsub.services.client import ServiceClient
-from pubsub.services.errors import CallTimeout
 from pubsub.services.core.interface import Patience
+from pubsub.services.errors import CallTimeout
 from pubsub.services.worker import Request, Worker
 from tests.services.locked import Ring
 from tests.services.running import Running, address
