@@ -11,10 +11,10 @@ from pubsub.services.shared import ServiceClientBase
 
 
 class AsyncServiceClient(ServiceClientBase):
-    """Calls services from coroutines; every call does what `ServiceClient`'s does. Arguments as its::
+    """Calls services from coroutines; every call does what `ServiceClient`'s does. Arguments as its.
 
     async with AsyncServiceClient("tcp://127.0.0.1:5555") as client:
-        replies = await asyncio.gather(*(client.call("echo", b"%d" % n) for n in range(100)))
+        reply = await client.call("echo", b"hello")
     """
 
     async def call(
