@@ -14,7 +14,6 @@ from pubsub.security.pairs import new_pair
 from tests.faults.cluster import Cluster, until
 from tests.gateway.serving import Gateway
 
-
 pytestmark = pytest.mark.slow
 
 

@@ -11,7 +11,6 @@ from tests.faults.cluster import Cluster, until
 from tests.gateway.browser import DRIVER, Browser
 from tests.gateway.serving import Gateway
 
-
 pytestmark = pytest.mark.slow
 
 
