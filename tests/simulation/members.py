@@ -24,6 +24,7 @@ from pubsub.server.standby.stream import Stream
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.storage.database import Turns
+from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 from tests.simulation.disk import NAME
 from tests.simulation.files import DiskPath
@@ -105,6 +106,9 @@ class MemberNode(ServerNode):
     def compare(self) -> None:
         if self.serves:
             super().compare()
+
+    def has_begun(self) -> bool:
+        return str(self.settings.directory / FILE) in self.host.disk.files  # Not before it has its first copy.
 
 
 class Member(ServerProcess):

@@ -155,10 +155,14 @@ class ServerNode(Process):
         if self.alive and not self._turning:
             self.found += memory.check(self)
 
+    def has_begun(self) -> bool:
+        """Whether it has a store, beside which it could keep a reserve."""
+        return True
+
     def expected(self, error: BaseException) -> bool:
         # Its ID may be taken by its own earlier life, whose silence is not heard yet.
-        disk = self.host.disk
-        if disk.keeps_reserve and not disk.broken and isinstance(error, StoreFull | apsw.FullError):
+        disk, full = self.host.disk, isinstance(error, StoreFull | apsw.FullError)
+        if full and disk.keeps_reserve and not disk.broken and self.has_begun():
             self.found.append(f"{self.name} ended on a full disk: {type(error).__name__}: {error}")
         return isinstance(error, ConfigurationError) or self.host.disk.explains(error)
 

@@ -121,12 +121,14 @@ def _(stack: contextlib.ExitStack) -> None:
 @mutant(PAIR + "stream trimmed too far")
 def _(stack: contextlib.ExitStack) -> None:
     stream = pubsub.server.standby.stream.Stream
+    original = stream.append
 
-    def trim(self: Any) -> None:
+    def append(self: Any, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
         while len(self._segments) > 1:
             self._remove(self._segments.pop(0))
 
-    _replace(stack, stream, "_trim", trim)
+    _replace(stack, stream, "append", append)
     _replace(stack, stream, "_make_room", _new_file)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pubsub.errors import StoreFull
 from tests.simulation.fate import PAIR_FAULTS, Fate, draw, pair
 from tests.simulation.members import MemberNode, Paired
 from tests.simulation.pair_mutants import MUTANTS, PAIR, broken
@@ -157,6 +158,20 @@ def test_a_server_is_what_its_members_are() -> None:
         assert not any(one.alive for one in (server, primary, standby))
 
 
+@pytest.mark.parametrize("has_store", [False, True])
+def test_only_a_member_that_has_a_store_must_begin_on_a_full_disk(has_store: bool) -> None:
+    with small(Random(0)):
+        simulation = quiet()
+        _, standby = both(simulation)
+        standby.end("killed")
+        disk = standby.host.disk
+        if not has_store:
+            disk.files.clear()
+        disk.full = disk.keeps_reserve = True
+        standby.expected(StoreFull("local", "no space"))
+        assert any("ended on a full disk" in line for line in standby.found) is has_store
+
+
 # Runs
 
 
@@ -230,6 +245,12 @@ def is_caught(title: str, seed: int) -> bool:
     except Exception as error:  # noqa: BLE001 - code that stumbles over what was broken is caught too.
         violations = [str(error)]
     return bool(violations) and not run(seed, **facts).violations
+
+
+@pytest.mark.parametrize("title", MUTANTS)
+def test_each_breakage_fits_the_code(title: str) -> None:
+    with broken(title):  # Raises where what it takes out has another name now.
+        pass
 
 
 def test_each_rule_has_its_breakage() -> None:
