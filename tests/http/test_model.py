@@ -11,9 +11,10 @@ import pytest
 
 from pubsub.errors import PubsubError
 from tests.http.breakages import BREAKAGES, broken
-from tests.http.model import Objection, simulate
+from tests.http.model import simulate
+from tests.http.processes import Objection
 
-SEEDS = range(40)
+SEEDS = range(30)
 SEARCHED = range(120)
 
 
