@@ -1,9 +1,9 @@
 """Waiting for sockets by the descriptors on which ZeroMQ signals.
 
 `zmq_poll` asks each socket twice and builds its table anew each time: some twenty system calls a round for three
-sockets. Here the table stands, and a socket is asked when it may have something: before each sleep where its owner sends
-and receives by it, since ZeroMQ's signal may be taken by either; else once its descriptor is readable, until it has
-nothing more (ZeroMQ's reference of ZMQ_FD).
+sockets. Here the table stands, and a socket is asked when it may have something: before each sleep where its owner
+sends and receives by it, since ZeroMQ's signal may be taken by either; else once its descriptor is readable, until it
+has nothing more (ZeroMQ's reference of ZMQ_FD).
 """
 
 from __future__ import annotations
