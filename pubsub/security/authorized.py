@@ -84,9 +84,9 @@ class Line:
         key: its public key, 32 bytes.
         put, get: topics that it may put to, and receive.
         names: named subscriptions that it may use, on topics that it may receive.
-        call, serve: services that it may call, and whose work it may do (docs/services.md, *Keys*).
         status: it may ask for reports.
         operate: it may operate, and ask for reports.
+        call, serve: services that it may call, and whose work it may do (docs/services.md, *Keys*).
         number: of the line, from 1; it is no part of what the line means.
     """
 
@@ -96,10 +96,10 @@ class Line:
     put: tuple[Pattern, ...] = ()
     get: tuple[Pattern, ...] = ()
     names: tuple[Pattern, ...] = ()
-    call: tuple[Pattern, ...] = ()
-    serve: tuple[Pattern, ...] = ()
     status: bool = False
     operate: bool = False
+    call: tuple[Pattern, ...] = ()
+    serve: tuple[Pattern, ...] = ()
     number: int = field(default=0, compare=False)
 
     @property

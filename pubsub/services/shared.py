@@ -52,6 +52,9 @@ class ServiceClientBase:
     ) -> Future[Reply]:
         """Call a service and do not wait: many calls may be under way. Arguments as `ServiceClient.call`.
 
+        A call has its time from now on, also where it waits for a connection of this client's (LANES_MAX): who submits
+        very many at once gives them a longer timeout.
+
         Returns:
             The reply to come. `cancel()` takes the call back.
         """

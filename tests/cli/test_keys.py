@@ -131,6 +131,7 @@ def test_two_commands_let_a_client_in(capsys: Captured, rules: Path) -> None:
 
 def test_rights_are_those_that_are_given(capsys: Captured, rules: Path) -> None:
     options = ["--put", "orders/*,audit", "--put", "b", "--get", "orders/*", "--names", "n-*", "--status", "--operate"]
+    options += ["--call", "billing", "--serve", "stock,b*"]
     facts = json.loads(done(capsys, "authorize", "client", "spark-*", pk("a"), *options, "--json"))
     assert facts == {
         "role": "client",
@@ -140,6 +141,8 @@ def test_rights_are_those_that_are_given(capsys: Captured, rules: Path) -> None:
         "put": ["audit", "b", "orders/*"],
         "get": ["orders/*"],
         "names": ["n-*"],
+        "call": ["billing"],
+        "serve": ["b*", "stock"],
         "status": True,
         "operate": True,
         "digest": read_authorized(rules).digest,

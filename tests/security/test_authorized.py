@@ -201,7 +201,7 @@ KEYS = [key(str(number)) for number in range(8)]
 def any_line(raw: bytes) -> st.SearchStrategy[Line]:
     client = st.builds(
         Line, st.just(Role.CLIENT), st.sampled_from(IDS), st.just(raw), some(TOPICS), some(TOPICS), some(NAMES),
-        st.booleans(), st.booleans(),
+        st.booleans(), st.booleans(), some(TOPICS), some(TOPICS),
     )  # fmt: skip
     name = st.sampled_from([Pattern(("p1",)), Pattern(("a.b",))])
     return st.one_of(client, st.builds(Line, st.sampled_from([Role.PROXY, Role.SERVER]), name, st.just(raw)))

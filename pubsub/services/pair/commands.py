@@ -54,9 +54,8 @@ def pair(
     Of the two one is active and takes requests. The other takes over when the active one is silent for two heartbeats
     and a client asks. It prints one line when it is ready, and says on stderr what it is each time that changes.
     """
-    from pubsub.errors import CallerError
     from pubsub.services.core.binary_star.states import Role
-    from pubsub.services.kinds import QUEUES, SERVERS
+    from pubsub.services.kinds import SERVERS
     from pubsub.services.options import checked
     from pubsub.services.pairing import Pairing
 
@@ -64,12 +63,7 @@ def pair(
     console.keep_log(role.value, name)
     (state,), (peer,) = checked([state], "--state", bind=True), checked([peer], "--peer")
     pairing = Pairing(role, state, peer, heartbeat)
-    if command and kind not in SERVERS:
-        raise CallerError(f"a COMMAND does the work of a server; of kind {kind} are workers: pubsub service work")
-    if (kind in QUEUES) != bool(backend):
-        raise CallerError("--backend is for queues, of kind simple or paranoid, which need it")
-    if audit_file and kind in SERVERS:
-        raise CallerError("--audit-file is for brokers and queues")
+    _check(kind, command, backend, audit_file)
     keys = {"key_file": key_file, "authorized": authorized, "insecure": insecure}
     if kind in SERVERS:
         _serve(pairing, name, bind, kind, command, broker_key=peer_key, advertise=advertise, **keys)
@@ -77,6 +71,23 @@ def pair(
         expected = [peer_key] if peer_key else []
         binds = checked([bind, *([backend] if backend else [])], "--bind or --backend", bind=True)
         _distribute(pairing, name, kind, binds, expected=expected, audit_file=audit_file, **keys)
+
+
+def _check(kind: str, command: list[str] | None, backend: str, audit_file: str | None) -> None:
+    """See that what is given goes together.
+
+    Raises:
+        CallerError: it does not.
+    """
+    from pubsub.errors import CallerError
+    from pubsub.services.kinds import QUEUES, SERVERS
+
+    if command and kind not in SERVERS:
+        raise CallerError(f"a COMMAND does the work of a server; of kind {kind} are workers: pubsub service work")
+    if (kind in QUEUES) != bool(backend):
+        raise CallerError("--backend is for queues, of kind simple or paranoid, which need it")
+    if audit_file and kind in SERVERS:
+        raise CallerError("--audit-file is for brokers and queues")
 
 
 def _serve(pairing: Any, name: str, bind: str, kind: str, command: list[str] | None, **more: Any) -> None:
