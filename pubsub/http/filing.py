@@ -8,6 +8,7 @@ left above the last committed number is taken away at the start.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from contextlib import suppress
@@ -102,6 +103,12 @@ def run(
     host, port = split_bind(bind)
     known = read_tokens(tokens) if tokens is not None else None
     console.keep_log("http", bind)
+    for noisy in (
+        "httpx2",
+        "httpcore2",
+        "uvicorn.error",
+    ):  # httpx2 writes down URLs, and whoever has a job's may answer.
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     receiver = filing_receiver(expanded(directory), tokens=known, insecure=insecure)
     tls = Tls(str(certificate), str(key) if key else None) if certificate else None
     listening = listening_socket(host, port, insecure=insecure or known is not None)
