@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import subprocess
 import tempfile
@@ -15,10 +16,18 @@ from tests.faults.cluster import until
 from tests.ports import free_port
 
 DRIVER = shutil.which("chromedriver")
+REQUIRED = os.environ.get("PUBSUB_BROWSER_TESTS") == "required"
+"""Whether the tests that need a browser must not be left out, as in `.ci/run`."""
+
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """What WebDriver calls a reference to an element."""
 
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1100,900"]
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1100,900",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic",
+    "--no-first-run",
+]  # fmt: skip
+"""It asks nobody outside of this host for anything."""
 
 
 class Browser:

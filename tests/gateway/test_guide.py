@@ -20,7 +20,8 @@ from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs/http.md").read_text()
-THE_GATEWAY, _, WEBHOOKS = PAGE.partition("\n## The gateway\n")[2].partition("\n## Webhooks\n")
+GATEWAYS = PAGE.partition("\n## The gateway\n")[2].partition("\n## Reliable requests\n")[0]
+THE_GATEWAY, _, WEBHOOKS = GATEWAYS.partition("\n## Webhooks\n")
 NODE = shutil.which("node")
 RUN = {
     "sh": ["sh", "-ec"],

@@ -12,12 +12,14 @@ import pytest
 from pubsub.gateway.history import SAMPLES_MAX, History
 from pubsub.gateway.tokens import digest, new_token
 from tests.faults.cluster import Cluster, until
-from tests.gateway.browser import DRIVER, Browser
+from tests.gateway.browser import DRIVER, REQUIRED, Browser
 from tests.gateway.receiver import Receiver
 from tests.gateway.serving import CLIENT, Gateway, check, parsed
 
 pytestmark = pytest.mark.slow
-in_browser = pytest.mark.skipif(DRIVER is None, reason="no chromedriver is here: the page was not tried in a browser")
+in_browser = pytest.mark.skipif(
+    DRIVER is None and not REQUIRED, reason="no chromedriver is here: the page was not tried in a browser"
+)
 
 
 def report(records: int, **more: object) -> dict[str, object]:
