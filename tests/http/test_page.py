@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/http.md").read_text()
+PAGE = (ROOT / "docs/http.md").read_text().partition("\n## Reliable requests\n")[2]
 READY_SECONDS = 60.0
 
 
