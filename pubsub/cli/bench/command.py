@@ -103,16 +103,16 @@ def _check(against: str, spark: bool, with_keys: bool, with_standby: bool, over_
         raise ConfigurationError("--http: alone")
     if against not in {"", "redis"}:
         raise ConfigurationError(f"--against {against}: only redis is known")
-    if against:
-        from pubsub.cli.bench.redis import check_redis
-
-        check_redis()
     if against and spark:
         raise ConfigurationError("--against and --spark: one of them at a time")
     if with_keys and (against or spark):
         raise ConfigurationError("--keys is measured beside the same without keys, not with --against or --spark")
     if with_standby and (against or spark or with_keys):
         raise ConfigurationError("--standby is measured beside the same without, not with --against, --keys or --spark")
+    if against:
+        from pubsub.cli.bench.redis import check_redis
+
+        check_redis()
 
 
 def _rival() -> str:
