@@ -125,7 +125,9 @@ class Engine:
         self._wakers = 0
         """So many of those that are polled are no messages."""
         self._pollset: list[tuple[Any, int]] = []
-        self._shut: tuple[bool, ...] = ()
+        self._gates: list[str] = []
+        """The ports that are gated."""
+        self._shut: tuple[str, ...] = ()
         forks.watch(self)
 
     # From any thread
@@ -208,6 +210,8 @@ class Engine:
     def _adopt(self, opened: _Open) -> None:
         self._open[opened.name] = opened
         self._by_source[opened.sock] = opened
+        if opened.gated:
+            self._gates.append(opened.name)
         self._pollset = []
 
     def _dial(self, dial: Dial) -> None:
@@ -247,8 +251,9 @@ class Engine:
             now = clock()
             self._worked = False
             taken = sum([self._take(source, now) for source in sources])
-            if taken:
-                self._lull.took(taken, now, worked=self._settle(now) or self._worked)
+            if taken:  # Where nothing is to be durable first, all was settled as it came.
+                worked = self._worked or (self._commit is not None and self._settle(now))
+                self._lull.took(taken, now, worked=worked)
             if self._redials.due <= now:
                 self._redials.redial(now)
             if self._entrance is not None and self._entrance.deadline <= now:
@@ -259,8 +264,7 @@ class Engine:
 
     def _sleep(self, now: float) -> list[Any]:
         """Wait until something comes, something is due or somebody wakes us; what there is to look at."""
-        reads = self.core.reads
-        shut = tuple(opened.gated and not reads(opened.name) for opened in self._open.values())
+        shut = tuple([name for name in self._gates if not self.core.reads(name)]) if self._gates else ()
         if not self._pollset or shut != self._shut:
             self._shut = shut
             self._make_pollset(shut)
@@ -276,13 +280,13 @@ class Engine:
         self._sleeping = False
         return [source for source, _ in ready]
 
-    def _make_pollset(self, shut: Sequence[bool]) -> None:
+    def _make_pollset(self, shut: Sequence[str]) -> None:
         sources: list[Any] = [self._wakeup.fileno()]
         if self._entrance is not None:
             sources.append(self._entrance.sock)
         self._wakers = len(sources)
-        for opened, is_shut in zip(self._open.values(), shut, strict=True):
-            if not is_shut:
+        for opened in self._open.values():
+            if opened.name not in shut:
                 sources.append(opened.sock)
             if opened.redial is not None:
                 sources.append(opened.redial.sock)
@@ -365,21 +369,26 @@ class Engine:
             sends, events = core.take_sends(), core.take_events()
             if not sends and not events:
                 return worked
-            worked = True
+            worked, again = True, bool(events) or self._commit is not None
             for act in sends:
                 if type(act) is not Send:
                     self._connect(act)
-                    continue
-                self._send(act, now)
+                    again = True
+                elif not self._send(act, now):
+                    again = True
             for event in events:
                 self._tell(event, now)
+            if not again:  # Nobody has had a chance to want anything more.
+                return True
 
-    def _send(self, send: Send, now: float) -> None:
+    def _send(self, send: Send, now: float) -> bool:
         opened = self._open.get(send.port)
         if opened is not None and opened.held is not None and len(opened.held) < HELD_MAX:
             opened.held.append(send)
         elif opened is None or not send_frames(opened.sock, send.peer, send.frames[0], send.frames[1:]):
             self.core.undelivered(send, now, gone=opened is None or opened.routed)
+            return False
+        return True
 
     def _connect(self, act: Any) -> None:
         if isinstance(act, Dial):

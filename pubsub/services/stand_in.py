@@ -7,8 +7,6 @@ now and then, and drives for as long as the handler does. A lock says whose turn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import Final
 
@@ -37,22 +35,21 @@ class StandIn:
         self.broken: BaseException | None = None
 
     def start(self) -> None:
-        """Begin to look; the engine is the caller's to drive until he is `away`."""
+        """Begin to look; the engine is the caller's to drive until `go_away`."""
         self._turn.acquire()
         self._thread.start()
 
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """The caller does something else meanwhile, and does not touch the engine but by `submit`."""
+    def go_away(self) -> None:
+        """The caller does something else from now on, and does not touch the engine but by `submit`."""
         self._back, self._away = False, True
         self._turn.release()
-        try:
-            yield
-        finally:
-            self._away, self._back = False, True
-            if not self._turn.acquire(blocking=False):
-                self._engine.submit(_look_up)
-                self._turn.acquire()
+
+    def come_back(self) -> None:
+        """The caller is back, and drives the engine again."""
+        self._away, self._back = False, True
+        if not self._turn.acquire(blocking=False):
+            self._engine.submit(_look_up)
+            self._turn.acquire()
 
     def _look(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):

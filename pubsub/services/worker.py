@@ -198,8 +198,11 @@ class Worker:
             while not self._stopping and stand_in.broken is None:
                 self._engine.run(lambda: bool(jobs) or self._stopping)
                 if jobs and not self._stopping:
-                    with stand_in.away():
+                    stand_in.go_away()
+                    try:
                         self._work(jobs.popleft())
+                    finally:
+                        stand_in.come_back()
             if stand_in.broken is not None:
                 raise stand_in.broken
             self._engine.leave()
