@@ -10,7 +10,7 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
       ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
       NotLetIn, NotAllowed the keys: no proxy lets this one in, or it has no right to what was asked
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
-      CallError            a call of a service: CallTimeout, NoWorker, RequestRefused, HandlerFailed
+      CallError            a call of a service: CallTimeout, NoWorker, RequestRefused
       DataLoss, Superseded what a subscriber must be told once
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
 """
@@ -362,7 +362,7 @@ class CallTimeout(CallError):
 
 
 class NoWorker(CallError):
-    """Nobody serves the service that was called; nothing was done."""
+    """Nobody serves the service that was called, and no reply came; what was sent may still wait for a worker."""
 
     exit_code = 24
 
@@ -376,12 +376,6 @@ class RequestRefused(CallError):
         self.code = code
         super().__init__(service, f"refused with {code}: {reason}")
         self.args = service, code, reason
-
-
-class HandlerFailed(CallError):
-    """The worker's handler failed, and answered that; what it had done until then may stay done."""
-
-    exit_code = 26
 
 
 class DataLoss(PubsubError):
