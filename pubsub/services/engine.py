@@ -10,11 +10,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from math import ceil
 from typing import Any, Final
 
 import zmq
-from zmq.backend import zmq_poll
 
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
@@ -29,6 +27,7 @@ from pubsub.messenger.wakeup import Wakeup
 from pubsub.services.core.interface import FRAMES_MAX, NEVER, Core, Dial, Event, Port, PortKind, Send
 from pubsub.services.entrance import Entrance, Locks
 from pubsub.services.lull import Lull
+from pubsub.services.waiting import Waiting
 
 DRAIN_MAX: Final = 256
 """Messages taken from one socket before the others, and the timers, have their turn."""
@@ -40,8 +39,6 @@ SLEEP_SECONDS_MAX: Final = 60.0
 
 LINGER_MS: Final = 200
 """How long the last messages of a service that ends may take."""
-
-_POLLIN: Final = int(zmq.POLLIN)
 
 _log: Final = logging.getLogger("pubsub.services")
 
@@ -122,9 +119,8 @@ class Engine:
         """Whether the messages that were taken brought something to be done."""
         self._expected: dict[str, int] = {}
         """Messages that a port probably has when it has one, by those it had before."""
-        self._wakers = 0
-        """So many of those that are polled are no messages."""
-        self._pollset: list[tuple[Any, int]] = []
+        self._waiting = Waiting()
+        self._opened_anew = True
         self._gates: list[str] = []
         """The ports that are gated."""
         self._shut: tuple[str, ...] = ()
@@ -208,7 +204,7 @@ class Engine:
         self._by_source[opened.sock] = opened
         if opened.gated:
             self._gates.append(opened.name)
-        self._pollset = []
+        self._opened_anew = True
 
     def _dial(self, dial: Dial) -> None:
         self._hang_up(dial.port)
@@ -231,7 +227,7 @@ class Engine:
             del self._by_source[opened.sock]
             self._by_watch.pop(self._redials.drop(opened.sock), None)
             opened.sock.close(0)
-            self._pollset = []
+            self._opened_anew = True
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Go round until `stop`, or until `until()`.
@@ -261,32 +257,30 @@ class Engine:
     def _sleep(self, now: float) -> list[Any]:
         """Wait until something comes, something is due or somebody wakes us; what there is to look at."""
         shut = tuple([name for name in self._gates if not self.core.reads(name)]) if self._gates else ()
-        if not self._pollset or shut != self._shut:
+        if self._opened_anew or shut != self._shut:
             self._shut = shut
-            self._make_pollset(shut)
+            self._make_waiting(shut)
         # First asleep, then a look: who submits after the look sees us asleep and wakes us.
         self._sleeping = True
         seconds = 0.0 if self._actions or self._stopping else max(0.0, self._due(now) - now)
         nap = min(self._lull.nap(now), seconds)
         if nap:
-            zmq_poll(self._pollset[: self._wakers], ceil(nap * 1000))
+            self._waiting.nap(nap)
             seconds -= nap
-        pause = 0 if self._actions or self._stopping else ceil(max(0.0, seconds) * 1000)
-        ready: list[tuple[Any, int]] = zmq_poll(self._pollset, pause)
+        ready = self._waiting.wait(0.0 if self._actions or self._stopping else max(0.0, seconds))
         self._sleeping = False
-        return [source for source, _ in ready]
+        return ready
 
-    def _make_pollset(self, shut: Sequence[str]) -> None:
-        sources: list[Any] = [self._wakeup.fileno()]
+    def _make_waiting(self, shut: Sequence[str]) -> None:
+        quiet: list[Any] = [self._wakeup.fileno()]
         if self._entrance is not None:
-            sources.append(self._entrance.sock)
-        self._wakers = len(sources)
-        for opened in self._open.values():
-            if opened.name not in shut:
-                sources.append(opened.sock)
-            if opened.redial is not None:
-                sources.append(opened.redial.sock)
-        self._pollset = [(source, _POLLIN) for source in sources]
+            quiet.append(self._entrance.sock)
+        wakers = tuple(quiet)
+        quiet += [opened.redial.sock for opened in self._open.values() if opened.redial is not None]
+        self._waiting = Waiting(
+            [opened.sock for opened in self._open.values() if opened.name not in shut], quiet, wakers
+        )
+        self._opened_anew = False
 
     def _due(self, now: float) -> float:
         due = self.core.timer()
@@ -325,15 +319,18 @@ class Engine:
     def _drain(self, opened: _Open, now: float) -> int:
         core, sock, name = self.core, opened.sock, opened.name
         receive, user, expected = core.receive, "", self._expected.get(name, 1)
-        for count in range(DRAIN_MAX):
+        # Read without asking, as far as there are probably messages; the next wait asks whether there are more.
+        expected = min(2 * expected, DRAIN_MAX) if self._waiting.at_once else max(1, expected // 2)
+        self._expected[name] = expected
+        for count in range(expected):
             if opened.gated and not core.reads(name):
                 return count
             if opened.locked:
                 user, frames = receive_of_user(sock, FRAMES_MAX + 1, BODY_BYTES_MAX)
             else:
-                frames = receive_copied(sock, FRAMES_MAX + 1, BODY_BYTES_MAX, known=count < expected)
+                frames = receive_copied(sock, FRAMES_MAX + 1, BODY_BYTES_MAX, known=True)
             if frames is None:
-                self._expected[name] = max(1, count - count // 4)
+                self._expected[name] = max(1, count)
                 return count
             if len(frames) <= opened.routed:
                 core.counters["undecodable"] += 1
@@ -347,7 +344,7 @@ class Engine:
                 self._worked = True
                 if self._open.get(name) is not opened:  # It was told to hang up, or to dial anew.
                     return count + 1
-        return DRAIN_MAX
+        return expected
 
     def _allows(self, user: str, port: str, frames: Sequence[bytes], now: float) -> bool:
         assert self._entrance is not None
@@ -368,7 +365,7 @@ class Engine:
             worked, again = True, bool(events) or self._commit is not None
             for act in sends:
                 if type(act) is not Send:
-                    self._connect(act)
+                    self._dial(act) if isinstance(act, Dial) else self._hang_up(act.port)
                     again = True
                 elif not self._send(act, now):
                     again = True
@@ -385,12 +382,6 @@ class Engine:
             self.core.undelivered(send, now, gone=opened is None or opened.routed)
             return False
         return True
-
-    def _connect(self, act: Any) -> None:
-        if isinstance(act, Dial):
-            self._dial(act)
-        else:
-            self._hang_up(act.port)
 
     def _tell(self, event: Event, now: float) -> None:
         if self._told is not None:

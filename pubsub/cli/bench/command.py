@@ -56,6 +56,10 @@ def bench(
         bool, typer.Option("--standby", help="Measure a server with a standby, each measure beside the same without.")
     ] = False,
     spark: Annotated[bool, typer.Option("--spark", help="Measure Spark's source and sink instead.")] = False,
+    services: Annotated[bool, typer.Option("--services", help="Measure the Majordomo broker instead.")] = False,
+    rival: Annotated[
+        Path | None, typer.Option("--rival", metavar="DIR", help="With --services: the Guide's Python programs.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")] = False,
 ) -> None:
     """Measure how fast the service is on this machine, beside what the machine can do at all.
@@ -63,12 +67,11 @@ def bench(
     It starts a proxy and a server of its own. A share says how many times its floor a figure is: for rates a bare
     pyzmq echo through a forwarding proxy, for latencies that echo and one fdatasync.
     """
+    if services:
+        _measure_services(secs, reps, rival, as_json)
+        return
     numbers = _numbers(sizes)
     _check(against, spark, with_keys, with_standby)
-    if against:
-        from pubsub.cli.bench.redis import check_redis
-
-        check_redis()
     # This command's process measures as an application would, with Python's own settings.
     gc.set_threshold(700, 10, 10)
     beside = against or (WITHOUT_KEYS if with_keys else WITHOUT_STANDBY if with_standby else "")
@@ -87,10 +90,20 @@ def bench(
         console.print_table(table)
 
 
+def _measure_services(secs: float, reps: int, rival: Path | None, as_json: bool) -> None:
+    from pubsub.cli.bench.services import measure, show
+
+    show(measure(secs, reps, rival), as_json=as_json)
+
+
 def _check(against: str, spark: bool, with_keys: bool, with_standby: bool) -> None:
     """See that what is asked for goes together."""
     if against not in {"", "redis"}:
         raise ConfigurationError(f"--against {against}: only redis is known")
+    if against:
+        from pubsub.cli.bench.redis import check_redis
+
+        check_redis()
     if against and spark:
         raise ConfigurationError("--against and --spark: one of them at a time")
     if with_keys and (against or spark):

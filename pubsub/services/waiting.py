@@ -1,0 +1,84 @@
+"""Waiting for sockets by the descriptors on which ZeroMQ signals.
+
+`zmq_poll` asks each socket twice and builds its table anew each time: some twenty system calls a round for three
+sockets. Here the table stands, and a socket is asked when it may have something: before each sleep where its owner
+sends and receives by it, since ZeroMQ's signal may be taken by either; else once its descriptor is readable, until it
+has nothing more (ZeroMQ's reference of ZMQ_FD).
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterable
+from math import ceil
+from typing import Any, Final
+
+import zmq
+from zmq import backend
+
+_EVENTS: Final = int(zmq.EVENTS)
+_FD: Final = int(zmq.FD)
+_POLLIN: Final = int(zmq.POLLIN)
+_raw_get: Final[Any] = backend.Socket.get
+
+Source = Any
+"""A socket of ZeroMQ's, or a file descriptor."""
+
+
+class Waiting:
+    """What is waited for.
+
+    Args:
+        used: sockets by which the owner sends and receives as it likes.
+        quiet: descriptors, and sockets that are read only when they were reported.
+        wakers: of the quiet ones those that end a nap.
+
+    Attributes:
+        at_once: whether the last wait found something without sleeping.
+    """
+
+    def __init__(
+        self, used: Iterable[Source] = (), quiet: Iterable[Source] = (), wakers: Iterable[Source] = ()
+    ) -> None:
+        self._used, quiet = list(used), list(quiet)
+        self._unsure = {source: None for source in quiet if not isinstance(source, int)}
+        """Of the quiet sockets those that may have something."""
+        self._sources = {_descriptor(source): source for source in (*self._used, *quiet)}
+        self._all = _poll(self._sources)
+        self._wakers = _poll(map(_descriptor, wakers))
+        self.at_once = False
+
+    def wait(self, seconds: float) -> list[Source]:
+        """What has something to read, once something has or so many seconds have passed; at times nothing has."""
+        ready = [sock for sock in self._used if _raw_get(sock, _EVENTS) & _POLLIN]
+        for sock in tuple(self._unsure):
+            if _raw_get(sock, _EVENTS) & _POLLIN:
+                ready.append(sock)
+            else:
+                del self._unsure[sock]
+        self.at_once = bool(ready)
+        for descriptor, _ in self._all.poll(0 if ready else ceil(seconds * 1000)):
+            source = self._sources[descriptor]
+            if isinstance(source, int):
+                ready.append(source)
+            elif source not in ready and _raw_get(source, _EVENTS) & _POLLIN:
+                ready.append(source)
+                if source not in self._used:
+                    self._unsure[source] = None
+        return ready
+
+    def nap(self, seconds: float) -> None:
+        """Wait for the wakers alone, and take nothing of what they tell."""
+        if not self._unsure:
+            self._wakers.poll(ceil(seconds * 1000))
+
+
+def _descriptor(source: Source) -> int:
+    return source if isinstance(source, int) else int(_raw_get(source, _FD))
+
+
+def _poll(descriptors: Iterable[int]) -> select.poll:
+    made = select.poll()
+    for descriptor in descriptors:
+        made.register(descriptor, select.POLLIN)
+    return made

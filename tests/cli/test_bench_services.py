@@ -1,0 +1,33 @@
+"""`pubsub bench --services`: the broker beside a forwarder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pubsub.cli.bench.services import cases, measure, show
+from pubsub.errors import ConfigurationError
+
+
+def test_each_case_has_the_broker_beside_what_it_is_compared_with() -> None:
+    for rival in (False, True):
+        found = cases(rival)
+        assert all(case._replace(through="broker") in found for case in found)
+    assert {case.through for case in cases(rival=False)} == {"broker", "forwarder"}
+
+
+def test_a_rival_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"mdbroker\.py"):
+        measure(0.1, 1, tmp_path)
+
+
+@pytest.mark.slow
+def test_rates_are_measured_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    rates = measure(0.1, 1, None)
+    assert all(len(found) == 1 and found[0] > 0 for found in rates.values())
+    show(rates, as_json=True)
+    assert len(json.loads(capsys.readouterr().out)["services"]) == len(rates)
+    show(rates, as_json=False)
+    assert "forwarder" in capsys.readouterr().out

@@ -1,0 +1,68 @@
+"""Who drives a worker's sockets while its handler runs."""
+
+from __future__ import annotations
+
+from threading import get_ident
+
+import pytest
+
+from pubsub.services.core.interface import BaseCore
+from pubsub.services.engine import Engine
+from pubsub.services.stand_in import StandIn
+from tests.faults.cluster import until
+
+
+class Ticking(BaseCore):
+    """Notes who drives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drivers: list[int] = []
+        self._due = 0.0
+        self.breaks = False
+
+    def timer(self) -> float:
+        return self._due
+
+    def tick(self, now: float) -> None:
+        if self.breaks:
+            raise RuntimeError("broken")
+        self.drivers.append(get_ident())
+        self._due = now + 0.01
+
+
+def test_another_thread_drives_while_the_first_is_away_for_long_and_only_then() -> None:
+    core = Ticking()
+    engine = Engine(core)
+    engine.open()
+    stand_in = StandIn(engine)
+    stand_in.start()
+    try:
+        for _ in range(3):
+            before = len(core.drivers)
+            engine.run(lambda before=before: len(core.drivers) >= before + 30)  # type: ignore[misc]
+            assert set(core.drivers[before:]) == {get_ident()}
+            stand_in.go_away()
+            mark = len(core.drivers)
+            until(lambda mark=mark: len(core.drivers) >= mark + 3, "somebody else drives")
+            stand_in.come_back()
+            assert get_ident() not in core.drivers[mark:]
+    finally:
+        stand_in.end()
+        engine.close()
+
+
+def test_what_breaks_the_driving_is_kept_for_the_one_who_comes_back() -> None:
+    core = Ticking()
+    engine = Engine(core)
+    engine.open()
+    stand_in = StandIn(engine)
+    stand_in.start()
+    core.breaks = True
+    stand_in.go_away()
+    until(lambda: stand_in.broken is not None, "it broke")
+    stand_in.come_back()
+    stand_in.end()
+    engine.close()
+    with pytest.raises(RuntimeError, match="broken"):
+        raise stand_in.broken or AssertionError
