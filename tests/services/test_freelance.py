@@ -11,6 +11,7 @@ import zmq
 from pubsub.errors import CallTimeout, NotLetIn
 from pubsub.services.aio import AsyncServiceClient
 from pubsub.services.client import ServiceClient
+from pubsub.services.core.interface import Patience
 from pubsub.services.worker import Request, Worker
 from tests.services.locked import Ring
 from tests.services.running import Running, address
@@ -70,6 +71,16 @@ def test_where_nobody_is_a_call_is_given_up_with_a_clear_error(kind: str) -> Non
         pytest.raises(CallTimeout, match=addresses[0]),
     ):
         client.call("", b"hello")
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "tries"), [("freelance1", 1.0, 3), ("freelance2", 2.5, 1), ("freelance3", 1.0, 3)]
+)
+def test_who_says_nothing_else_waits_as_the_guide_does(kind: str, seconds: float, tries: int) -> None:
+    with ServiceClient(address(), kind=kind) as client:
+        assert client._calling.patience == Patience(seconds, tries)
+    with ServiceClient(address(), kind=kind, timeout=9.0) as client:
+        assert client._calling.patience == Patience(9.0, tries)
 
 
 @KINDS

@@ -6,6 +6,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 import zmq
@@ -47,25 +48,28 @@ def connections_that_say_nothing(at: str, chance: random.Random) -> None:
 
 
 def random_frames(at: str, chance: random.Random) -> None:
-    words = [b"", b"\x01", b"\x02", b"\x03", b"MDPC01", b"MDPW01", b"MDPC02", b"MDPW02", b"echo", b"mmi.service"]
+    words = [b"", b"\x01", b"\x02", b"\x03", b"1", b"echo", b"mmi.service", b"PING"]
+    words += [b"MDPC01", b"MDPW01", b"MDPC02", b"MDPW02"]
     with zmq.Context() as context:
         for _ in range(5):
             with context.socket(chance.choice([zmq.DEALER, zmq.REQ])) as sock:
-                sock.linger = 0
+                sock.linger, sock.sndtimeo = 0, 1000
                 sock.connect(at)
-                for _ in range(200 if sock.type == zmq.DEALER else 1):
-                    frames = [chance.choice([*words, chance.randbytes(20)]) for _ in range(chance.randint(1, 9))]
-                    sock.send_multipart(frames)
+                with suppress(zmq.Again):  # Who listens there wants no such socket.
+                    for _ in range(200 if sock.type == zmq.DEALER else 1):
+                        frames = [chance.choice([*words, chance.randbytes(20)]) for _ in range(chance.randint(1, 9))]
+                        sock.send_multipart(frames)
                 sock.poll(50)
 
 
 def many_frames_and_large_ones(at: str, chance: random.Random) -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as sock:
-        sock.linger = 1000
+        sock.linger = sock.sndtimeo = 1000
         sock.connect(at)
-        sock.send_multipart([b"", *[b"x"] * 5000])
-        for _ in range(4):
-            sock.send_multipart([b"", bytes(8 * 1024 * 1024)])
+        with suppress(zmq.Again):
+            sock.send_multipart([b"", *[b"x"] * 5000])
+            for _ in range(4):
+                sock.send_multipart([b"", bytes(8 * 1024 * 1024)])
         sock.poll(200)
 
 
@@ -123,25 +127,30 @@ def resident(process: Process) -> int:
         return int(file.read().split()[1]) * 4096
 
 
-@pytest.fixture(params=["simple", "paranoid", "mdp", "lazy"])
+@pytest.fixture(params=["simple", "paranoid", "mdp", "lazy", "freelance2", "freelance3", "pair"])
 def town(request, tmp_path) -> Iterator[tuple[str, list[str], Process]]:
     """Where callers ask and how, the ports that strangers find, and whose they are."""
     front, back, kind = address(), address(), request.param
     with Town(tmp_path) as made:
-        if kind == "lazy":
-            service = made.service("service", "serve", "--bind", front)
+        served = kind in {"lazy", "freelance2", "freelance3"}
+        if served:
+            service = made.service("service", "serve", "--kind", kind, "--bind", front)
             ports = [front]
+        elif kind == "pair":  # The other one is not there, and whoever asks makes this one active.
+            where = ("--bind", front, "--state", back, "--peer", address())
+            service = made.service("service", "pair", "--primary", *where)
+            ports = [front, back]
         elif kind == "mdp":
             service = made.service("service", "broker", "--bind", front)
             ports = [front]
         else:
             service = made.service("service", "queue", "--kind", kind, "--frontend", front, "--backend", back)
             ports = [front, back]
-        service.wait_line({"lazy": "server", "mdp": "broker"}.get(kind, "queue"))
-        if kind != "lazy":
+        service.wait_line("server" if served else {"mdp": "broker", "pair": "primary"}.get(kind, "queue"))
+        if not served and kind != "pair":
             for number in range(2):
                 made.service(f"worker{number}", "work", "echo", "--kind", kind, "--broker", ports[-1])
-        yield ("mdp" if kind == "mdp" else "lazy"), ports, service
+        yield (kind if kind in {"mdp", "freelance2", "freelance3"} else "lazy"), ports, service
 
 
 def test_others_keep_their_service(town):

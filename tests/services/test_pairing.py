@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from pubsub.services.core.interface import Port
 from pubsub.services.core.lazy import ReplyServer
 from pubsub.services.entrance import Locks
 from pubsub.services.pairing import Pairing, WakefulClock
-from pubsub.services.worker import Worker
+from pubsub.services.worker import Request, Worker
 from tests.faults.cluster import until
 from tests.services.locked import Ring
 from tests.services.running import Running, Town, address
@@ -67,6 +68,30 @@ def test_the_two_find_each_other_and_the_primary_serves(running: Running, keys: 
         pytest.raises(CallTimeout),
     ):
         client.call("", b"hello")
+
+
+def test_a_handler_that_takes_longer_than_two_heartbeats_costs_its_server_nothing(running: Running) -> None:
+    done = threading.Event()
+
+    def work(request: Request) -> bytes:
+        assert done.wait(60.0)
+        return request.body
+
+    addresses, cores = [], []
+    for pairing in pairings():
+        worker = Worker(bind=address(), kind="lazy", handler=work, pair=pairing._replace(heartbeat=0.8))
+        running.worker(worker)
+        addresses.append(worker.address)
+        cores.append(worker._core)
+    until(lambda: [core.state for core in cores] == [State.ACTIVE, State.PASSIVE], "they have found each other")
+    with ServiceClient(addresses, kind="star", timeout=60.0, tries=1) as client:
+        reply = client.submit("", b"long")
+        first = cores[0].timer()
+        until(lambda: cores[0].timer() > first + 2.4, "three heartbeats have passed, and it has said what it is")
+        done.set()
+        assert reply.result(60.0).body == b"long"
+    assert [core.state for core in cores] == [State.ACTIVE, State.PASSIVE]
+    assert cores[0].counters["terms"] == 1
 
 
 def test_one_that_would_never_hear_the_other_is_not_run() -> None:
