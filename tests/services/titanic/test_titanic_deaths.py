@@ -23,16 +23,21 @@ class Store:
 
     def __init__(self) -> None:
         self.rows: dict[bytes, tuple[Entry, State, Frames]] = {}
+        self.asked: dict[bytes, Frames] = {}
         self.replies: dict[Frames, list[Frames]] = {}
         self.age = 0.0
 
     def entries(self) -> list[Entry]:
         return [Entry(e.id, e.service, e.key, e.digest, state, e.age) for e, state, _ in self.rows.values()]
 
+    def body(self, entry: Entry) -> Frames | None:
+        return self.asked.get(entry.id) if entry.state is State.PENDING else self.rows[entry.id][2] or None
+
     def write(self, changes: list[Any]) -> None:
         for change in changes:
             if isinstance(change, Accepted):
                 self.rows[change.entry.id] = change.entry, State.PENDING, change.body
+                self.asked[change.entry.id] = change.body
             elif isinstance(change, Replied) and self.rows[change.entry.id][1] is State.PENDING:
                 request = self.rows[change.entry.id][2]
                 self.replies.setdefault(request, []).append(change.body)
@@ -85,7 +90,7 @@ class Scene:
             for change in changes:
                 core.written(change, now)
         for load in core.take_loads():
-            core.loaded(load, self.store.rows[load.entry.id][2] or None, now)
+            core.loaded(load, self.store.body(load.entry), now)
 
     def _sent(self, send: Send) -> None:
         if send.frames[1] == b"MDPC01" and send.frames[2] == b"job":
@@ -129,9 +134,51 @@ class Scene:
                 self.wired.start(node)
 
 
+class ForgetsKeys(Store):
+    """Knows no keys after a start."""
+
+    def entries(self) -> list[Entry]:
+        return [Entry(e.id, e.service, b"", b"", e.state, e.age) for e in super().entries()]
+
+
+class ForgetsReplies(Store):
+    """Has every request run again after a start."""
+
+    def entries(self) -> list[Entry]:
+        return [Entry(e.id, e.service, e.key, e.digest, State.PENDING, e.age) for e in super().entries()]
+
+
+class LosesWrites(Store):
+    """Says that something is on the disk, and at times it is not."""
+
+    count = 0
+
+    def write(self, changes: list[Any]) -> None:
+        self.count += 1
+        if self.count % 7:
+            super().write(changes)
+
+
+@pytest.mark.parametrize("broken", [ForgetsKeys, ForgetsReplies, LosesWrites])
+def test_a_store_that_is_broken_is_found_out(broken: type[Store]) -> None:
+    found = 0
+    for seed in range(12):
+        scene = Scene(seed)
+        scene.store = broken()
+        try:
+            run(scene)
+        except (AssertionError, LookupError):
+            found += 1
+    assert found > 0
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_each_accepted_request_has_one_stored_reply_whatever_dies(seed: int) -> None:
-    scene = Scene(seed)
+    run(Scene(seed))
+
+
+def run(scene: Scene) -> None:
+    """Calls while all die and come back, then peace; what must hold."""
     for step in range(3_000):
         if step % 100 == 0 and step // 100 < CALLS:
             scene.call(step // 100)
