@@ -164,6 +164,15 @@ def test_what_was_to_be_sent_is_not_where_it_stood_still_before_it_was() -> None
     ]
 
 
+def test_a_word_that_was_not_sent_before_it_became_untrue_is_not_sent_at_all() -> None:
+    core = Paired(Role.BACKUP, Broker)
+    core.start(0.0)
+    core.receive(PEER, b"", [b"3"], 0.1)
+    core.receive(PEER, b"", [b"4"], 0.2)
+    assert core.state is State.LISTENING
+    assert [act.frames[0] for act in core.take_sends() if isinstance(act, Send)] == []
+
+
 def test_what_was_not_delivered_is_told_to_the_service_of_this_term_only() -> None:
     core = Paired(Role.PRIMARY, Broker)
     stage = active(core)

@@ -157,6 +157,7 @@ class Paired(BaseCore, Generic[Service]):
     def _turn(self, now: float) -> None:
         """Follow what the server has become, and say what is to be said."""
         for turn in self._star.take_turns():
+            self._sends.clear()  # A word that was not sent yet is not true any more.
             role = self._star.role.value
             self._events.append(Noticed(f"the {role} is now: {turn.after.value} ({turn.why})", turn.wrong))
             if turn.wrong or turn.after is not State.ACTIVE:
@@ -168,7 +169,7 @@ class Paired(BaseCore, Generic[Service]):
             self._collect()
         word = self._star.due(now)
         if word is not None:
-            self._sends = [Send(STATE, b"", (encode_word(word),))]  # One that was not sent yet is not true any more.
+            self._sends = [Send(STATE, b"", (encode_word(word),))]
 
     def _end_term(self, now: float) -> None:
         if not self._in_term:
