@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
     from pubsub.services.aio import AsyncServiceClient
     from pubsub.services.client import ServiceClient
-    from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerFailed, NoWorker
+    from pubsub.services.errors import CallError, CallRefused, CallTimeout, NoWorker
     from pubsub.services.worker import Worker
 
 _ERRORS = (
@@ -73,7 +73,7 @@ _ERRORS = (
     "TooLarge",
     "Unavailable",
 )
-_CALL_ERRORS = ("CallError", "CallRefused", "CallTimeout", "HandlerFailed", "NoWorker")
+_CALL_ERRORS = ("CallError", "CallRefused", "CallTimeout", "NoWorker")
 _CLIENT = (
     "AsyncClient",
     "AsyncHandler",
@@ -115,7 +115,6 @@ __all__ = [
     "DeadLetter",
     "Embedded",
     "Handler",
-    "HandlerFailed",
     "HandlerMisused",
     "InDoubt",
     "Interrupted",

@@ -43,7 +43,7 @@ from pubsub.errors import (
     Unavailable,
 )
 from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestOver, RequestRefused
-from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerFailed, NoWorker
+from pubsub.services.errors import CallError, CallRefused, CallTimeout, NoWorker
 
 EXAMPLES = [
     NoWorker("billing", "nobody serves it"),
@@ -55,7 +55,6 @@ EXAMPLES = [
     ConfigurationError("address tcp://127.0.0.1:1 is in use"),
     DataLoss("orders", "a.1", "a.9", "the file is damaged"),
     DecodeError("no end of the header"),
-    HandlerFailed("billing", "ValueError: no"),
     InDoubt("billing", "orders", 30.0, "", 2),
     InvalidKey("it does not begin with pk_"),
     InvalidName("topic", "a b", "no spaces"),

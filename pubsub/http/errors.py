@@ -39,19 +39,19 @@ class RequestOver(PubsubError):
 class RequestRefused(RequestOver):
     """A final answer, or one that cannot be taken: a repeat would be answered so again."""
 
-    exit_code = 27
+    exit_code = 26
     sentence = "{url} refused the request {request}: {reason}"
 
 
 class RequestExpired(RequestOver):
     """Nothing settled it within `expiry_seconds`; it may or may not have happened."""
 
-    exit_code = 28
+    exit_code = 27
     sentence = "{url}: request {request} expired; it may have happened; what was heard last: {reason}"
 
 
 class JobFailed(RequestOver):
     """The handler of a job failed so often that the receiver gave it up; nothing of it happened there."""
 
-    exit_code = 29
+    exit_code = 28
     sentence = "{url}: job {request} failed: {reason}"

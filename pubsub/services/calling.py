@@ -23,19 +23,17 @@ from pubsub.errors import CallerError, ConfigurationError, InvalidName, NotLetIn
 from pubsub.services.core.interface import (
     Answered,
     Event,
-    Failed,
     Frames,
     GivenUp,
     PartlyAnswered,
     Patience,
     Rejected,
     ShutOut,
-    Unserved,
 )
 from pubsub.services.engine import Engine, log_event
 from pubsub.services.entrance import Locks
-from pubsub.services.errors import CallRefused, CallTimeout, HandlerFailed, NoWorker
-from pubsub.services.kinds import CALLERS
+from pubsub.services.errors import CallRefused, CallTimeout, NoWorker
+from pubsub.services.kinds import CALLERS, TELLING
 
 CALLS_MAX: Final = 10_000
 """Calls of one client that may be under way."""
@@ -48,6 +46,9 @@ REPLY_BYTES_MAX: Final = BODY_BYTES_MAX - 64 * 1024
 
 PARTS_MAX: Final = 10_000
 """Parts of one reply that are kept where nobody takes them one by one; more end the call."""
+
+ASK_SECONDS: Final = 1.0
+"""How long a broker may take to say whether a service has workers."""
 
 SERVICE_LENGTH_MAX: Final = 255
 """Bytes of the name of a service."""
@@ -84,6 +85,8 @@ class _Pending:
     future: Future[Reply]
     on_part: Callable[[bytes], object] | None
     parts: list[Frames] = field(default_factory=list)
+    timeout: CallTimeout | None = None
+    """How the call ended, while it is asked whether anybody serves its service."""
 
 
 def frames_of(body: object, what: str = "the body") -> Frames:
@@ -170,6 +173,7 @@ class Calling:
         if not addresses:
             raise ConfigurationError("no address to call is named")
         self.patience, self.addresses = patience, tuple(addresses)
+        self._tells = kind in TELLING
         self._core = core_of(kind, CALLERS, "to call")(self.addresses)
         self._engine = Engine(self._core, locks=locks, context=context, clock=clock, told=self._told)
         self._tokens = count(1)
@@ -252,10 +256,21 @@ class Calling:
             self._part(token, pending, event.body, now)
             return
         del self._calls[token]
-        if isinstance(event, Answered):
+        if pending.timeout is not None:
+            _finish(pending.future, _no_worker(pending.service, event) or pending.timeout)
+        elif isinstance(event, GivenUp) and self._tells and not pending.service.startswith("mmi."):
+            self._ask_for_workers(pending, event, now)
+        elif isinstance(event, Answered):
             _finish(pending.future, Reply(event.body, tuple(pending.parts)))
         else:
             _finish(pending.future, _error(pending.service, event))
+
+    def _ask_for_workers(self, pending: _Pending, event: GivenUp, now: float) -> None:
+        """A call got no reply: a mistyped name is told from a worker that hangs (RFC 8, `mmi.service`)."""
+        pending.timeout = CallTimeout(pending.service, event.tries, event.seconds, event.addresses)
+        token = next(self._tokens)
+        self._calls[token] = pending
+        self._core.call(token, "mmi.service", (pending.service.encode(),), Patience(ASK_SECONDS, 1), now)
 
     def _part(self, token: int, pending: _Pending, body: Frames, now: float) -> None:
         if pending.on_part is not None:
@@ -288,15 +303,18 @@ def _finish(future: Future[Reply], result: Reply | PubsubError) -> None:
         future.set_exception(result)
 
 
+def _no_worker(service: str, event: Event) -> NoWorker | None:
+    """What a broker answered when it was asked for workers of a service; None: it has some, or did not answer."""
+    if not isinstance(event, Answered) or event.body[:1] != (b"404",):
+        return None
+    return NoWorker(service, f"nobody serves it; start a worker: pubsub service work {service or 'NAME'}")
+
+
 def _error(service: str, event: Event) -> PubsubError:
     """What a caller is told of a call that came to no reply."""
     if isinstance(event, GivenUp):
         return CallTimeout(service, event.tries, event.seconds, event.addresses)
-    if isinstance(event, Unserved):
-        return NoWorker(service, f"nobody serves it; start one: pubsub service work {service}")
     if isinstance(event, Rejected):
         return CallRefused(service, event.code, event.reason)
-    if isinstance(event, Failed):
-        return HandlerFailed(service, f"the worker failed: {event.reason}")
     assert isinstance(event, ShutOut)
     return NotLetIn(event.reason)

@@ -50,7 +50,7 @@ class ServiceClient(ServiceClientBase):
 
         Raises:
             CallTimeout: nobody answered; whether the work was done is not known.
-            NoWorker: nobody serves it. CallRefused: it was refused. HandlerFailed: the worker failed.
+            NoWorker: the same, and the broker says that nobody serves it. CallRefused: it was refused.
             NotLetIn: the other side does not know our key.
             CallerError: an argument cannot be, or the client is closed.
         """

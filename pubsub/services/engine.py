@@ -18,7 +18,7 @@ from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.limits import BODY_BYTES_MAX
 from pubsub.errors import AfterFork
-from pubsub.messenger import Counters, Refusal
+from pubsub.messenger import Counters, CurveServer, Refusal
 from pubsub.messenger.receiving import receive_copied, receive_of_user
 from pubsub.messenger.redial import Redial, open_redialed
 from pubsub.messenger.redials import Redials
@@ -194,12 +194,8 @@ class Engine:
         curve = self._entrance.curve() if self._entrance is not None and leaves else None
         if port.kind is PortKind.SUBSCRIBER:
             sock = open_subscriber(self._context, port.address, curve=self._locks.curve(port.address))
-        elif port.kind is PortKind.PUBLISHER:
-            sock, self.addresses[port.name] = open_publisher(self._context, port.address, curve=curve)
         else:
-            sock, self.addresses[port.name] = open_router(
-                self._context, port.address, curve=curve, identity=port.identity
-            )
+            sock, self.addresses[port.name] = _bound(self._context, port, curve)
         routed = port.kind is PortKind.ROUTER
         self._adopt(_Open(port.name, sock, routed=routed, gated=port.gated, locked=routed and curve is not None))
 
@@ -418,7 +414,15 @@ class Engine:
         self._wakeup.close()
 
 
+def _bound(context: zmq.Context[Any], port: Port, curve: CurveServer | None) -> tuple[Socket, str]:
+    """The socket of a port that listens, and its address."""
+    if port.kind is PortKind.PUBLISHER:
+        return open_publisher(context, port.address, curve=curve)
+    return open_router(context, port.address, curve=curve, identity=port.identity)
+
+
 def _call(function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
+    """Call what a redial has to tell; whether it did not raise."""
     function(*arguments)
     return True
 

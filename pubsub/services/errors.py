@@ -35,7 +35,7 @@ class CallTimeout(CallError):
 
 
 class NoWorker(CallError):
-    """Nobody serves the service that was called; nothing was done."""
+    """Nobody serves the service that was called, and no reply came; what was sent may still wait for a worker."""
 
     exit_code = 24
 
@@ -49,9 +49,3 @@ class CallRefused(CallError):
         self.code = code
         super().__init__(service, f"refused with {code}: {reason}")
         self.args = service, code, reason
-
-
-class HandlerFailed(CallError):
-    """The worker's handler failed, and answered that; what it had done until then may stay done."""
-
-    exit_code = 26

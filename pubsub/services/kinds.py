@@ -33,6 +33,9 @@ CALLERS: Final[Mapping[str, Callable[[Sequence[str]], CallerCore]]] = {
 }
 """How to call -> the core that does, from the addresses."""
 
+TELLING: Final = frozenset({"mdp", "mdp2"})
+"""Kinds of callers whose broker says whether a service has workers."""
+
 USUAL: Final[Mapping[str, Patience]] = {
     "freelance1": Patience(1.0, 3),
     "freelance2": Patience(2.5, 1),

@@ -141,7 +141,7 @@ def test_a_mistake_is_one_line_and_an_exit_code(tmp_path: Path, words: tuple[str
 def test_a_final_answer_has_an_exit_code_of_its_own(tmp_path: Path, served: Served) -> None:
     pubsub("put", served.url + "/a", "-", "--key", "k", home=tmp_path, stdin=b"x")
     other = pubsub("put", served.url + "/a", "-", "--key", "k", "--dir", tmp_path / "b", home=tmp_path, stdin=b"y")
-    assert other.returncode == 27
+    assert other.returncode == 26
     assert b"422" in other.stderr
     second = subprocess.run(
         [sys.executable, "-m", "pubsub", "http", "serve", str(served.directory), "--bind", f"127.0.0.1:{free_port()}"],
@@ -154,7 +154,7 @@ def test_with_tokens_only_who_has_one_is_served(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("alice " + "a" * 20 + "\n")
     (tmp_path / "token").write_text("a" * 20)
     served = Served(tmp_path, "--bind", f"127.0.0.1:{free_port()}", "--tokens", "tokens")
-    assert pubsub("put", served.url, "-", home=tmp_path, stdin=b"x").returncode == 27
+    assert pubsub("put", served.url, "-", home=tmp_path, stdin=b"x").returncode == 26
     assert pubsub("put", served.url, "-", "--token-file", "token", home=tmp_path, stdin=b"x").returncode == 0
     assert served.arrived() == [b"x"]
     assert served.stop(signal.SIGINT) == 0

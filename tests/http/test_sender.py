@@ -125,7 +125,7 @@ def test_what_is_final_ends_it_with_what_was_said(tmp_path: Path, status: int) -
             with pytest.raises(RequestRefused, match=f"{status}: no such thing") as caught:
                 await getattr(http, kind)(f"{url}/x", b"")
             assert caught.value.status == status
-            assert caught.value.exit_code == 27
+            assert caught.value.exit_code == 26
         assert await http.requests() == []
 
     asking(tmp_path, app, act)
@@ -165,7 +165,7 @@ def test_a_request_that_nothing_settles_expires_whatever_the_wall_clock_says(tmp
         http._delivery.wake()
         with pytest.raises(RequestExpired, match="503") as expired:
             await http.put(f"{url}/x", b"", key="k", timeout=20.0)
-        assert expired.value.exit_code == 28
+        assert expired.value.exit_code == 27
 
     asking(tmp_path, Scripted((503, {}, b"")), act, clock=clock)
 

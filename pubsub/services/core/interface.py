@@ -132,13 +132,6 @@ class GivenUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Unserved:
-    """A call was not made, since nobody serves its service."""
-
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
 class Rejected:
     """The service refused a call; a repeat would be refused again.
 
@@ -149,14 +142,6 @@ class Rejected:
 
     token: int
     code: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The worker's handler failed, and said so."""
-
-    token: int
     reason: str
 
 
@@ -189,7 +174,7 @@ class Noticed:
     warning: bool = False
 
 
-Event = Answered | PartlyAnswered | GivenUp | Unserved | Rejected | Failed | ShutOut | Requested | Noticed
+Event = Answered | PartlyAnswered | GivenUp | Rejected | ShutOut | Requested | Noticed
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +292,7 @@ class CallerCore(Core, Protocol):
     """The side that calls. Tokens are the shell's, each once; each call ends by one event, and none after `cancel`."""
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call a service. Ends by Answered, GivenUp, Unserved, Rejected, Failed or ShutOut."""
+        """Call a service. Ends by Answered, GivenUp, Rejected or ShutOut."""
 
     def cancel(self, token: int, now: float) -> None:
         """Nobody waits for the answer any more; nothing where the call has ended."""
