@@ -1,8 +1,8 @@
 """What a package index shows of this project: the README, whose links to files of the repository lead nowhere there.
 
 Where pyproject.toml names the repository (`Source` of `project.urls`) such a link becomes an absolute one. Until it
-does, a link becomes its words and the name of a file that the source distribution contains. A hook of hatchling, called
-when a distribution is built.
+does, a link becomes its words and the name of a file that the source distribution contains, and a picture is left out.
+A hook of hatchling, called when a distribution is built.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)\s]+)\)")
 
 
 def index_page(readme: str, source: str | None) -> str:
@@ -25,9 +25,11 @@ def index_page(readme: str, source: str | None) -> str:
     """
 
     def replace(link: re.Match[str]) -> str:
-        words, target = link.groups()
+        image, words, target = link.groups()
         if source:
-            return f"[{words}]({source.rstrip('/')}/{target})"
+            return f"{image}[{words}]({source.rstrip('/')}/{target})"
+        if image:  # Nowhere to be seen.
+            return ""
         return f"`{target}`" if words == target else f"{words} (`{target}`)"
 
     return _LINK.sub(replace, readme)

@@ -122,6 +122,14 @@ def test_links_become_absolute_where_the_repository_has_an_address() -> None:
     ).replace("[docs/a.md](docs/a.md#b)", "docs/a.md (`docs/a.md#b`)")
 
 
+def test_a_picture_is_left_out_where_it_cannot_be_seen() -> None:
+    assert index_page("![The page](docs/page.png)", None) == ""
+    assert (
+        index_page("![The page](docs/page.png)", "https://x.invalid/r")
+        == "![The page](https://x.invalid/r/docs/page.png)"
+    )
+
+
 USE = """
 import pubsub
 from pubsub import embedded
