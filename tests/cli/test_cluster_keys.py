@@ -34,7 +34,7 @@ def public(path: Path) -> bytes:
 def test_one_client_may_do_everything_under_every_id(keys: ClusterKeys) -> None:
     (line,) = read_authorized(keys.authorized).lines
     assert (line.role, str(line.id), line.key) == (Role.CLIENT, "*", public(keys.client))
-    assert line.rights == ("put=*", "get=*", "names=*", "status", "operate")
+    assert line.rights == ("put=*", "get=*", "names=*", "call=*", "serve=*", "status", "operate")
     assert stat.S_IMODE(keys.client.stat().st_mode) == 0o600
 
 
