@@ -16,7 +16,7 @@ from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.client.arguments import check_body, check_count
+from pubsub.client.arguments import Headers, beside_one, check_contents, check_count
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.flows.awaiting import AsyncProcessing
@@ -47,12 +47,12 @@ class AsyncPublisher:
     ) -> None:
         self._publisher, self._calls, self._run = publisher, calls, run
 
-    async def put(self, body: bytes) -> BatchTicket:
+    async def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
         """Put one message; waits only where a window of batches is unfinished; cancelled then, it has not put."""
         if self._publisher.crowded:
-            check_body(body)
+            check_contents([body], [key], [headers])
             await self._run(self._publisher.room())
-        return self._publisher.add(body)
+        return self._publisher.add(body, key, headers)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send the open batch and wait until everything put so far is on the server's disk."""
@@ -143,12 +143,15 @@ class AsyncClient(ClientBase):
         topic: str,
         body: bytes,
         *,
+        key: bytes = b"",
+        headers: Headers | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Ticket:
         """Put one message; cancelled, it is in doubt like one that timed out."""
-        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait))
+        beside = beside_one(key, headers)
+        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *beside))
         return Ticket(row)
 
     async def put_many(
@@ -156,12 +159,15 @@ class AsyncClient(ClientBase):
         topic: str,
         bodies: Sequence[bytes],
         *,
+        keys: Sequence[bytes] = (),
+        headers: Sequence[Headers | None] = (),
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Sequence[int]:
         """Put messages in order, in one commit."""
-        return counters(await self._run(self._calls.puts.put_many(topic, bodies, timeout, transaction, wait)))
+        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers)
+        return counters(await self._run(flow))
 
     def publisher(
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None

@@ -127,17 +127,23 @@ def check_batch(body: Buffer, count: int, checksum: int) -> None:
         last = ends[-1]
         if list(ends) != sorted(ends):
             raise DecodeError("table of ends is not in order")
-    if flags & KEYED:
-        last += _checked_table(body, start + last, count, "keys")
-    if flags & HEADED:
-        place = start + last
-        last += _checked_table(body, place, count, "headers")
-        if start + last == size:  # Else the batch is refused below, and there may be no such bytes.
-            _check_headers(body, place, count)
+    if flags:
+        last = _checked_behind(body, flags, start + last, count) - start
     if start + last != size:
         raise DecodeError(f"batch of {size} bytes whose table ends at {start + last}")
     if crc32(body) != checksum:
         raise DecodeError("checksum does not match the batch")
+
+
+def _checked_behind(body: Buffer, flags: int, place: int, count: int) -> int:
+    """Where the tables that begin at `place`, and what they tell of, end."""
+    if flags & KEYED:
+        place += _checked_table(body, place, count, "keys")
+    if flags & HEADED:
+        headers, place = place, place + _checked_table(body, place, count, "headers")
+        if place == len(body):  # Else the batch is refused in any case, and there may be no such bytes.
+            _check_headers(body, headers, count)
+    return place
 
 
 def _checked_table(body: Buffer, place: int, count: int, what: str) -> int:

@@ -83,7 +83,12 @@ class Message:
     @property
     def headers(self) -> dict[str, bytes]:
         """Its headers, in the order in which they were given; none where it was put without."""
-        return decode_headers(self._run.headers[self._index]) if self._run.headers else {}
+        return decode_headers(self.header_bytes)
+
+    @property
+    def header_bytes(self) -> bytes:
+        """Its headers as they stand in its batch."""
+        return self._run.headers[self._index] if self._run.headers else b""
 
     @property
     def stamp(self) -> int:

@@ -236,7 +236,7 @@ class Processing:
         sub, message, number = attempt.sub, attempt.message, attempt.number
         letter = Buried(
             sub.topic, message.id, message.id, message.publisher, message.counter, message.stamp, message.body, error,
-            number, self.session.clock.wall(),
+            number, self.session.clock.wall(), message.key, message.header_bytes,
         )  # fmt: skip
         self.session.commit([*attempt.taking.change(sub.topic), letter])
         self.gets.took(sub, attempt.taking, fsynced=True)

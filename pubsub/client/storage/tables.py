@@ -23,3 +23,8 @@ TABLES: Final = (
 )
 UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
 """Dead letters of losses that the user is still to be told of. An older store gets it when it is opened."""
+LETTERS_BESIDE: Final = (
+    "create table if not exists pubsub_letters_beside"
+    " (id integer primary key, key blob not null, headers blob not null)"
+)
+"""Keys and headers of those dead letters that have any, by `id`. An older store gets it when it is opened."""
