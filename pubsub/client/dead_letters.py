@@ -43,4 +43,4 @@ def dead_letters(session: Session, topic: str | None) -> list[DeadLetter]:
         check_topic(topic)
     with session.entered():
         rows = session.store.dead_letters(topic)
-    return [DeadLetter(*row[:-2], row[-2] or b"", decode_headers(row[-1] or b"")) for row in rows]
+    return [DeadLetter(*(*facts, key or b"", decode_headers(headers or b""))) for *facts, key, headers in rows]
