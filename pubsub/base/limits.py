@@ -41,6 +41,15 @@ MESSAGE_HEADER_NAME_LENGTH_MAX: Final = 64
 MESSAGE_HEADERS_BYTES_MAX: Final = 8 * 1024
 """Bytes of one message's headers, names and values, with 3 bytes for each."""
 
+SERVICE_PARTS_MAX: Final = 256
+"""Workers that may share the calls of one service by their keys."""
+
+CALLS_MAX: Final = 10_000
+"""Calls that a client keeps, waiting or answered: beyond it the oldest whose reply was handed over are forgotten."""
+
+CALL_REPLIES_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of the replies that a client keeps, as CALLS_MAX."""
+
 PROXIES_MAX: Final = 64
 """Proxies that a client or a server may name."""
 

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.client.arguments import Headers, beside_one, check_contents, check_count
+from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.flows.awaiting import AsyncProcessing
@@ -24,6 +25,7 @@ from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result, Wait
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
+from pubsub.client.flows.serving import AsyncServiceHandler, AsyncServing, TryLater
 from pubsub.client.guards import guards
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
@@ -268,6 +270,81 @@ class AsyncClient(ClientBase):
                 raise
             if taken:
                 return taken
+
+    async def call(
+        self,
+        service: str,
+        body: bytes,
+        *,
+        timeout: float | None = None,
+        id: str | None = None,  # noqa: A002
+        key: bytes = b"",
+        headers: Headers | None = None,
+        deadline: float | None = None,
+        parts: int = 1,
+    ) -> Reply:
+        """Have a service do something once, and wait for its reply; cancelled, the call goes on as after a time-out."""
+        named = id, key, headers, deadline, parts
+        return await self._run(self._calls.calling.call(service, body, timeout, *named))
+
+    async def request(
+        self,
+        service: str,
+        body: bytes,
+        *,
+        timeout: float | None = None,
+        id: str | None = None,  # noqa: A002
+        key: bytes = b"",
+        headers: Headers | None = None,
+        deadline: float | None = None,
+        parts: int = 1,
+        transaction: Transaction | None = None,
+    ) -> str:
+        """Make a call and wait for nothing; its ID."""
+        named = id, key, headers, deadline, parts, transaction
+        return await self._run(self._calls.calling.request(service, body, timeout, *named))
+
+    async def reply(self, id: str, *, timeout: float | None = None) -> Reply:  # noqa: A002
+        """Wait for the reply to a call."""
+        return await self._run(self._calls.calling.reply(id, timeout))
+
+    async def serve(
+        self,
+        service: str,
+        handler: AsyncServiceHandler,
+        *,
+        timeout: float | None = None,
+        max: int | None = None,  # noqa: A002
+        part: int = 0,
+        parts: int = 1,
+    ) -> int:
+        """Be the worker of a service; the handler is an `async def` function or a plain one, as that of `process`.
+
+        Calls are handled one after another. Cancelled, the handler is rolled back and the call comes again.
+        """
+        check_handler(handler, awaits=True)
+        if max is not None:
+            check_count("max", max)
+        serving = AsyncServing(self._session, self._calls.gets, self._calls.subscribing, service, part, parts)
+        self._check_free(serving.topic)
+        self._session.until(timeout)
+        await self._run(serving.begin_serving())
+        while (left := serving.left(max)) > 0:
+            sub = await self._run(serving.next(inf if timeout is None else self._session.now + timeout))
+            if sub is None:
+                break
+            try:
+                await serving.batch(sub, serving.wrapped(handler), left, self._breathe)
+            except TryLater as later:
+                await self._run(serving.pause(later.seconds))
+            except BaseException:
+                self._session.recover()
+                raise
+        return serving.served
+
+    async def withdraw(self, service: str, *, timeout: float | None = None, part: int = 0, parts: int = 1) -> None:
+        """Be a service's worker no more."""
+        await self._run(self._calls.subscribing.withdraw(service, part, parts, timeout))
 
     def _check_free(self, topic: str) -> None:
         """See that this is not a handler that waits for itself."""

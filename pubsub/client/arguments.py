@@ -12,6 +12,7 @@ from pubsub.base.limits import BATCH_BYTES_MAX, PROXIES_MAX
 from pubsub.client.contents import Contents
 from pubsub.errors import CallerError, ConfigurationError, TooLarge
 from pubsub.protocol import RECORD_BYTES_MAX, batch_size, encode_headers
+from pubsub.protocol.names import is_reply_topic, is_service_topic
 
 Headers = Mapping[str, bytes]
 """A message's headers, as callers give them."""
@@ -212,3 +213,13 @@ def beside_one(key: bytes, headers: Headers | None) -> tuple[Sequence[bytes], Se
     if key == b"" and headers is None:
         return (), ()
     return (key,), (headers,)
+
+
+def check_not_of_calls(topic: str) -> None:
+    """See that a topic is not one of calls, of which only `serve` and `reply` take.
+
+    Raises:
+        CallerError: it is.
+    """
+    if isinstance(topic, str) and topic.startswith("$") and (is_service_topic(topic) or is_reply_topic(topic)):
+        raise CallerError(f"{topic} is a topic of calls: call, reply and serve put and take there (docs/services.md)")

@@ -13,7 +13,8 @@ from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
 from pubsub.client.guards import guards
 from pubsub.client.publisher import Publisher
-from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
+from pubsub.client.service_calls import ServiceCalls
+from pubsub.client.shared import ACKNOWLEDGE_SECONDS
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     pass
 
 
-class Client(ClientBase):
+class Client(ServiceCalls):
     """A durable client: publisher and subscriber under one name.
 
     Every call may be made from any thread. Its state is a directory; one process at a time has it open.

@@ -314,6 +314,11 @@ class Session(Steps):
         except Interrupted:
             raise Interrupted(f"client {self.name}") from None
 
+    def tell_waiting(self) -> None:
+        """Have threads and coroutines that wait look whether another one did what they wait for."""
+        self._messenger.announce()
+        self.look()
+
     def wake(self) -> None:
         """Let the thread that drives the sockets see an earlier deadline."""
         self._messenger.wake()

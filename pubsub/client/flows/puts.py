@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pubsub.client.arguments import Headers, check_contents, check_kind, check_truth
+from pubsub.client.arguments import Headers, check_contents, check_kind, check_not_of_calls, check_truth
 from pubsub.client.contents import Contents, split
 from pubsub.client.core.chain import DISCARDED, UNFINISHED, Chain, Row
 from pubsub.client.core.outbox import Draft
@@ -36,6 +36,7 @@ class Puts:
         Raises:
             InvalidName: it may not.
         """
+        check_not_of_calls(topic)
         chain = self.core.outbox.chains.get(check_topic(topic))
         if chain is None or not (chain.previous or chain.rows):
             check_new_topic(topic)
