@@ -337,11 +337,6 @@ class Session(Steps):
         if self.store.failed:
             self.sync()
 
-    def check_disk_now(self) -> None:
-        """As `check_disk`, without the lock held."""
-        with self.entered():
-            self.check_disk()
-
     def forget_told(self, subs: Sequence[Subscription], *, fsync: bool = False) -> None:
         """Make durable of which losses the user was told; there is a commit where `fsync` asks for it too.
 

@@ -52,27 +52,10 @@ class Gets:
         if also is None:
             check_not_of_calls(topic)
         with session.entered():
-            sub = core.subscriptions.get(check_topic(topic))
-            if sub is None or not sub.on:
-                if sub is None:
-                    # The error advises to subscribe, which a topic with a bad name does not allow.
-                    check_new_topic(topic)
-                raise NotSubscribed(session.name, topic)
-            session.check_disk()
-            self.close_chunk(sub)
-            if sub.told:
-                session.forget_told([sub])
-            if sub.available and not sub.busy and not sub.has_news:
-                return sub
-            core.want(sub, until, started)
-            if not sub.settled:  # Also for a call that looks and does not wait: the next one may find it settled.
-                core.settle(sub, started + session.settings.timeout_seconds)
-            try:
-                session.turn()
-            except BaseException:
-                sub.waiting -= 1
-                raise
-        ready: Subscription = sub
+            ready = self._subscription(topic)
+            if ready.available and not ready.busy and not ready.has_news:
+                return ready
+            self._want(ready, until, started)
 
         def done() -> bool:
             ended = ready.failure is not None or ready.has_news or not ready.on or core.doors.closed
@@ -92,7 +75,33 @@ class Gets:
                     return found
         finally:
             with session.lock:
-                sub.waiting -= 1
+                ready.waiting -= 1
+
+    def _subscription(self, topic: str) -> Subscription:
+        """The subscription to a topic, before a call takes of it. The lock is held."""
+        session = self.session
+        sub = self.core.subscriptions.get(check_topic(topic))
+        if sub is None or not sub.on:
+            if sub is None:
+                # The error advises to subscribe, which a topic with a bad name does not allow.
+                check_new_topic(topic)
+            raise NotSubscribed(session.name, topic)
+        session.check_disk()
+        self.close_chunk(sub)
+        if sub.told:
+            session.forget_told([sub])
+        return sub
+
+    def _want(self, sub: Subscription, until: float, started: float) -> None:
+        """Have a topic's messages asked for until `until`. The lock is held."""
+        self.core.want(sub, until, started)
+        if not sub.settled:  # Also for a call that looks and does not wait: the next one may find it settled.
+            self.core.settle(sub, started + self.session.settings.timeout_seconds)
+        try:
+            self.session.turn()
+        except BaseException:
+            sub.waiting -= 1
+            raise
 
     def _record_idle(self, sub: Subscription) -> None:
         session = self.session

@@ -121,7 +121,8 @@ class Subscribing:
         if sub.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
         if not sub.settled or sub.unchecked:
-            self.session.check_disk_now()
+            with self.session.entered():
+                self.session.check_disk()
             seconds = self.session.settings.timeout_seconds if timeout is None else timeout
             raise Unavailable(
                 "subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble or self.session.silence
