@@ -18,11 +18,21 @@ import typer
 from typer.core import TyperGroup
 
 from pubsub import console
+from pubsub.client.call_commands import add_to
 from pubsub.client.facts import beside_facts, body_facts, written
-from pubsub.client.inputs import HeaderOption, KeyOption, headers_of, message_of, put_lines, readable, source
+from pubsub.client.inputs import (
+    HeaderOption,
+    KeyOption,
+    headers_of,
+    message_of,
+    opened_client,
+    put_lines,
+    readable,
+    source,
+)
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
-from pubsub.console.options import naming_default, takes_settings
+from pubsub.console.options import takes_settings
 from pubsub.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -69,46 +79,11 @@ def client(
     ctx.obj = name
 
 
-@contextmanager
-def _opened(ctx: typer.Context, loaded: Settings, topic: str | None = None, *, new: bool = False) -> Iterator[Client]:
-    """The client; one that is not there is made only where it may be `new`, and for nothing that no topic can be."""
-    from pubsub.base.reachability import telling_obstacles
-    from pubsub.client import Client
-    from pubsub.client.storage.places import check_exists
-    from pubsub.protocol import check_topic
-
-    if topic is not None:
-        check_topic(topic)
-    if not new:
-        check_exists(ctx.obj, loaded.settings.directory)
-    opened = Client(ctx.obj, settings=loaded.settings)
-    try:
-        with naming_default(loaded):
-            try:
-                with opened, telling_obstacles(opened.settings.proxies, console.note):
-                    yield opened
-            except Unavailable as error:
-                if error.reason == opened._session.silence:
-                    error.reason = _silence(opened)
-                raise
-    finally:
-        if opened.record_problem:
-            console.complain(f"the record is not whole: {opened.record_problem}")
-
-
-def _silence(opened: Client) -> str:
-    """Why no proxy answered: what keeps a connection from being made, or what those said that refuse."""
-    from pubsub.base.reachability import obstacles
-
-    shut, proxies = opened._session.core.doors.shut, opened.settings.proxies
-    return "; ".join(shut.get(index) or obstacles([address]) for index, address in enumerate(proxies))
-
-
 @app.command()
 @takes_settings(ClientSettings)
 def subscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
     """Receive what is put to TOPIC from now on. Where the client is subscribed already, nothing changes."""
-    with _opened(ctx, loaded, topic, new=True) as opened:
+    with opened_client(ctx, loaded, topic, new=True) as opened:
         opened.subscribe(topic)
     console.report(as_json, {"client": ctx.obj, "subscribed": topic}, f"{ctx.obj} is subscribed to {topic}")
 
@@ -117,7 +92,7 @@ def subscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJso
 @takes_settings(ClientSettings)
 def unsubscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
     """Receive nothing more of TOPIC; what waits is given up."""
-    with _opened(ctx, loaded, topic) as opened:
+    with opened_client(ctx, loaded, topic) as opened:
         opened.unsubscribe(topic)
     console.report(as_json, {"client": ctx.obj, "unsubscribed": topic}, f"{ctx.obj} is not subscribed to {topic}")
 
@@ -154,7 +129,7 @@ def get(
     """
     from pubsub.client.writing import finish_interrupted
 
-    with _opened(ctx, loaded, topic) as opened:
+    with opened_client(ctx, loaded, topic) as opened:
         done = finish_interrupted(opened)
         for path in done:
             console.note(f"{path} is complete now: an earlier get was killed before that")
@@ -227,14 +202,14 @@ def put(
     key, headers = os.fsencode(message_key), headers_of(header)
     encode_headers(headers)
     if lines:
-        with source(path) as stream, _opened(ctx, loaded, topic, new=True) as opened:
+        with source(path) as stream, opened_client(ctx, loaded, topic, new=True) as opened:
             done, seconds = put_lines(opened, topic, stream, path, key, headers)
         facts = {"client": ctx.obj, "topic": topic, "put": done, "seconds": round(seconds, 3)}
         console.report(as_json, facts, f"put {done:,} messages to {topic} in {seconds:.2f} s")
         return
     with source(path) as stream, readable(path):
         body = message_of(stream)
-    with _opened(ctx, loaded, topic, new=True) as opened:
+    with opened_client(ctx, loaded, topic, new=True) as opened:
         ticket = opened.put(topic, body, key=key, headers=headers)
     if as_json:
         console.print_json({"client": ctx.obj, "topic": topic, "put": 1, "counter": ticket.counter})
@@ -244,7 +219,7 @@ def put(
 @takes_settings(ClientSettings)
 def flush(loaded: Settings, ctx: typer.Context, as_json: AsJson = False) -> None:
     """Finish the puts that are in doubt, in order, each once."""
-    with _opened(ctx, loaded) as opened:
+    with opened_client(ctx, loaded) as opened:
         opened.flush()
     console.report(as_json, {"client": ctx.obj, "flushed": True}, f"{ctx.obj} has no unfinished put")
 
@@ -253,7 +228,7 @@ def flush(loaded: Settings, ctx: typer.Context, as_json: AsJson = False) -> None
 @takes_settings(ClientSettings)
 def discard(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
     """Give up the unfinished puts on TOPIC. Each of them may have been taken, or not."""
-    with _opened(ctx, loaded, topic) as opened:
+    with opened_client(ctx, loaded, topic) as opened:
         count = opened.discard(topic)
     console.report(
         as_json,
@@ -276,7 +251,7 @@ def renew(
 
     An unfinished put may have been taken already, from the other copy: with --keep it may arrive twice.
     """
-    with _opened(ctx, loaded) as opened:
+    with opened_client(ctx, loaded) as opened:
         opened.renew(keep=keep)
     console.report(as_json, {"client": ctx.obj, "renewed": True, "kept": keep}, f"{ctx.obj} is a new publisher")
 
@@ -290,7 +265,7 @@ def dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """List what was lost, and what a handler failed on too often."""
-    with _opened(ctx, loaded, topic) as opened:
+    with opened_client(ctx, loaded, topic) as opened:
         letters = opened.dead_letters(topic)
     if as_json:
         console.print_json(
@@ -318,9 +293,12 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the client's state as a directory tree: client_ID/TOPIC/last_get_id, last_put_counter."""
-    with _opened(ctx, loaded) as opened:
+    with opened_client(ctx, loaded) as opened:
         opened.export(target)
     console.report(as_json, {"client": ctx.obj, "exported": str(target)}, f"exported to {target}")
+
+
+add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What a command of a client is given from outside: files, lines, keys and headers."""
+"""What a command of a client is given: its client, opened, and from outside files, lines, keys and headers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pubsub import console
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.console.options import naming_default
 from pubsub.errors import CallerError, InDoubt, TooLarge, Unavailable
 
 if TYPE_CHECKING:
@@ -40,6 +44,43 @@ def headers_of(words: Sequence[str] | None) -> dict[str, bytes]:
             raise CallerError(f"--header {word!r} {'names a header twice' if equals else 'is not NAME=VALUE'}")
         found[name] = os.fsencode(value)
     return found
+
+
+@contextmanager
+def opened_client(
+    ctx: typer.Context, loaded: Loaded[ClientSettings], topic: str | None = None, *, new: bool = False
+) -> Iterator[Client]:
+    """The client; one that is not there is made only where it may be `new`, and for nothing that no topic can be."""
+    from pubsub.base.reachability import telling_obstacles
+    from pubsub.client import Client
+    from pubsub.client.storage.places import check_exists
+    from pubsub.protocol import check_topic
+
+    if topic is not None:
+        check_topic(topic)
+    if not new:
+        check_exists(ctx.obj, loaded.settings.directory)
+    opened = Client(ctx.obj, settings=loaded.settings)
+    try:
+        with naming_default(loaded):
+            try:
+                with opened, telling_obstacles(opened.settings.proxies, console.note):
+                    yield opened
+            except Unavailable as error:
+                if error.reason == opened._session.silence:
+                    error.reason = _silence(opened)
+                raise
+    finally:
+        if opened.record_problem:
+            console.complain(f"the record is not whole: {opened.record_problem}")
+
+
+def _silence(opened: Client) -> str:
+    """Why no proxy answered: what keeps a connection from being made, or what those said that refuse."""
+    from pubsub.base.reachability import obstacles
+
+    shut, proxies = opened._session.core.doors.shut, opened.settings.proxies
+    return "; ".join(shut.get(index) or obstacles([address]) for index, address in enumerate(proxies))
 
 
 @contextmanager

@@ -267,7 +267,7 @@ def test_calls_are_kept_up_to_a_limit_and_forgotten_by_their_id(
         client.request(service, b"c", id="c")
     with served(worker, service):
         assert client.reply("a", timeout=20.0).body == b"re:a"
-    assert [(call.id, call.told) for call in client.calls()][0] == ("a", True)
+    assert next((call.id, call.told) for call in client.calls()) == ("a", True)
     client.forget("b")
     client.request(service, b"c", id="c")
     with pytest.raises(NoSuchCall) as caught:
@@ -360,7 +360,7 @@ def test_an_async_handler_is_refused_before_anything_is_taken(client: Client, wo
     worker.serve(service, effect, timeout=0.01)
     call = client.request(service, b"a")
     with pytest.raises(HandlerMisused, match="awaitable"):
-        worker.serve(service, lambda *both: handler(*both), timeout=20.0)  # type: ignore[arg-type,return-value]
+        worker.serve(service, lambda *both: handler(*both), timeout=20.0)  # type: ignore[arg-type,return-value]  # noqa: PLW0108
     assert worker.serve(service, effect, timeout=20.0, max=1) == 1
     assert client.reply(call, timeout=20.0).body == b"re:a"
 
@@ -369,17 +369,17 @@ def test_an_async_handler_is_refused_before_anything_is_taken(client: Client, wo
 def test_a_handler_that_returns_no_bytes_has_failed(
     client: Client, worker: Client, service: str, returned: Any
 ) -> None:
-    with served(worker, service, lambda request, transaction: returned):
-        with pytest.raises(CallFailed, match="returns the reply as bytes"):
-            client.call(service, b"a", timeout=30.0)
+    returns, said = served(worker, service, lambda request, transaction: returned), "returns the reply as bytes"
+    with returns, pytest.raises(CallFailed, match=said):
+        client.call(service, b"a", timeout=30.0)
 
 
 def test_a_reply_that_no_batch_holds_is_an_error_reply(
     client: Client, worker: Client, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(worker, service, lambda request, transaction: bytes(17 << 20)):
-        with pytest.raises(CallFailed, match="BATCH_BYTES_MAX"):
-            client.call(service, b"a", timeout=60.0)
+    large = served(worker, service, lambda request, transaction: bytes(17 << 20))
+    with large, pytest.raises(CallFailed, match="BATCH_BYTES_MAX"):
+        client.call(service, b"a", timeout=60.0)
 
 
 def test_a_full_outbox_ends_serve_with_one_line_and_the_call_comes_again(

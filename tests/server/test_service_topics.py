@@ -44,7 +44,7 @@ def test_another_client_serves_only_once_the_first_has_withdrawn(stage: Stage) -
 
 
 def test_a_worker_begins_only_where_every_proxy_knows_no_other_holder(stage: Stage) -> None:
-    """Else each side of a split would have a worker of its own, and their merge two: every effect would happen twice."""
+    """Else each side of a split would have a worker of its own, and their merge two: each effect would happen twice."""
     stage.confirms = False
     stage.others = "s2"
     assert stage.subscribe("w1", CALLS, 5).outcome is not Outcome.SUCCESS
