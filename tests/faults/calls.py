@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pubsub import Client, NoReply, Request, Transaction
+from pubsub import Client, NoReply, Request, Transaction, Unavailable
 from pubsub.config.settings import ClientSettings
 from tests.faults.dying import die_at_step
 from tests.faults.orders import Orders
@@ -40,10 +41,12 @@ def serve(client: Client, service: str, orders: Orders, fails: int) -> None:
         row = transaction.execute("select max(n) from effects").get
         return b"%s is row %d" % (request.body, row)
 
-    client.serve(service, handler, timeout=0.01)
+    with suppress(Unavailable):
+        client.serve(service, handler, timeout=0.01)
     print("serving", flush=True)
     while not orders.finishing.is_set():
-        client.serve(service, handler, timeout=0.1)
+        with suppress(Unavailable):
+            client.serve(service, handler, timeout=0.5)
 
 
 def call(client: Client, service: str, count: int) -> None:

@@ -64,3 +64,15 @@ def test_topics_of_replies_and_others_are_as_they_were(stage: Stage) -> None:
         assert stage.put(topic, 1, [b"x"]).outcome is Outcome.SUCCESS
         assert stage.subscribe("a", topic, 5).outcome is Outcome.SUCCESS
         assert stage.subscribe("b", topic, 6).outcome is Outcome.SUCCESS
+
+
+def test_what_was_taken_before_a_workers_subscription_was_confirmed_stays_for_it(stage: Stage) -> None:
+    """A worker asks again, under a higher number, when the answer was lost; calls may have come in between."""
+    stage.subscribe("w1", CALLS, 5)
+    stage.put(CALLS, 1, [b"between"])
+    assert stage.subscribe("w1", CALLS, 6).outcome is Outcome.SUCCESS
+    stage.put(CALLS, 2, [b"after"], previous=1)
+    assert bodies(stage.get("w1", CALLS, None, 6)) == [b"between", b"after"]
+    assert stage.get("w1", CALLS, None, 5).outcome is Outcome.SUPERSEDED
+    stage.restart()
+    assert bodies(stage.get("w1", CALLS, None, 6)) == [b"between", b"after"]
