@@ -339,7 +339,7 @@ class InDoubt(Unavailable):
 
 
 class CallOver(PubsubError):
-    """A call came to no result here; `call` is its ID (docs/services.md, *Calls that happen once*)."""
+    """A call came to no result here; `call` is its ID (docs/clients.md, *Calls that happen once*)."""
 
     exit_code = 30
 

@@ -222,4 +222,4 @@ def check_not_of_calls(topic: str) -> None:
         CallerError: it is.
     """
     if isinstance(topic, str) and topic.startswith("$") and (is_service_topic(topic) or is_reply_topic(topic)):
-        raise CallerError(f"{topic} is a topic of calls: call, reply and serve put and take there (docs/services.md)")
+        raise CallerError(f"{topic} is a topic of calls: call, reply and serve put and take there")

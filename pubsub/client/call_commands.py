@@ -1,4 +1,4 @@
-"""`pubsub client ID call|replies|serve`: services from a shell, each call once (docs/services.md)."""
+"""`pubsub client ID call|replies|serve`: services from a shell (docs/clients.md, *Calls that happen once*)."""
 
 from __future__ import annotations
 

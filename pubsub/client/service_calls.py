@@ -1,4 +1,4 @@
-"""Services as `Client` calls and serves them: calls that happen once (docs/services.md)."""
+"""Services as `Client` calls and serves them: calls that happen once (docs/clients.md, *Calls that happen once*)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ServiceCalls(ClientBase):
         deadline: float | None = None,
         parts: int = 1,
     ) -> Reply:
-        """Have a service do something once, and wait for its reply (docs/services.md, *Calls that happen once*).
+        """Have a service do something once, and wait for its reply (docs/clients.md, *Calls that happen once*).
 
         Args:
             service: its name, 1-64 of A-Z a-z 0-9 . _ -

@@ -111,7 +111,7 @@ def check_new_topic(text: str) -> str:
     return text
 
 
-# Topics of calls (docs/services.md): reserved names, which nobody else can put to or take from.
+# Topics of calls (docs/clients.md, *Calls that happen once*): nobody else can put there or take.
 
 
 def service_topic(service: str, part: int = 0, parts: int = 1) -> str:

@@ -1,4 +1,4 @@
-"""Calls as messages: what a request and a reply say beside their bodies (docs/services.md, *Calls that happen once*).
+"""Calls as messages: what a request and a reply say beside their bodies (docs/clients.md, *Calls that happen once*).
 
 A request is a message of the service's topic, a reply one of the caller's. The call's ID is in both, so that a reply
 finds its call however late it comes. A reply goes to its caller's own topic and to no other that a request may name:

@@ -1,4 +1,4 @@
-"""Calls: a request that is put once, and its reply, kept for whoever asks by the call's ID (docs/services.md).
+"""Calls: a request that is put once, and its reply, kept for whoever asks (docs/clients.md, *Calls that happen once*).
 
 The request's row of the outbox and the call's own row are one commit, fsynced before the request is sent. Its reply is
 taken like any message, in one commit with the row that keeps it. So a caller that is killed at any time has the call

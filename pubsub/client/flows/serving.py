@@ -1,4 +1,4 @@
-"""Serving calls: a handler's effect, its reply and the position in one commit (docs/services.md).
+"""Serving: a call's effect, its reply and the position in one commit (docs/clients.md, *Calls that happen once*).
 
 A worker handles the calls of its service as `process` handles messages, one after another, and puts each reply in the
 handler's own transaction. What `process` would take to the dead letters is answered with an error, in one commit with

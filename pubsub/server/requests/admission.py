@@ -4,7 +4,8 @@
     frozen               moved: the topic is on its way to another server
     not here any more    moved: the proxy that passed the request on may not have heard that yet
     a limit is reached   full, with the limit's name
-    a service's topic    full: a call where nobody serves, or a second client that would serve (docs/services.md)
+    a service's topic    full: a call where nobody serves, or a second client that would serve
+                         (docs/clients.md, *Calls that happen once*)
 
 An obstacle is the name of what is in the way, or "" for none. To leave is let through where it frees what was waiting.
 """
