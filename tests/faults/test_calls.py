@@ -22,7 +22,7 @@ def test_a_caller_killed_at_each_commit_and_send_has_each_reply_once(cluster: Cl
     worker = cluster.caller("worker", "billing", serves=True)
     worker.wait_line("serving")
     callers = [
-        cluster.caller(f"c{count}", "billing", count=3, die={"point": point, "count": count})
+        cluster.caller(f"c{count}", "billing", count=6, die={"point": point, "count": count})
         for count in (1, 2, 3, 5, 8, 11)
     ]
     for caller in callers:
@@ -33,7 +33,7 @@ def test_a_caller_killed_at_each_commit_and_send_has_each_reply_once(cluster: Cl
         assert caller.lines("different") == []
     worker.say("finish")
     assert worker.wait() == 0
-    assert judge(cluster, "worker", [caller.name for caller in callers], 3) == []
+    assert judge(cluster, "worker", [caller.name for caller in callers], 6) == []
 
 
 @pytest.mark.parametrize("point", POINTS)

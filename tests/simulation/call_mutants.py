@@ -87,18 +87,6 @@ def _(stack: contextlib.ExitStack) -> None:
     _replace(stack, service, "put_reply", put)
 
 
-@mutant(CALL + "reply handed to another call")
-def _(stack: contextlib.ExitStack) -> None:
-    table = pubsub.client.storage.call_table.CallTable
-    original = table.answer
-
-    def answer(self: Any, transaction: Any, call: str, *reply: Any) -> bool:
-        oldest = transaction.execute("select id from pubsub_calls where outcome = 'waiting' order by n limit 1").get
-        return original(self, transaction, oldest or call, *reply)
-
-    _replace(stack, table, "answer", answer)
-
-
 @mutant(CALL + "call taken though nobody serves")
 def _(stack: contextlib.ExitStack) -> None:
     admission = pubsub.server.requests.admission
