@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pubsub.client import Client, Request, Transaction
+from pubsub.errors import Unavailable
 
 
 def effect(request: Request, transaction: Transaction) -> bytes:
@@ -25,7 +26,8 @@ def served(worker: Client, service: str, handler: Any = effect, **named: Any) ->
 
     def serve() -> None:
         while not over.is_set():
-            worker.serve(service, handler, timeout=0.05, **named)
+            with suppress(Unavailable):  # On a machine that is busy an answer may take longer.
+                worker.serve(service, handler, timeout=0.2, **named)
 
     thread = threading.Thread(target=serve)
     thread.start()

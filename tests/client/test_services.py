@@ -122,7 +122,7 @@ def test_a_worker_that_is_killed_in_its_handler_does_it_once_after_its_start(
     name = f"worker{next(names)}"
     worker = cluster.client(name)
     create(worker, "done")
-    worker.serve(service, effect, timeout=0.01)
+    worker.serve(service, effect, timeout=0)
     call = client.request(service, b"a")
 
     def dies(request: Request, transaction: Transaction) -> bytes:
@@ -145,7 +145,7 @@ def test_a_reply_that_was_not_sent_in_time_goes_out_while_the_worker_waits(
     name = f"worker{next(names)}"
     with cluster.client(name) as worker:
         create(worker, "done")
-        worker.serve(service, effect, timeout=0.01)
+        worker.serve(service, effect, timeout=0)
         call = client.request(service, b"a")
         worker.serve(service, effect, timeout=20.0, max=1)
         session = worker._session
@@ -208,13 +208,13 @@ def test_parts_share_calls_by_their_keys(cluster: Embedded, client: Client, serv
 def test_one_client_serves_and_another_only_after_it_has_withdrawn(
     cluster: Embedded, client: Client, worker: Client, service: str
 ) -> None:
-    worker.serve(service, effect, timeout=0.01)
+    worker.serve(service, effect, timeout=0)
     with cluster.client(f"worker{next(names)}", timeout=0.5) as other:
         create(other, "done")
         with pytest.raises(Unavailable, match="another client serves this"):
             other.serve(service, effect, timeout=0.1)
         worker.withdraw(service)
-        assert other.serve(service, effect, timeout=0.01) == 0
+        assert other.serve(service, effect, timeout=0) == 0
         with served(other, service):
             assert client.call(service, b"a").body == b"re:a"
     with pytest.raises(NotSubscribed):

@@ -143,7 +143,7 @@ def test_an_async_handler_is_refused_before_anything_is_taken(client: Client, wo
 
     with pytest.raises(HandlerMisused, match="async def"):
         worker.serve(service, handler)  # type: ignore[arg-type]
-    worker.serve(service, effect, timeout=0.01)
+    worker.serve(service, effect, timeout=0)
     call = client.request(service, b"a")
     with pytest.raises(HandlerMisused, match="awaitable"):
         worker.serve(service, lambda *both: handler(*both), timeout=20.0)  # type: ignore[arg-type,return-value]  # noqa: PLW0108
@@ -173,7 +173,7 @@ def test_a_full_outbox_ends_serve_with_one_line_and_the_call_comes_again(
 ) -> None:
     settings = ClientSettings(outbox_bytes_max=1 << 20, handler_attempts=1)
     with cluster.client(f"worker{next(names)}", settings=settings) as worker:
-        worker.serve(service, lambda request, transaction: b"", timeout=0.01)
+        worker.serve(service, lambda request, transaction: b"", timeout=0)
         call = client.request(service, b"a")
         worker._session.core.outbox.bytes_max = 10
         with pytest.raises(StoreFull, match="no room for a reply") as caught:
@@ -185,7 +185,7 @@ def test_a_full_outbox_ends_serve_with_one_line_and_the_call_comes_again(
 
 
 def test_what_is_no_call_goes_to_the_dead_letters_and_calls_go_on(client: Client, worker: Client, service: str) -> None:
-    worker.serve(service, effect, timeout=0.01)
+    worker.serve(service, effect, timeout=0)
     calls = client._calls
     with client._session.entered():  # As a program does that speaks the protocol on its own.
         from pubsub.client.contents import Contents
