@@ -17,7 +17,7 @@ def test_a_call_is_made_served_asked_for_again_and_forgotten(
     place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     assert "served 0 calls" in capfd.readouterr().out
-    assert main(["c", "call", name, "hello", "--id", "c1", "--wait", "0.2", *place]) == 30
+    assert main(["c", "call", name, "hello", "--id", "c1", "--wait", "3", *place]) == 30
     assert "it goes on, once: ask again by its ID" in capfd.readouterr().err
     assert main(["w", "serve", name, "--count", "1", *place, "--", "tr", "a-z", "A-Z"]) == 0
     capfd.readouterr()
@@ -40,7 +40,7 @@ def test_a_command_that_fails_is_an_error_reply_and_a_late_call_is_told_so(
 ) -> None:
     place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
-    assert main(["c", "call", name, "bad", "--id", "bad", "--wait", "1", *place]) == 30
+    assert main(["c", "call", name, "bad", "--id", "bad", "--wait", "3", *place]) == 30
     assert main(["c", "call", name, "late", "--id", "late", "--deadline", "0", "--wait", "0", *place]) == 30
     failing = ["--handler-attempts", "1", "--count", "2", *place, "--", "sh", "-c", "echo why >&2; exit 3"]
     assert main(["w", "serve", name, *failing]) == 0
