@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 _PATIENT = [HealthCheck.too_slow]
@@ -13,3 +15,8 @@ settings.register_profile("searching", deadline=None, suppress_health_check=_PAT
 """Others each time, and more of them: `pytest --hypothesis-profile searching`."""
 
 settings.load_profile("same")
+
+
+def pytest_configure() -> None:
+    """Have SIGINT interrupt, here and in what tests start: whoever is started in the background has it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,6 +11,7 @@ import pytest
 from pubsub.gateway.mailbox import Mail
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.streaming import event, last_event_id
+from tests.faults.cluster import until
 from tests.gateway.serving import Gateway, parsed
 
 
@@ -48,6 +49,8 @@ def test_what_a_stream_sent_and_nobody_confirmed_is_there_for_a_poll(gateway: Ga
     put(gateway, "switched", 2)
     with gateway.events("switched", "s") as events:
         assert len(list(islice(events, 2))) == 2
+    polled = "/topics/switched/subscribers/s/messages?max=1&wait=0"
+    until(lambda: gateway.ask("GET", polled).status_code != 409, "the gateway has seen that the stream ended")
     assert len(gateway.take("switched", "s", 2)) == 2
 
 
