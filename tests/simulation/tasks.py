@@ -122,8 +122,9 @@ class Task(Process):
             self.log = status.log or self.log
             asked.then(status)
         now = self.host.monotonic()
+        newest = {id(asked): token for token, asked in sorted(self._asked.items())}
         for token, asked in list(self._asked.items()):
-            if now >= asked.again_at and token == max(t for t, other in self._asked.items() if other is asked):
+            if now >= asked.again_at and token == newest[id(asked)]:
                 asked.retries.fail()
                 self._send(asked)
 
