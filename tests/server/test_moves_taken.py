@@ -230,6 +230,48 @@ def test_what_both_of_a_first_merge_had_taken_is_not_doubled_by_a_second(tmp_pat
     trio.close()
 
 
+def test_a_get_that_waits_is_served_from_what_a_second_merge_brings_and_not_from_behind_it(tmp_path: Path) -> None:
+    """All that the first one brought was put before it subscribed: the GET has come by that, and waits behind it."""
+    trio = Pair(tmp_path, "s1", "s2", "s3")
+    s1, s3 = trio["s1"], trio["s3"]
+    assert put(trio["s2"], "carl", 20, 0, b"c1") == "success"
+    for stage in trio.stages.values():
+        stage.now += 1.0
+    s1.ask(Subscribe("bob", "t", 5, 5))
+    waiting = s1.say(Get("bob", "t", None, 5, 5, records_max=100, wait_ms=10_000))
+    trio.merge("s2", "s1")
+    trio.turns(10)
+    assert s1.answer(waiting) is None
+    assert put(s3, "dora", 30, 0, b"d1") == "success"
+    trio.merge("s3", "s1")
+    trio.turns(10)
+    assert trio.holders() == ["s1"]
+    assert put(s1, "alice", 10, 0, b"a1") == "success"
+    first = s1.answered(waiting)
+    assert [*Records(bytes(first.body)).bodies(), *take(s1, "bob", last=first.message)] == [b"d1", b"a1"]
+    trio.close()
+
+
+def test_a_named_subscription_from_the_newest_on_gets_of_the_other_side_what_was_put_since(pair: Pair) -> None:
+    for sender, name in (("carl", "s2"), ("alice", "s1")):
+        assert put(pair[name], sender, 10, 0, b"%s's old one" % sender.encode()) == "success"
+        pair[name].now += 1.0
+    for start in ("latest", "earliest"):
+        assert named.make(pair["s1"], start, name=start).outcome is Outcome.SUCCESS
+    pair["s2"].now = pair["s1"].now = max(stage.now for stage in pair.stages.values()) + 1.0
+    for sender, name in (("carl", "s2"), ("alice", "s1")):
+        assert put(pair[name], sender, 11, 10, b"%s's new one" % sender.encode()) == "success"
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    pair["s1"].restart()
+    pair.turns(3)
+    assert read(pair["s1"], "latest") == [b"alice's new one", b"carl's new one"]
+    assert sorted(read(pair["s1"], "earliest")) == sorted(
+        b"%s's %s one" % (who, age) for who in (b"alice", b"carl") for age in (b"new", b"old")
+    )
+
+
 @pytest.mark.parametrize("receiver", ["s1", "s2"])
 def test_an_opening_that_either_side_fenced_off_stays_fenced_off(pair: Pair, receiver: str) -> None:
     pair["s1"].ask(Subscribe("bob", "t", 5, 5))

@@ -80,6 +80,23 @@ def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) ->
     assert (left.on, left.backlog, left.epoch) == (False, (), 3)
 
 
+def test_in_a_new_open_log_all_go_on_who_are_subscribed_and_nobody_who_left(topic: Topic) -> None:
+    for who in ("bob", "eve"):
+        topic.subscribe(who, 5, 5, True, 0)
+    topic.append(1, 1, 4, 10)
+    topic.subscribe("eve", 6, 5, False, 0)
+    topic.subscribe("dan", 5, 5, True, 0)
+    topic.go_on_in(Log(2, B))
+    backlogs = {who: subscription.backlog for who, subscription in topic.subscriptions.items()}
+    assert backlogs == {"bob": (Span(A, 1, 5), Span(B, 1)), "eve": (), "dan": (Span(B, 1),)}
+    assert topic.history == (Span(A, 1, 5), Span(B, 1))
+    assert topic.floors() == {A: 1, B: 1}
+    topic.subscribe("bob", 6, 5, False, 0)
+    topic.subscribe("dan", 6, 5, False, 0)
+    topic.append(1, 5, 2, 10)
+    assert topic.floors() == {A: 5, B: 3}, "nobody is to receive any of it"
+
+
 def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
     _, subscription, _ = topic.subscribe("bob", 5, 5, True, 0)
     topic.append(1, 1, 4, 10)
