@@ -316,6 +316,22 @@ def come_back_at(pair: Pair, name: str, address: str, monkeypatch: pytest.Monkey
     pair[name].restart()
 
 
+def test_a_topic_that_takes_long_to_travel_is_not_forgotten_as_long_as_chunks_come(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pubsub.server.moves.receiving.IDLE_SECONDS", 1.0)
+    monkeypatch.setattr("pubsub.server.moves.giving.WINDOW", 1)
+    monkeypatch.setattr("pubsub.server.moves.chunks.CHUNK_BATCHES", 1)
+    split(pair)
+    for counter in range(20, 40):
+        assert put(pair["s2"], "dora", counter, counter - 1 if counter > 20 else 0, b"%d" % counter) == "success"
+    pair.merge("s2", "s1")
+    pair.turns(40)
+    assert pair.holders() == ["s1"]
+    assert pair.steps.count("chunk") > 2 * 20
+    assert len({step.transfer for step in pair.given}) == 1, "it travelled once"
+
+
 @pytest.mark.parametrize("lost", ["chunk", "commit", "done"])
 def test_a_receiver_that_comes_back_at_another_address_is_given_the_rest_there(
     pair: Pair, lost: str, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,24 @@ def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair)
     assert pair["s1"].store.reader.log_state(log) == "held"
 
 
+def test_a_topic_that_gets_the_number_of_one_that_was_given_has_nothing_of_it(pair: Pair) -> None:
+    split(pair)
+    giver = pair["s2"]
+    number = giver.core.state.topics["t"].number
+    giver.core.contested.told("t", f"s9.{'9' * 16}")
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert pair.holders() == ["s1"]
+    giver.restart()
+    giver.put("u", 1)
+    assert giver.core.state.topics["u"].number == number
+    giver.restart()
+    topic = giver.core.state.topics["u"]
+    assert (len(topic.logs), topic.merged, topic.contested, topic.subscriptions) == (1, set(), {}, {})
+    assert list(topic.last.values()) == [1]
+    assert not giver.core.state.is_contested("u")
+
+
 def test_proxies_are_told_to_whom_a_topic_went_until_each_has_confirmed_to_know(pair: Pair) -> None:
     giver, receiver = pair["s2"], pair["s1"]
     split(pair)

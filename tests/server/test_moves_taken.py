@@ -18,6 +18,7 @@ from pubsub.protocol.bodies import join_topics
 from pubsub.protocol.messages import Read, Whole
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.topic.changes import WatermarkDropped
+from pubsub.server.topic.delivery import collect
 from tests.server import named
 from tests.server.moving import Pair, message, put, split, take
 from tests.server.stage import Stage
@@ -121,6 +122,26 @@ def test_a_store_that_kept_them_is_rid_of_them_at_its_next_start(pair: Pair) -> 
     pair.turns(10)
     assert watermarks(pair["s1"]) == in_use(pair["s1"]) == used
     assert take(pair["s1"], "bob") == [b"a1", b"a2", b"c1"]
+
+
+def test_copies_that_only_a_topic_refers_to_which_was_set_aside_are_kept_with_it(pair: Pair) -> None:
+    overlap(pair)
+    pair.merge("s2", "s1")
+    pair.turns()
+    stage = pair["s1"]
+    stage.say(
+        Status("p1", Outcome.SUCCESS, body=join_topics({"t": stage.core.state.topics["t"].open.id})),
+        origin=b"",
+        callback=0,
+    )
+    stage.loop()
+    assert "t" not in stage.core.state.topics
+    for _ in range(2):
+        stage.restart()
+        stage.sleep(10.0)
+        (aside,) = stage.store.topics(aside=True)
+        found = collect(aside, aside.history, stage.store.reader, stage.core.state.publishers.names, 100, 1 << 20)
+        assert list(Records(found.body).bodies()) == [b"a1", b"a2", b"c1"]
 
 
 def test_a_receiver_started_again_knows_what_each_side_had_taken(pair: Pair) -> None:

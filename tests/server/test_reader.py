@@ -54,6 +54,8 @@ def test_what_is_partly_in_memory_is_read_to_the_end(store: Store) -> None:
         forget(store)
         list(store.reader.batches(1, SPANS[kept][0], SPANS[kept][0] + 1))
         assert [batch.offset for batch in store.reader.batches(1, 1, 12)] == [1, 4, 5, 10]
+        held = store.reader._cache.values()
+        assert store.reader._cache_bytes == sum(300 + len(batch.body or b"") for batch in held), "each counts once"
 
 
 def test_memory_holds_a_bounded_number_of_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from pubsub.server.offline.restore import CHANGE_STEP, accept_copy
 from pubsub.server.state.replies import Origin
 from pubsub.server.topic.delivery import collect
 from tests.server.moving import Pair, message, put, split, take
-from tests.server.named import make, plan, read
+from tests.server.named import everything, make, plan, read
 from tests.server.stage import Stage
 
 
@@ -164,6 +165,37 @@ def test_a_holder_that_knows_better_is_believed_whoever_gives(pair: Pair, giver:
         assert take(stage, "bob", last=log) == [b"3", b"4", b"5", b"6"]
         assert take(stage, "eve") == [*everything, b"5", b"6"]
     assert take(stage, "dan") == [b"6"]
+
+
+def test_whose_copy_was_used_up_before_it_moved_is_known_after_a_start_as_one_that_lacks_the_end(
+    tmp_path: Path,
+) -> None:
+    """s2's log went to s3 as a whole; of the copy of s2 that was put back nothing was left when s1 was given it."""
+    trio = Pair(tmp_path, "s1", "s2", "s3")
+    s1, s2, s3 = (trio[name] for name in ("s1", "s2", "s3"))
+    put(s2, "alice", 10, 0, b"1", b"2")
+    log, _ = place(s2, 0)
+    save(s2)
+    assert put(s2, "alice", 12, 11, b"3") == Outcome.SUCCESS
+    trio.merge("s2", "s3")
+    trio.turns()
+    assert make(s3, "earliest").outcome is Outcome.SUCCESS
+    put_back(s2)
+    s2.now = s3.now
+    s2.sleep(200.0)
+    assert s2.core.state.topics["t"].merged == {log} == s2.core.state.topics["t"].ended
+    s1.now = s2.now
+    trio.merge("s2", "s1")
+    trio.turns()
+    assert s1.core.state.topics["t"].ended == {log}
+    s1.restart()
+    assert s1.core.state.topics["t"].ended == {log}
+    trio.turns(3)
+    trio.merge("s3", "s1")
+    trio.turns()
+    assert trio.holders() == ["s1"]
+    assert everything(s1) == [b"1", b"2", b"3"]
+    trio.close()
 
 
 def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: Pair) -> None:

@@ -95,6 +95,18 @@ def test_nothing_goes_while_the_topic_is_not_known_to_be_whole(stage: Stage, who
     assert stored(stage) == []
 
 
+def test_what_could_not_be_asked_about_goes_later_though_nobody_puts(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pubsub.server.ownership.sole_owner.WAITING_MAX", 0)
+    stage.put("t", 1)
+    stage.sleep(200)
+    assert stored(stage) == [1]
+    monkeypatch.undo()
+    stage.sleep(2 * retention.ROUND_SECONDS)
+    assert stored(stage) == []
+
+
 def test_proxies_are_asked_once_for_all_topics_found_at_the_same_time(stage: Stage) -> None:
     for number in range(20):
         stage.put(f"t{number}", 1)

@@ -103,6 +103,20 @@ def test_a_sink_that_finds_no_room_has_its_own_tries_dropped_that_were_left(stag
     assert len(stage.core.state.topics["t"].stages) == 3
 
 
+def test_a_stage_that_goes_on_after_a_long_while_is_not_among_those_that_make_room_for_it(stage: Stage) -> None:
+    stage.core.state.settings = replace(stage.core.state.settings, backlog_bytes_max=1000)
+    write(stage, 0, "left", 0, b"x" * 500)
+    write(stage, 0, "going on", 0, b"first")
+    stage.sleep(staging.LEFT_SECONDS + 1)
+    assert write(stage, 0, "going on", 1, b"x" * 600).rows == 2
+    assert [stage.key[2] for stage in stage.core.state.topics["t"].stages.values()] == ["going on"]
+    assert write(stage, 0, "going on", 2, b"x" * 600).outcome is Outcome.FULL, "nobody else's is left"
+    stage.sleep(staging.LEFT_SECONDS + 1)
+    assert write(stage, 0, "going on", 2, b"x" * 600).outcome is Outcome.FULL, "nor does it make room for itself"
+    stage.restart()
+    assert publish(stage, 0, **{"going on": 2}).rows == 2
+
+
 def test_a_stage_that_nobody_publishes_is_deleted_where_the_disk_was_full_at_first(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
