@@ -35,6 +35,23 @@ def test_a_draft_that_is_not_accepted_leaves_no_gap_in_the_chain() -> None:
     assert outbox.bytes == first.size + second.size
 
 
+def test_what_is_put_behind_batches_that_were_taken_out_again_follows_what_is_left() -> None:
+    """A transaction of which one put was too large goes on."""
+    outbox = make(bytes_max=1000)
+    (before,) = put(outbox, 1)
+    draft = Draft(outbox)
+    first = draft.add("t", [b"a"])
+    for topic in ("t", "t", "u"):
+        draft.add(topic, [b"x" * 200])
+    draft.cut(1)
+    second, other = draft.add("t", [b"b" * 800]), draft.add("u", [b"c"])
+    assert (first.previous, second.previous, other.previous) == (before.last, first.last, 0)
+    draft.cut(0)
+    assert draft.add("t", [b"d"]).previous == before.last
+    outbox.accept(draft)
+    assert put(outbox, 1)[0].previous == draft.rows[0].last
+
+
 def test_topics_have_chains_of_their_own() -> None:
     outbox = make()
     (first,) = put(outbox, 1)

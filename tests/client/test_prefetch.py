@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import LOG, PUBLISHER, batch
+from rig import LOG, OTHER, PUBLISHER, batch, records
 
 from pubsub.client.core.message import Batch
 from pubsub.client.core.prefetch import Loss, Prefetch, Taking
@@ -38,6 +38,22 @@ def test_what_was_taken_before_is_left_out_and_passed() -> None:
     taking = taken(filled(2, 3), 9, {PUBLISHER: 3})
     assert [message.counter for message in Batch("t", taking.pieces)] == [4, 5]
     assert (taking.records, taking.position, taking.counters) == (5, (LOG, 5), {PUBLISHER: 5})
+
+
+@given(st.integers(1, 9), st.integers(0, 2))
+def test_what_stands_in_two_logs_is_taken_once_however_many_calls_take_it(most: int, before: int) -> None:
+    prefetch, other = Prefetch(), "p/00000000000000ee"
+    for log, counters, publisher in ((LOG, [1, 2], PUBLISHER), (LOG, [7], other), (OTHER, [1, 2, 3], PUBLISHER)):
+        prefetch.add(Records(bytes(records(1, counters, publisher, log).body)))
+    seen = {PUBLISHER: before} if before else {}
+    found: list[tuple[str, int]] = []
+    while prefetch:
+        taking = taken(prefetch, most, seen)
+        found += [(message.publisher, message.counter) for message in Batch("t", taking.pieces)]
+        seen |= taking.counters
+        prefetch.took(taking)
+    assert sorted(found) == sorted([(other, 7), *[(PUBLISHER, counter) for counter in range(before + 1, 4)]])
+    assert prefetch.records == prefetch.size == 0
 
 
 def test_a_loss_stops_a_taking_and_is_found_by_the_next_one() -> None:

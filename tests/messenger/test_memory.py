@@ -43,6 +43,16 @@ def test_what_is_large_for_another_reason_is_left_alone_until_it_has_grown():
     assert process.exceeded(101)
 
 
+def test_who_was_large_for_another_reason_and_is_no_more_has_the_old_limit():
+    process = Process(100)
+    assert process.exceeded(200)
+    assert not process.exceeded(180, PAUSE_SECONDS)
+    assert not process.exceeded(100)
+    assert not process.exceeded(150), "it has not grown by a quarter"
+    assert not process.exceeded(99)
+    assert process.exceeded(101)
+
+
 def test_without_a_limit_nobody_looks():
     guard = MemoryGuard(0, lambda: 1 << 60)
     assert guard.wait_ms is None

@@ -33,6 +33,19 @@ def test_who_takes_nothing_of_what_is_large_gets_no_more_than_his_share(context,
         assert unsent.has_room(routing)
 
 
+def test_who_has_read_what_there_was_has_room_at_once(context, until):
+    unsent = Unsent(MIB, 8 * MIB)
+    reader, writer = open_router(context, "inproc://reads")[0], open_dealer(context, "inproc://reads")
+    for _ in range(3):
+        assert unsent.has_room("reader")
+        assert send(writer, [unsent.frame("reader", bytes(MIB))])
+        assert not unsent.has_room("reader")
+        assert reader.poll(10_000)
+        assert len(reader.recv_multipart()[1]) == MIB
+        until(lambda: unsent.has_room("reader"))
+    assert unsent.size == 0
+
+
 def test_where_much_waits_those_come_first_who_have_nothing_waiting(context, until):
     unsent = Unsent(3 * MIB, 8 * MIB)
     slow = [open_dealer(context, "inproc://nobody") for _ in range(30)]

@@ -93,6 +93,18 @@ def test_only_a_store_that_holds_nothing_is_evicted(table: RoutingTable) -> None
     assert not table.evict()
 
 
+def test_a_store_that_is_awaited_is_not_evicted_whatever_it_is_not_known_to_hold(table: RoutingTable) -> None:
+    s1 = server(table, "s1")
+    signs = Liveness(1.0, 3, 0.0)
+    signs.forget()
+    table.await_store(Server(StoreRow(log_id("a"), "s2", 5, 0, "", heard=False), signs))
+    assert not table.evict()
+    assert set(table.awaited) == {log_id("a")}
+    table.detach(s1)
+    assert table.evict()
+    assert set(table.servers) == set(table.awaited) == {log_id("a")}
+
+
 def test_what_is_restored_is_remembered_and_dead(table: RoutingTable) -> None:
     rows = [StoreRow(log_id("a"), "s1", 5, 9, "tcp://s1"), StoreRow(log_id("b"), "s2", 1, 1, "tcp://s2")]
     held = [("t", log_id("a"), log_id("x")), ("t", log_id("b"), log_id("y")), ("u", log_id("b"), log_id("z"))]
