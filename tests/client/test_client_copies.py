@@ -85,14 +85,19 @@ def test_a_copied_directory_is_found_out_and_renew_mends_it(cluster: Embedded, t
         assert bodies(copy, topic, 1) == [b"three"]
 
 
+def lose_place(client: Client, topic: str) -> None:
+    """The service says that what was to come next is gone with its log."""
+    session = client._session
+    with session.lock:
+        session.core.due.append(Due(*session.core.subscriptions[topic].place_lost(Status("s1", Outcome.GONE), 0.0)))
+        session.turn()
+
+
 def test_a_loss_is_told_after_a_kill_until_the_application_has_gone_on(cluster: Embedded, topic: str) -> None:
     name = f"client{next(names)}"
     client = cluster.client(name)
     client.subscribe(topic)
-    session = client._session
-    with session.lock:  # What the answer does that says so.
-        session.core.due.append(Due(*session.core.subscriptions[topic].place_lost(Status("s1", Outcome.GONE), 0.0)))
-        session.turn()
+    lose_place(client, topic)
     kill(client)
     for _ in range(2):  # It was not told, or died of what it was told.
         client = cluster.client(name)
@@ -110,15 +115,32 @@ def test_a_loss_is_told_after_a_kill_until_the_application_has_gone_on(cluster: 
         assert [letter.body for letter in again.dead_letters(topic)] == [None]
 
 
+def test_a_loss_that_comes_after_one_that_was_told_is_told_after_a_kill_too(cluster: Embedded, topic: str) -> None:
+    name = f"client{next(names)}"
+    client = cluster.client(name)
+    client.subscribe(topic)
+    for _ in range(2):
+        lose_place(client, topic)
+        with pytest.raises(DataLoss):
+            client.get(topic, timeout=5.0)
+        assert client.get(topic, timeout=0.0) is None, "it goes on, and so was told of it"
+    lose_place(client, topic)
+    with pytest.raises(DataLoss):
+        client.get(topic, timeout=5.0)
+    kill(client)
+    with cluster.client(name) as again:
+        with pytest.raises(DataLoss):  # The process may have ended on the way to its user.
+            again.get(topic, timeout=5.0)
+        assert again.get(topic, timeout=0.0) is None
+        assert len(again.dead_letters(topic)) == 3
+
+
 @pytest.mark.parametrize("timeout", [5.0, 0.0])
 def test_what_is_put_after_a_loss_was_told_arrives(cluster: Embedded, topic: str, timeout: float) -> None:
     name = f"client{next(names)}"
     with cluster.client(name) as client:
         client.subscribe(topic)
-        session = client._session
-        with session.lock:  # What the answer does that says so.
-            session.core.due.append(Due(*session.core.subscriptions[topic].place_lost(Status("s1", Outcome.GONE), 0.0)))
-            session.turn()
+        lose_place(client, topic)
 
         def told() -> bool:
             try:

@@ -373,6 +373,25 @@ def test_what_was_taken_is_acknowledged_though_nobody_calls_any_more(client: Cli
     eventually(lambda: sub.acknowledged == sub.position)
 
 
+@pytest.mark.parametrize("handed", [1, 3])
+def test_what_an_iteration_handed_out_is_acknowledged_when_it_ends_though_an_fsync_came_before(
+    client: Client, topic: str, handed: int
+) -> None:
+    client.subscribe(topic)
+    client.put_many(topic, [b"1", b"2", b"3"])
+    session = client._session
+    sub = session.core.subscriptions[topic]
+    messages = client.messages(topic, timeout=5.0)
+    assert next(messages).body == b"1"
+    with session.lock:
+        session.sync()
+    assert [next(messages).body for _ in range(handed - 1)] == [b"2", b"3"][: handed - 1]
+    messages.close()
+    assert sub.position is not None
+    assert sub.position[1] == handed
+    eventually(lambda: sub.acknowledged == sub.position)
+
+
 def test_who_drives_the_sockets_is_told_when_what_was_taken_is_to_be_fsynced(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
