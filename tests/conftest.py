@@ -14,6 +14,9 @@ settings.register_profile("same", deadline=None, derandomize=True, suppress_heal
 settings.register_profile("searching", deadline=None, suppress_health_check=_PATIENT, max_examples=1000)
 """Others each time, and more of them: `pytest --hypothesis-profile searching`."""
 
+settings.register_profile("few", deadline=None, derandomize=True, suppress_health_check=_PATIENT, max_examples=20)
+"""The first of them: for who has drawn all of them already under another Python."""
+
 settings.load_profile("same")
 
 

@@ -27,6 +27,9 @@ from pubsub.http.settings import HttpSettings
 NOTE_SECONDS: Final = 0.5
 """After an interrupt, so long is waited for the commit under way, to say whether the request is kept."""
 
+END_SECONDS: Final = 5.0
+"""After the outbox is closed, so long is waited for calls of other threads, which end with that."""
+
 T = TypeVar("T")
 
 
@@ -148,11 +151,20 @@ class ReliableHttp:
         if self._loop.is_closed() or self._inherited is not None:
             return
         try:
-            asyncio.run_coroutine_threadsafe(self._inner.close(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    async def _end(self) -> None:
+        """Close, and let the calls of other threads end with that; if the loop stopped before, they would hang."""
+        try:
+            await self._inner.close()
+        finally:
+            calls = asyncio.all_tasks() - {asyncio.current_task()}
+            if calls:
+                await asyncio.wait(calls, timeout=END_SECONDS)
 
     def forked(self, parent: int) -> None:
         """This is a child of process `parent`: of no use here."""

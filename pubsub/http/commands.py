@@ -18,6 +18,7 @@ from pubsub.http.errors import RequestKept
 if TYPE_CHECKING:
     from pubsub.http.blocking import ReliableHttp
     from pubsub.http.core.outgoing import Outgoing
+    from pubsub.http.storage.journal import Journal
 
 app = typer.Typer(name="http", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -40,6 +41,7 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="Let others than this
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _SHOWN: Final = ("id", "kind", "method", "url", "state", "attempts", "problem")
+_FAILED: Final = ("key", "client", "method", "path", "attempts", "problem")
 
 
 @app.callback()
@@ -156,6 +158,64 @@ def forget(
 
 
 @app.command()
+def failed(directory: Directory = None, as_json: AsJson = False) -> None:
+    """Show the requests whose handlers a receiver has given up; its process must have ended."""
+    check_installed()
+    from pubsub.http.core.incoming import Standing
+    from pubsub.http.storage import inbox
+
+    with _journal(_existing(directory)) as journal, journal.transaction() as transaction:
+        found = [one for one in inbox.every(transaction, open_only=True) if one.standing is Standing.FAILED]
+    rows = [[one.key, one.owner, one.method, one.path, one.attempts, one.problem] for one in found]
+    if as_json:
+        for row in rows:
+            console.print_json(dict(zip(_FAILED, row, strict=True)))
+    elif rows:
+        table = console.table(*_FAILED)
+        for row in rows:
+            table.add_row(*map(str, row))
+        console.print_table(table)
+    else:
+        sys.stdout.write("nothing has failed\n")
+
+
+@app.command()
+def retry(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="As `failed` shows it.")],
+    client: Annotated[str, typer.Option("--client", metavar="NAME", help="Whose token it came with.")] = "",
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a handler that was given up called again, with all its attempts, by the receiver's next start."""
+    check_installed()
+    from random import Random
+
+    from pubsub.http.receiving import Receiving
+    from pubsub.http.sending import Sending
+    from pubsub.http.settings import HttpSettings
+
+    place, settings = _existing(directory), HttpSettings()
+    with _journal(place) as journal:
+        sending = Sending(journal, settings, Random())
+        found = Receiving(journal, settings, Random(), sending).again((client, key))
+    if not found:
+        raise NotKnown(f"no put or message {key}{f' of {client}' if client else ''} was given up in {place}")
+    console.report(as_json, {"retried": key}, f"{key} is handled again when the receiver starts")
+
+
+@contextmanager
+def _journal(place: Path) -> Iterator[Journal]:
+    from pubsub.http.storage.journal import Journal, OwnFile
+
+    # A receiver's: its tombstones stay longer rather than go while the machine is off.
+    journal = Journal(OwnFile(place, ""), counts_boots=False)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+@app.command()
 def serve(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where it keeps everything.")],
     bind: Annotated[str, typer.Option("--bind", metavar="HOST:PORT", help="Where it listens.")] = "127.0.0.1:8080",
@@ -250,8 +310,14 @@ def _interruptible(call: Callable[[], Any]) -> Any:
 
 
 def _body(file: Path) -> bytes:
+    from pubsub.http.settings import HttpSettings
+
+    most = HttpSettings().body_bytes_max + 1  # One byte more than may be: whoever sends it says that it is too large.
     try:
-        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        if str(file) == "-":
+            return sys.stdin.buffer.read(most)
+        with file.open("rb") as opened:
+            return opened.read(most)
     except OSError as error:
         raise CallerError(f"{file} cannot be read: {error.strerror}") from None
 

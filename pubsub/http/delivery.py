@@ -12,7 +12,7 @@ from typing import Final
 
 import httpx2
 
-from pubsub.errors import StorageError
+from pubsub.errors import CallerError, StorageError
 from pubsub.http.core.answers import Answer
 from pubsub.http.core.keys import IDEMPOTENCY_KEY
 from pubsub.http.core.limits import HEADERS_BYTES_MAX, HEADERS_MAX
@@ -110,6 +110,9 @@ class Delivery:
         except StorageError as error:
             _log.warning("%s", error)
             await self._store(self._sending.later, name, "" if request is None else request.url)
+        except Exception:  # It is not lost for that: `Pump` logs it, and it is tried again, or expires.
+            await self._store(self._sending.later, name, "" if request is None else request.url)
+            raise
 
     async def _try(self, request: Outgoing) -> Outgoing | None:
         headers = await self._store(self._sending.headers, request)
@@ -153,10 +156,15 @@ class Delivery:
                 return Answer(response.status_code, _kept(response.headers), b"".join(parts))
 
     async def close(self) -> None:
-        """Stop sending; what is under way is cut off, and stays in the outbox."""
-        await self._pump.close()
-        if self._client is not None:
-            await self._client.aclose()
+        """Stop sending; what is under way is cut off, and stays in the outbox. Who waits for its end is told so."""
+        try:
+            await self._pump.close()
+            if self._client is not None:
+                await self._client.aclose()
+        finally:
+            for future in [one for waiting in self._waiters.values() for one in waiting]:
+                if not future.done():
+                    future.set_exception(CallerError(f"{self._sending.journal.path} was closed meanwhile"))
 
 
 def _words(error: Exception) -> str:

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,12 +49,19 @@ class Filing:
             raise StorageError(str(self._folder), f"cannot be made: {error.strerror}") from None
 
     def clean(self, transaction: Transaction) -> None:
-        """Take away files that no commit has."""
+        """Take away files that no commit has.
+
+        Raises:
+            StorageError: one of them cannot be.
+        """
         transaction.execute(_TABLE)
         last = transaction.execute("select coalesce(max(number), 0) from arrived").get
-        for path in self._folder.iterdir():
-            if path.suffix == ".part" or (path.name.isdecimal() and int(path.name) > last):
-                path.unlink()
+        try:
+            for path in self._folder.iterdir():
+                if path.suffix == ".part" or (path.name.isdecimal() and int(path.name) > last):
+                    path.unlink()
+        except OSError as error:
+            raise StorageError(error.filename, f"cannot be taken away: {error.strerror}") from None
 
     def store(self, request: Request, transaction: Transaction) -> dict[str, Any]:
         """The handler of whatever arrives."""
@@ -116,12 +122,11 @@ def run(
 
 
 async def _serve(receiver: Receiver, server: Server, tls: Tls | None) -> None:
-    await receiver.start()
-    await server.start()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):
+    async with receiver.lifespan():  # Also where nothing can be served: a certificate is no good, say.
+        await server.start()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, server.stop_soon)
-    host, port = server.address
-    console.announce(f"receiving at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
-    await server.wait()
+        host, port = server.address
+        console.announce(f"receiving at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
+        await server.wait()

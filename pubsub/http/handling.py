@@ -108,10 +108,15 @@ class Handling:
         try:
             queued = await self._call(name, request)
         except StorageError as error:
-            failed: Exception = error
+            failed: BaseException = error
             counts = False
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure.
             failed = error
+        except (asyncio.CancelledError, SystemExit) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            failed = error  # It was not us who cancelled it; and that a handler exits must not end all others.
         else:
             await self._store(self._receiving.committed, request, queued)
             if queued:

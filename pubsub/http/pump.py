@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, Generic, ParamSpec, Protocol, TypeVar
 
-from pubsub.errors import PubsubError
+from pubsub.errors import CallerError, PubsubError
 from pubsub.http.core.limits import SWEEP_SECONDS_MAX
 
 AGAIN_SECONDS: Final = 1.0
@@ -27,14 +27,22 @@ class StoreThread:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="http-store")
+        self._closed = False
 
     async def __call__(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Call a function there. It runs to its end, though whoever waits is cancelled."""
+        """Call a function there. It runs to its end, though whoever waits is cancelled.
+
+        Raises:
+            CallerError: it is closed.
+        """
+        if self._closed:
+            raise CallerError("this outbox is closed")
         call = asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*arguments, **named))
         return await asyncio.shield(call)
 
     def close(self) -> None:
         """Let what was begun come to its end."""
+        self._closed = True
         self._pool.shutdown(wait=True)
 
 
@@ -115,6 +123,5 @@ class Pump(Generic[Name]):
         doing = [*self._tasks, *([self._turning] if self._turning is not None else [])]
         for task in doing:
             task.cancel()
-        for task in doing:
-            with suppress(asyncio.CancelledError):
-                await task
+        if doing:  # `wait`, and not one after the other: a cancellation of whoever closes is its own, and goes on.
+            await asyncio.wait(doing)

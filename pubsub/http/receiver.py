@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from pubsub.base.paths import expanded
 from pubsub.client.storage.transaction import Transaction
@@ -282,7 +282,7 @@ class Receiver:
     async def _confirm(self, scope: Scope, owner: str, path: str) -> Answer:
         if scope["method"] != "DELETE":
             return Answer(405, {**problem(405, "a confirmation URL is DELETEd").headers, "allow": "DELETE"})
-        known = await self._store(self._receiving.confirm, owner, unquote(path.removeprefix(CONFIRMATIONS)))
+        known = await self._store(self._receiving.confirm, owner, path.removeprefix(CONFIRMATIONS))
         return Answer(204) if known else problem(404, "no such request is known")
 
     async def _take(self, scope: Scope, receive: ASGIReceive, owner: str, path: str) -> Answer:

@@ -93,7 +93,7 @@ class Results:
             if scope["method"] not in {"POST", "PUT"}:
                 return problem(405, "a result is POSTed")
             key = read_key(header_values(scope, IDEMPOTENCY_KEY))
-            name = unquote(scope["path"].rpartition("/")[2])
+            name = _name(scope)
             body = await read_body(receive, scope, self._settings.response_bytes_max, self._settings.try_seconds)
             failed = header(scope, OUTCOME) == "failed"
             kind = header(scope, "content-type") or "application/octet-stream"
@@ -122,6 +122,14 @@ class Results:
             before, after = self._sending.result(transaction, name, answer, failed=failed)
         self._sending.settled(before, after)
         return after
+
+
+def _name(scope: Scope) -> str:
+    """The job's ID, or its caller's key, behind the last slash: one that is the key's own is written as %2F."""
+    raw = scope.get("raw_path")
+    if raw is None:  # ASGI lets a server leave it out; the path that it gives has no escapes any more.
+        return str(scope["path"]).rpartition("/")[2]
+    return unquote(raw.decode("latin-1").rpartition("/")[2])
 
 
 async def _live(receive: ASGIReceive, send: ASGISend) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random, SystemRandom
@@ -14,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from pubsub.base.paths import expanded
+from pubsub.errors import CallerError, PubsubError
 from pubsub.http.checking import check_draft, outcome
 from pubsub.http.clock import HttpClock, MachineClock
 from pubsub.http.core.answers import Answer
@@ -82,7 +84,10 @@ class AsyncReliableHttp:
 
         Raises:
             ConfigurationError: a local URL cannot be answered.
+            CallerError: it is closed.
         """
+        if self._closed:
+            raise CallerError(f"{self.directory} is closed")
         if self._started:
             return
         self._started = True
@@ -187,8 +192,9 @@ class AsyncReliableHttp:
         try:
             return await asyncio.shield(storing)
         except asyncio.CancelledError as error:
-            self._note(error, await storing)
-            self._delivery.wake()
+            with suppress(PubsubError):  # Nothing was stored, then: whoever cancelled is told no more than that it is.
+                self._note(error, await storing)
+                self._delivery.wake()
             raise
 
     def _note(self, error: BaseException, request: Outgoing) -> None:
@@ -250,13 +256,21 @@ class AsyncReliableHttp:
         if self._closed:
             return
         self._closed = True
-        await self.results.close()
-        await self._delivery.close()
-        self._store.close()
-        self.journal.close()
+        try:
+            await self.results.close()
+        finally:
+            try:
+                await self._delivery.close()
+            finally:
+                self._store.close()
+                self.journal.close()
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, TooLarge
@@ -86,7 +86,7 @@ class Sending:
         headers = dict(draft.headers)
         response_url = ""
         if draft.kind is Kind.JOB:
-            response_url = headers[RESPONSE_URL] = f"{draft.local_url.rstrip('/')}/{name}"
+            response_url = headers[RESPONSE_URL] = f"{draft.local_url.rstrip('/')}/{quote(name, safe='')}"
         method = METHODS[draft.kind]
         print_ = fingerprint(method, draft.url, response_url, draft.body)
         expires = now + self._settings.expiry_seconds

@@ -146,11 +146,21 @@ class Server:
         return str(host), int(port)
 
     async def start(self) -> None:
-        """Serve from now on.
+        """Serve from now on. Where the caller is cancelled meanwhile, the port is free again afterwards.
 
         Raises:
             ConfigurationError: it cannot: a certificate is no good, say.
         """
+        starting = asyncio.ensure_future(self._start())
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(ConfigurationError):
+                await starting  # uvicorn stops in order once it has started, and not before.
+                await self.stop()
+            raise
+
+    async def _start(self) -> None:
         try:
             self._server.config.load()
         except (OSError, ValueError) as error:

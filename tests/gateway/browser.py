@@ -65,11 +65,14 @@ class Browser:
             return False
 
     def _do(self, method: str, path: str, **facts: Any) -> Any:
+        status, value = self._ask(method, path, facts)
+        assert status == 200, value
+        return value
+
+    def _ask(self, method: str, path: str, facts: dict[str, Any]) -> tuple[int, Any]:
         place = f"/session/{self._session}{path}" if self._session else path
         answer = self._http.request(method, place, json=facts if method == "POST" else None)
-        value = answer.json()["value"]
-        assert answer.status_code == 200, value
-        return value
+        return answer.status_code, answer.json()["value"]
 
     def go(self, url: str) -> None:
         """Opens a page."""
@@ -83,16 +86,24 @@ class Browser:
         """The text of an element that is shown; "" where there is none."""
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", css))
 
-    def _element(self, css: str) -> str:
-        return str(self._do("POST", "/element", using="css selector", value=css)[ELEMENT])
+    def _use(self, css: str, deed: str, **facts: Any) -> None:
+        """Does something to an element: to the next one, where the page was drawn anew after it had been found."""
+
+        def done() -> bool:
+            element = self._do("POST", "/element", using="css selector", value=css)[ELEMENT]
+            status, value = self._ask("POST", f"/element/{element}/{deed}", facts)
+            assert status == 200 or value["error"] == "stale element reference", value
+            return status == 200
+
+        until(done, f"{css} stays as it is")
 
     def click(self, css: str) -> None:
         """As a person does."""
-        self._do("POST", f"/element/{self._element(css)}/click")
+        self._use(css, "click")
 
     def type(self, css: str, text: str) -> None:
         """As a person does."""
-        self._do("POST", f"/element/{self._element(css)}/value", text=text)
+        self._use(css, "value", text=text)
 
     def press(self, *keys: str) -> None:
         """Keys, one after the other, on whatever has the focus."""

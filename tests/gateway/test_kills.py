@@ -19,7 +19,7 @@ ROUNDS = 3
 
 @pytest.mark.faults
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("seed", "keys"), [(1, False), (2, True)])
+@pytest.mark.parametrize(("seed", "keys"), [pytest.param(1, False, marks=pytest.mark.nightly), (2, True)])
 def test_killing_any_process_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, seed: int, keys: bool) -> None:
     rng = Random(seed)
     with Cluster(tmp_path, keys=keys) as cluster, Receiver() as receiver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,11 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from pubsub.http import Receiver
+from tests.http.rig import QUICK, serving
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +130,8 @@ def test_ctrl_c_ends_a_put_with_130_and_says_what_is_kept(tmp_path: Path) -> Non
         (("list", "--dir", "nowhere"), 7),
         (("resume", "--dir", "nowhere"), 7),
         (("forget", "x", "--dir", "nowhere"), 7),
+        (("failed", "--dir", "nowhere"), 7),
+        (("retry", "x", "--dir", "nowhere"), 7),
         (("serve", "receiver", "--bind", "0.0.0.0:8099"), 8),
         (("serve", "receiver", "--bind", "nonsense"), 8),
         (("serve", "receiver", "--tokens", "no-such-file"), 8),
@@ -172,6 +179,37 @@ def test_a_file_that_no_commit_has_is_taken_away_and_its_number_given_out_again(
     pubsub("put", served.url, "-", home=tmp_path, stdin=b"two")
     assert served.arrived() == [b"one", b"two"]
     served.stop()
+
+
+def test_what_a_handler_was_given_up_for_is_shown_and_handled_by_the_next_start(tmp_path: Path) -> None:
+    broken = [True]
+
+    def receiver() -> Receiver:
+        made = Receiver(tmp_path / "in", settings=replace(QUICK, handler_attempts=1))
+
+        @made.put("/x")
+        def handle(request: Any, transaction: Any) -> str:
+            if broken[0]:
+                raise ValueError("no stock")
+            return "mended"
+
+        return made
+
+    async def ask() -> tuple[int, str]:
+        async with serving(receiver()) as url, httpx2.AsyncClient(timeout=30.0) as client:
+            answer = await client.put(f"{url}/x", headers={"idempotency-key": '"k1"'})
+            return answer.status_code, answer.text
+
+    there = ("--dir", str(tmp_path / "in"))
+    assert asyncio.run(ask())[0] == 501
+    (row,) = [json.loads(line) for line in pubsub("failed", "--json", *there, home=tmp_path).stdout.splitlines()]
+    assert (row["key"], row["path"], row["problem"]) == ("k1", "/x", "ValueError: no stock")
+    assert b"no stock" in pubsub("failed", *there, home=tmp_path).stdout
+    assert pubsub("retry", "k2", *there, home=tmp_path).returncode == 13
+    assert pubsub("retry", "k1", *there, home=tmp_path).returncode == 0
+    assert pubsub("failed", *there, home=tmp_path).stdout == b"nothing has failed\n"
+    broken[0] = False
+    assert asyncio.run(ask()) == (200, "mended")
 
 
 def test_without_the_extra_a_command_says_what_to_install(tmp_path: Path) -> None:

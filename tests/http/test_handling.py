@@ -222,3 +222,27 @@ def test_in_a_clients_file_a_handlers_puts_to_topics_commit_with_the_receipt(tmp
         assert message is not None
         assert message.body == b"7"
         assert bob.get("orders", timeout=0.2) is None
+
+
+@pytest.mark.parametrize("raised", [asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("awaits", [False, True])
+def test_a_handler_that_cancels_itself_or_exits_has_failed_and_is_called_again(
+    receiver: Receiver, raised: type[BaseException], awaits: bool
+) -> None:
+    def handle(request: Any, transaction: Any) -> str:
+        transaction.execute("insert into effects values (?)", (request.body,))
+        if request.attempt == 1:
+            raise raised
+        return "at last"
+
+    async def handle_on_loop(request: Any, transaction: Any) -> str:
+        return handle(request, transaction)
+
+    receiver.put("/x")(handle_on_loop if awaits else handle)
+
+    async def act(client: httpx2.AsyncClient) -> None:
+        assert (await client.put("/x", content=b"x", headers=key("a"))).status_code == 500
+        await until(lambda: receiver._receiving.find("", "a").standing is Standing.DONE, "it is called again")  # type: ignore[union-attr]
+        assert effects(receiver) == [b"x"]
+
+    against(receiver, act)

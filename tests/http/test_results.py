@@ -8,10 +8,11 @@ from typing import Any
 
 import httpx2
 
-from pubsub.http import AsyncReliableHttp, HttpSettings
+from pubsub.http import AsyncReliableHttp, HttpSettings, Receiver
 from pubsub.http.core.outgoing import Kind, State
 from pubsub.http.sending import Draft
-from tests.http.rig import serving
+from tests.http.rig import both, counting, serving
+from tests.ports import free_port
 
 SETTINGS = HttpSettings(response_bytes_max=1000)
 
@@ -53,5 +54,16 @@ def test_a_put_is_no_job_whose_result_could_be_brought(tmp_path: Path) -> None:
             found = await http._store(http._sending.find, put.id)
             assert found is not None
             assert not found.over
+
+    asyncio.run(main())
+
+
+def test_a_key_with_characters_that_a_url_does_not_have_is_found_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        receiver = counting(Receiver(tmp_path / "receiver"))
+        async with asyncio.timeout(60.0), both(tmp_path, receiver) as (http, url):
+            local = f"http://127.0.0.1:{free_port()}/results"
+            done = await http.perform_job(f"{url}/job", local, b"j", key="order/7 a?b#c%41")
+            assert done.json() == {"count": 1}
 
     asyncio.run(main())

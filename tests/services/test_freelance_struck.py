@@ -30,7 +30,7 @@ def server(town: Town, name: str, bind: str, kind: str) -> Process:
 
 
 @pytest.mark.parametrize("kind", ["freelance1", "freelance2", "freelance3"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_strikes_under_traffic(kind: str, seed: int, tmp_path: Path) -> None:
     chance = Random(seed)
     addresses = [address() for _ in range(SERVERS)]

@@ -80,7 +80,7 @@ def test_two_terms_at_one_time_are_found() -> None:
     assert len(overlaps([answer("a", 1, 1.0), answer("a", 1, 9.0), answer("b", 1, 2.0), answer("b", 2, 3.0)])) == 2
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *[pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3)]])
 def test_strikes_under_traffic(seed: int, tmp_path: Path) -> None:
     chance = Random(seed)
     with Town(tmp_path) as town:

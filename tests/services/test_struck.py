@@ -87,8 +87,18 @@ def strike(chance: random.Random, process: Process, callers: list[Caller]) -> No
         process.resume()
 
 
-@pytest.mark.parametrize("kind", ["simple", "paranoid"])
-@pytest.mark.parametrize("seed", [1, 2])
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        ("simple", 1),
+        ("paranoid", 2),
+        pytest.param("simple", 2, marks=NIGHTLY),
+        pytest.param("paranoid", 1, marks=NIGHTLY),
+    ],
+)
 def test_strikes_under_traffic(kind, seed, tmp_path):
     chance = random.Random(seed)
     front, back = address(), address()

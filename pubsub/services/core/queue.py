@@ -7,6 +7,7 @@ here for the next one, for a bounded time.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -32,7 +33,7 @@ class _Held(NamedTuple):
     until: float
 
 
-class PirateQueue(BaseCore):
+class PirateQueue(BaseCore, ABC):
     """The queue, but for how workers speak, which subclasses know.
 
     Args:
@@ -97,13 +98,13 @@ class PirateQueue(BaseCore):
 
     # For subclasses
 
+    @abstractmethod
     def _from_worker(self, worker: bytes, frames: Sequence[bytes], now: float) -> None:
         """A message of a worker, without its routing ID."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _request(self, client: bytes, body: Frames) -> Frames:
         """A request as workers of this kind take it."""
-        raise NotImplementedError
 
     def _usable(self, worker: bytes, now: float) -> bool:
         """Whether a free worker may be given something."""

@@ -30,7 +30,7 @@ class MajordomoCaller(Caller):
         return self
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *[pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3)]])
 def test_strikes_under_traffic_of_both_versions(seed: int, tmp_path: Path) -> None:
     chance, at = random.Random(seed), address()
     with Town(tmp_path) as town:
