@@ -32,6 +32,7 @@ LAZY: Final[dict[str, str]] = {
     "server": "pubsub.cli.server",
     "service": "pubsub.services.commands",
     "status": "pubsub.cli.status",
+    "top": "pubsub.cli.top",
     "topic": "pubsub.cli.topic",
     "up": "pubsub.cli.cluster",
     "webhook": "pubsub.gateway.commands",

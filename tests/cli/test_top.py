@@ -1,0 +1,105 @@
+"""`pubsub top` against a real cluster, in a pipe and in a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.cluster import Cluster, Process, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster.run(1, 1)
+
+
+def command(cluster: Cluster, *arguments: str) -> list[str]:
+    return ["-m", "pubsub", "top", "--proxy", cluster.addresses[0], *arguments]
+
+
+def run(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    whole = [sys.executable, *command(cluster, *arguments)]
+    return subprocess.run(whole, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_once_prints_one_look_with_rates(cluster: Cluster) -> None:
+    done = run(cluster, "--once", "--json", "--sort", "backlog")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    assert [(row["id"], row["state"], row["puts"]) for row in found["servers"]] == [("s1", "up", 0.0)]
+    assert [row["id"] for row in found["proxies"]] == ["p1"]
+    table = run(cluster, "--once")
+    assert (table.returncode, "put/s" in table.stdout) == (0, True)
+
+
+def test_json_is_a_line_a_look_until_it_is_interrupted(cluster: Cluster, tmp_path: Path) -> None:
+    process = Process("top", tmp_path, command(cluster, "--json", "--every", "0.5")).start()
+    try:
+        lines = until(lambda: len(found := process.lines("{")) >= 3 and found, "three lines")
+        assert all(json.loads(line)["servers"][0]["up"] for line in lines)
+        process.running.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+        assert process.errors.read_text() == ""
+    finally:
+        process.end()
+
+
+def test_a_reader_that_is_gone_ends_it_without_a_word(cluster: Cluster) -> None:
+    whole = [sys.executable, *command(cluster, "--json", "--every", "0.5")]
+    with subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("{")
+        process.stdout.close()
+        assert process.wait(60) == 141
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("end", ["interrupt", "closed"])
+def test_a_terminal_is_filled_and_left_as_it_was(cluster: Cluster, end: str) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(sys.executable, [sys.executable, *command(cluster, "--every", "0.5")])
+    seen = bytearray()
+    while b"put/s" not in seen:
+        seen += os.read(terminal, 65536)
+    assert b"\x1b[?1049h" in seen  # The other screen.
+    if end == "closed":
+        os.close(terminal)
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGHUP
+        return
+    os.write(terminal, b"\x03")
+    try:
+        while piece := os.read(terminal, 65536):
+            seen += piece
+    except OSError:
+        pass  # Linux says so that nobody has the other end open.
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert (os.waitstatus_to_exitcode(status), b"\x1b[?1049l" in seen) == (130, True)
+
+
+def test_without_a_proxy_it_says_so_and_goes_on_but_once(cluster: Cluster, tmp_path: Path) -> None:
+    words = ["-m", "pubsub", "top", "--proxy", "tcp://127.0.0.1:9"]
+    done = subprocess.run([sys.executable, *words, "--once"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (4, "", 1), done.stderr
+    process = Process("alone", tmp_path, [*words, "--json"]).start()
+    try:
+        lines = until(lambda: len(found := process.lines("{")) >= 2 and found, "two lines")
+        assert "tcp://127.0.0.1:9" in json.loads(lines[0])["problem"]
+    finally:
+        process.end()

@@ -1,0 +1,74 @@
+"""Rows of a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pubsub.monitoring.rates import Rate, Rates
+from pubsub.monitoring.rows import on_the_way, proxy_row, server_row, topic_rows
+
+
+def server(name: str, **changed: Any) -> dict[str, Any]:
+    report = {
+        "address": f"tcp://127.0.0.1:{name[1:]}",
+        "full": False,
+        "stale": "",
+        "draining": False,
+        "topics": {},
+        "left_out": {"topics": 0},
+        "disk": {"store": 3, "log": 4},
+        "uptime_seconds": 9.0,
+    }
+    return {"id": name, "answered": True, "reason": "", "report": report | changed}
+
+
+def test_a_server_says_what_it_is_about() -> None:
+    row = server_row(server("s1", topics={"t": {"records": 3}}, left_out={"topics": 2}), Rate(1.25, 2.0))
+    assert (row["topics"], row["records"], row["puts"], row["disk"]) == (3, 3, 1.2, {"store": 3, "log": 4})
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [({}, "up"), ({"draining": True}, "draining"), ({"full": True}, "disk full"), ({"stale": "x"}, "stale copy")],
+)
+def test_a_server_s_state_is_in_words(changed: dict[str, Any], state: str) -> None:
+    assert server_row(server("s1", **changed), None)["state"] == state
+
+
+def test_processes_that_do_not_answer_say_why() -> None:
+    silent = {"answered": False, "reason": "no answer within 2 s", "report": None}
+    assert server_row({"id": "s1", **silent}, None)["state"] == "no answer within 2 s"
+    assert proxy_row({"address": "tcp://a:1", **silent})["up"] is False
+
+
+def test_a_proxy_counts_who_is_connected() -> None:
+    report = {
+        "proxy": "p1", "starting": False, "topics_total": 4, "uptime_seconds": 1.0,
+        "servers": [{"id": "s1", "alive": True}, {"id": "s2", "alive": False}],
+        "counters": {"connections_established": 5, "connections_ended": 2},
+    }  # fmt: skip
+    row = proxy_row({"address": "tcp://a:1", "answered": True, "reason": "", "report": report})
+    assert (row["id"], row["state"], row["servers"], row["connections"]) == ("p1", "up", ["s1"], 3)
+
+
+def test_topics_are_sorted_by_name_or_the_largest_first() -> None:
+    rates = Rates()
+    rates.topics = {"b": Rate(5.0, 0.0)}
+    topics = [{"topic": name, "backlog": backlog} for name, backlog in (("a", 1), ("b", 0), ("c", 7))]
+    names = {sort: [row["topic"] for row in topic_rows(topics, rates, sort)] for sort in ("topic", "backlog", "puts")}
+    assert names == {"topic": ["a", "b", "c"], "backlog": ["c", "a", "b"], "puts": ["b", "a", "c"]}
+
+
+def test_a_move_names_giver_and_receiver_and_a_merge_all_holders() -> None:
+    held = {"records": 0, "frozen": ""}
+    one = server("s1", topics={"m": held | {"frozen": "tcp://127.0.0.1:2"}, "n": held | {"frozen": "curve://s3@h:1"}})
+    contested = {"topic": "x", "contested": True, "holders": [{"server": "s2"}, {"server": "s1"}]}
+    proxy = {"report": {"topics": [contested, {"topic": "m", "contested": False, "holders": []}]}}
+    found = on_the_way({"servers": [one, server("s2")], "proxies": [proxy, {"report": None}]})
+    assert [(row["topic"], row["kind"], row["servers"]) for row in found] == [
+        ("m", "move", ["s1", "s2"]),
+        ("n", "move", ["s1", found[1]["servers"][1]]),
+        ("x", "merge", ["s1", "s2"]),
+    ]
