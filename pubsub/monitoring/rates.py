@@ -69,7 +69,7 @@ class Rates:
             }
         for known in (self.servers, self._of, self._before):
             for server in known.keys() - heard.keys():
-                del known[server]  # type: ignore[attr-defined]
+                del known[server]
         self.topics = _sum(self._of)
 
 
@@ -90,9 +90,7 @@ def _topic(before: Facts, now: Facts, seconds: float) -> Rate:
         log, _, offset = facts["acknowledged"].partition(".")
         other, _, stood = known["acknowledged"].partition(".")
         more = facts["waiting"] - known["waiting"]
-        if (
-            not offset or not stood or log != other
-        ):  # Another log by now: what waits no more was taken.
+        if not offset or not stood or log != other:  # Another log by now: what waits no more was taken.
             taken += max(0, -more)
             continue
         told = True
