@@ -90,9 +90,7 @@ def _topic(before: Facts, now: Facts, seconds: float) -> Rate:
         log, _, offset = facts["acknowledged"].partition(".")
         other, _, stood = known["acknowledged"].partition(".")
         more = facts["waiting"] - known["waiting"]
-        if (
-            not offset or not stood or log != other
-        ):  # Another log by now: what waits no more was taken.
+        if not offset or not stood or log != other:  # Another log by now: what waits no more was taken.
             taken += max(0, -more)
             continue
         told = True
