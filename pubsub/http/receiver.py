@@ -196,15 +196,15 @@ class Receiver:
                         function(transaction)
                 self._sending = Sending(self._journal, settings, self._random)
                 self._receiving = Receiving(self._journal, settings, self._random, self._sending)
+                self._delivery = Delivery(self._sending, settings, self._store, self._access)
+                self._handling = Handling(
+                    self._receiving, self._sending, self._routes, settings, self._store, self._delivery.wake
+                )
+                self._delivery.start()
+                self._handling.start()
             except BaseException:
                 self._journal.close()
                 raise
-            self._delivery = Delivery(self._sending, settings, self._store, self._access)
-            self._handling = Handling(
-                self._receiving, self._sending, self._routes, settings, self._store, self._delivery.wake
-            )
-            self._delivery.start()
-            self._handling.start()
             self._started = True
 
     async def close(self) -> None:
@@ -212,10 +212,14 @@ class Receiver:
         if not self._started:
             return
         self._started = False
-        await self._handling.close()
-        await self._delivery.close()
-        self._store.close()
-        self._journal.close()
+        try:
+            await self._handling.close()
+        finally:
+            try:
+                await self._delivery.close()
+            finally:
+                self._store.close()
+                self._journal.close()
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:

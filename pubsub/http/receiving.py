@@ -181,11 +181,29 @@ class Receiving:
         Args:
             name: whose; error: in words; counts: as an attempt, else the fault was the disk's.
         """
-        result = None
+        results: list[Outgoing] = []
+        try:
+            found, after = self._failed(name, error, counts, results)
+        except BaseException:  # A number that stayed unfinished would keep all later ones' tombstones.
+            for one in results:
+                self._sending.withdrawn(one)
+            raise
+        if found is None or after is None:
+            return found
+        if after.standing is Standing.FAILED:
+            self.committed(found, results)
+        else:
+            self.schedule.set(name, after.due)
+        return after
+
+    def _failed(
+        self, name: Name, error: str, counts: bool, results: list[Outgoing]
+    ) -> tuple[Incoming | None, Incoming | None]:
+        """The request before, and after where it changed; a job's result is put to `results`."""
         with self.journal.transaction() as transaction:
             found = inbox.find(transaction, *name)
             if found is None or found.standing is not Standing.RECEIVED:
-                return found
+                return found, None
             limits, now = self._settings, self.journal.now()
             attempts = found.attempts + counts
             if worn_out(attempts, limits.handler_attempts):
@@ -194,18 +212,14 @@ class Receiving:
                     found, standing=Standing.FAILED, answer=answer, attempts=attempts, changed=now, problem=error
                 )
                 if found.kind is Kind.JOB:
-                    result = self._result(transaction, found, answer, "failed")
+                    results.append(self._result(transaction, found, answer, "failed"))
             else:
                 wait = pause(
                     max(1, attempts), limits.backoff_seconds, limits.backoff_seconds_max, self._random.random()
                 )
                 after = replace(found, attempts=attempts, due=now + wait, problem=error, changed=now)
             inbox.save(transaction, after)
-        if after.standing is Standing.FAILED:
-            self.committed(found, [result] if result is not None else [])
-        else:
-            self.schedule.set(name, after.due)
-        return after
+        return found, after
 
     def _result(self, transaction: Transaction, job: Incoming, answer: Answer, outcome: str) -> Outgoing:
         kept = {name: value for name, value in answer.headers.items() if name == "content-type"}

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pubsub.errors import CallerError, ConfigurationError, TooLarge
-from pubsub.http import AsyncReliableHttp, HttpSettings, ReliableHttp
+from pubsub.http import Answer, AsyncReliableHttp, HttpSettings, Receiver, ReliableHttp
 from pubsub.http.core.outgoing import Kind
+from pubsub.http.delivery import Delivery
 from pubsub.http.sending import Draft
 from pubsub.http.serving import Server, listening_socket
 from tests.http.rig import PATIENCE_SECONDS, QUICK, until
@@ -104,5 +105,41 @@ def test_a_call_that_is_cancelled_while_the_outbox_refuses_it_is_cancelled_all_t
             await holding
             with pytest.raises(TooLarge):
                 await http.put("http://127.0.0.1:9/", b"x" * 11)
+
+    asyncio.run(main())
+
+
+def test_a_try_that_goes_wrong_as_nobody_foresaw_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with AsyncReliableHttp(tmp_path, settings=QUICK) as http:
+            tries: list[str] = []
+
+            async def exchange(method: str, url: str, *_: object) -> Answer:
+                tries.append(url)
+                if len(tries) == 1:
+                    raise ValueError("nobody foresaw this")
+                return Answer(200, {}, b"done")
+
+            monkeypatch.setattr(http._delivery, "_exchange", exchange)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                assert (await http.put("http://127.0.0.1:9/", b"")).body == b"done"
+
+    asyncio.run(main())
+
+
+def test_a_receiver_that_cannot_begin_leaves_its_directory_to_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Delivery) -> None:
+        raise OSError("no certificates are found")
+
+    async def main() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Delivery, "start", refuse)
+            with pytest.raises(OSError, match="certificates"):
+                await Receiver(tmp_path).start()
+        receiver = Receiver(tmp_path)
+        await receiver.start()
+        await receiver.close()
 
     asyncio.run(main())

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from pubsub.errors import AfterFork, CallerError, StoreInUse, StoreNewer
+from pubsub.http.core.outgoing import Kind
+from pubsub.http.sending import Draft, Sending
+from pubsub.http.settings import HttpSettings
 from pubsub.http.storage.journal import Journal, OwnFile
 from tests.http.rig import Clock
 
@@ -126,4 +130,27 @@ def test_a_child_of_the_process_cannot_use_it(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with journal.transaction() as transaction:
         transaction.execute("create table mine (x)")
+    journal.close()
+
+
+def test_what_was_stored_last_happened_before_the_next_start_though_no_time_was_kept(tmp_path: Path) -> None:
+    clock = Clock()
+    journal = opened(tmp_path, clock)
+    clock.ahead += 1_000.0
+    outgoing = Sending(journal, HttpSettings(), Random(1)).submit(Draft(Kind.PUT, "http://h/", {}, b""))
+    journal._place.close()  # As a process that is killed leaves it.
+    clock.boot_id, clock.wall_seconds = "another", 0.0
+    journal = opened(tmp_path, clock)
+    assert journal.now() >= outgoing.changed >= 1_000.0
+    journal.close()
+
+
+def test_the_time_goes_on_from_where_it_was_closed(tmp_path: Path) -> None:
+    clock = Clock()
+    journal = opened(tmp_path, clock)
+    clock.ahead += 1_000.0
+    journal.close()
+    clock.boot_id, clock.wall_seconds = "another", 0.0
+    journal = opened(tmp_path, clock)
+    assert journal.now() >= 1_000.0
     journal.close()

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from pubsub.errors import CallerError
+from pubsub.errors import CallerError, StorageError
 from pubsub.http.core.answers import Answer
 from pubsub.http.core.incoming import Decision, Standing
 from pubsub.http.core.keys import OUTCOME, make_id
@@ -17,6 +17,7 @@ from pubsub.http.core.outgoing import Kind
 from pubsub.http.receiving import Arrival, Receiving, reply
 from pubsub.http.sending import Sending
 from pubsub.http.settings import HttpSettings
+from pubsub.http.storage import inbox
 from pubsub.http.storage.journal import Journal, OwnFile
 from tests.http.rig import Clock
 
@@ -144,3 +145,22 @@ def test_a_later_process_handles_what_this_one_left(tmp_path: Path, clock: Clock
     assert later.begin()[0] == [("", "k")]
     assert (later._count, later._bytes) == (1, 4)
     journal.close()
+
+
+def test_a_result_that_the_disk_did_not_take_keeps_no_number(
+    receiving: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageError("/x", "refuses")
+
+    receiving.arrive(JOB)
+    receiving.failed(("", "j"), "broken")
+    with monkeypatch.context() as patched:
+        patched.setattr(inbox, "save", refuse)
+        with pytest.raises(StorageError):
+            receiving.failed(("", "j"), "broken")
+    assert receiving._sending._unfinished == {}
+    after = receiving.failed(("", "j"), "broken")
+    assert after is not None
+    assert after.standing is Standing.FAILED
+    assert len(receiving._sending._unfinished) == 1

@@ -94,3 +94,12 @@ def test_nothing_that_is_set_is_ever_lost(actions: list[tuple[str, int, int]], a
             schedule.end(busy.pop(0))
         begin(100.0)
         assert len(busy) + len(due) < before or busy
+
+
+def test_a_time_that_is_set_again_and_again_takes_no_more_room() -> None:
+    schedule: Schedule[str] = Schedule(1, 1)
+    for number in range(10_000):
+        schedule.set("a", float(number))
+    assert len(schedule._heap) <= 2 + STALE_MAX
+    assert schedule.begin(9_998.0) == []
+    assert schedule.begin(9_999.0) == ["a"]

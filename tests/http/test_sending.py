@@ -8,12 +8,14 @@ from random import Random
 
 import pytest
 
+from pubsub.errors import StorageError
 from pubsub.http.core.answers import Answer
 from pubsub.http.core.keys import CONFIRM, FINISHED, RESPONSE_URL
 from pubsub.http.core.limits import CONFIRM_TRIES_MAX
 from pubsub.http.core.outgoing import Kind, Outgoing, State
 from pubsub.http.sending import Draft, Sending
 from pubsub.http.settings import HttpSettings
+from pubsub.http.storage import outbox
 from pubsub.http.storage.journal import Journal, OwnFile
 from tests.http.rig import Clock
 
@@ -152,3 +154,21 @@ def test_what_comes_for_a_request_that_was_forgotten_changes_nothing(sending: Se
     sending.confirmed(request.id, success=True)
     assert sending.load(request.id) is None
     assert sending.begin()[0] == []
+
+
+def test_a_request_that_the_disk_refused_holds_nothing_up(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageError("/x", "refuses")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox, "add", refuse)
+        with pytest.raises(StorageError):
+            put(sending)
+    assert finished(sending, put(sending)) == "1"
+
+
+def test_the_body_of_a_job_that_is_accepted_takes_no_room(sending: Sending) -> None:
+    job = sending.submit(Draft(Kind.JOB, "http://h/j", {}, b"x" * 100, "", "http://here/r"))
+    assert sending._bytes == 100
+    sending.answered(job.id, Answer(202))
+    assert (sending._count, sending._bytes) == (1, 0)

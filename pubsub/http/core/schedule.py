@@ -39,10 +39,14 @@ class Schedule(Generic[Name]):
         self._due[name] = (due, place)
         self._count += 1
         heapq.heappush(self._heap, (due, self._count, name))
+        self._tidy()
 
     def drop(self, name: Name) -> None:
         """Do not do it."""
         self._due.pop(name, None)
+        self._tidy()
+
+    def _tidy(self) -> None:
         if len(self._heap) > 2 * len(self._due) + STALE_MAX:
             self._heap = [entry for entry in self._heap if self._current(entry)]
             heapq.heapify(self._heap)
