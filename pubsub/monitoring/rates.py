@@ -68,7 +68,7 @@ class Rates:
                 if name in before["topics"]
             }
         for known in (self.servers, self._of, self._before):
-            for server in known.keys() - heard.keys():
+            for server in [name for name in known if name not in heard]:
                 del known[server]
         self.topics = _sum(self._of)
 
