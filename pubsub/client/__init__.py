@@ -8,21 +8,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pubsub.client.aio import AsyncClient
     from pubsub.client.client import Client
+    from pubsub.client.core.calling import CallState, Reply, Request
     from pubsub.client.core.message import Batch, Message
     from pubsub.client.dead_letters import DeadLetter
     from pubsub.client.flows.processing import AsyncHandler, Handler
+    from pubsub.client.flows.serving import AsyncServiceHandler, ServiceHandler
     from pubsub.client.publisher import Publisher
     from pubsub.client.storage.transaction import Ticket, Transaction
 
 _WHERE = {
     "AsyncClient": "aio",
     "AsyncHandler": "flows.processing",
+    "AsyncServiceHandler": "flows.serving",
     "Batch": "core.message",
+    "CallState": "core.calling",
     "Client": "client",
     "DeadLetter": "dead_letters",
     "Handler": "flows.processing",
     "Message": "core.message",
     "Publisher": "publisher",
+    "Reply": "core.calling",
+    "Request": "core.calling",
+    "ServiceHandler": "flows.serving",
     "Ticket": "storage.transaction",
     "Transaction": "storage.transaction",
 }
@@ -30,12 +37,17 @@ _WHERE = {
 __all__ = [
     "AsyncClient",
     "AsyncHandler",
+    "AsyncServiceHandler",
     "Batch",
+    "CallState",
     "Client",
     "DeadLetter",
     "Handler",
     "Message",
     "Publisher",
+    "Reply",
+    "Request",
+    "ServiceHandler",
     "Ticket",
     "Transaction",
 ]
