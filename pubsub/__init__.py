@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pubsub.client import (
+        AsyncCallHandler,
         AsyncClient,
         AsyncHandler,
-        AsyncServiceHandler,
         Batch,
+        CallHandler,
         CallState,
         Client,
         DeadLetter,
@@ -21,26 +22,21 @@ if TYPE_CHECKING:
         Publisher,
         Reply,
         Request,
-        ServiceHandler,
         Ticket,
         Transaction,
     )
+    from pubsub.client.errors import CallExpired, CallFailed, CallKept, CallOver, NoSuchCall
     from pubsub.config.settings import ClientSettings
     from pubsub.embedded import Embedded, embedded
     from pubsub.errors import (
         AfterFork,
         CallerError,
-        CallExpired,
-        CallFailed,
-        CallOver,
         ConfigurationError,
         DataLoss,
         HandlerMisused,
         InDoubt,
         Interrupted,
         InvalidName,
-        NoReply,
-        NoSuchCall,
         NotSubscribed,
         PubsubError,
         Refused,
@@ -62,9 +58,6 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "AfterFork",
-    "CallExpired",
-    "CallFailed",
-    "CallOver",
     "CallerError",
     "ConfigurationError",
     "DataLoss",
@@ -72,8 +65,6 @@ _ERRORS = (
     "InDoubt",
     "Interrupted",
     "InvalidName",
-    "NoReply",
-    "NoSuchCall",
     "NotSubscribed",
     "PubsubError",
     "Refused",
@@ -88,12 +79,14 @@ _ERRORS = (
     "TooLarge",
     "Unavailable",
 )
-_CALL_ERRORS = ("CallError", "CallRefused", "CallTimeout", "NoWorker")
+_CALL_ERRORS = ("CallExpired", "CallFailed", "CallKept", "CallOver", "NoSuchCall")
+_SERVICE_ERRORS = ("CallError", "CallRefused", "CallTimeout", "NoWorker")
 _CLIENT = (
+    "AsyncCallHandler",
     "AsyncClient",
     "AsyncHandler",
-    "AsyncServiceHandler",
     "Batch",
+    "CallHandler",
     "CallState",
     "Client",
     "DeadLetter",
@@ -102,13 +95,13 @@ _CLIENT = (
     "Publisher",
     "Reply",
     "Request",
-    "ServiceHandler",
     "Ticket",
     "Transaction",
 )
 _WHERE = (
     dict.fromkeys(_ERRORS, "pubsub.errors")
-    | dict.fromkeys(_CALL_ERRORS, "pubsub.services.errors")
+    | dict.fromkeys(_CALL_ERRORS, "pubsub.client.errors")
+    | dict.fromkeys(_SERVICE_ERRORS, "pubsub.services.errors")
     | dict.fromkeys(_CLIENT, "pubsub.client")
     | {
         "AsyncServiceClient": "pubsub.services.aio",
@@ -120,14 +113,16 @@ _WHERE = (
 
 __all__ = [
     "AfterFork",
+    "AsyncCallHandler",
     "AsyncClient",
     "AsyncHandler",
     "AsyncServiceClient",
-    "AsyncServiceHandler",
     "Batch",
     "CallError",
     "CallExpired",
     "CallFailed",
+    "CallHandler",
+    "CallKept",
     "CallOver",
     "CallRefused",
     "CallState",
@@ -145,7 +140,6 @@ __all__ = [
     "Interrupted",
     "InvalidName",
     "Message",
-    "NoReply",
     "NoSuchCall",
     "NoWorker",
     "NotSubscribed",
@@ -155,7 +149,6 @@ __all__ = [
     "Reply",
     "Request",
     "ServiceClient",
-    "ServiceHandler",
     "SettingRefused",
     "StateCopied",
     "StorageError",

@@ -10,11 +10,10 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
       ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
       NotLetIn, NotAllowed the keys: no proxy lets this one in, or it has no right to what was asked
       Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
-      CallOver             a call: NoReply yet, CallFailed, CallExpired, NoSuchCall
       DataLoss, Superseded what a subscriber must be told once
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
 
-Two rooms have branches of their own: `pubsub.services.errors` and `pubsub.http.errors`.
+Calls and requests have branches of their own: `pubsub.client.errors`, `pubsub.services.errors`, `pubsub.http.errors`.
 """
 
 from __future__ import annotations
@@ -337,44 +336,6 @@ class InDoubt(Unavailable):
             f"{super().__str__()}; {self.unfinished} unfinished on this topic are kept. "
             f"Finish: {client} flush; give up: {client} discard {quote(self.topic)}"
         )
-
-
-class CallOver(PubsubError):
-    """A call came to no result here; `call` is its ID (docs/clients.md, *Calls that happen once*)."""
-
-    exit_code = 30
-
-    def __init__(self, service: str, call: str, reason: str) -> None:
-        self.service, self.call, self.reason = service, call, reason
-        super().__init__(service, call, reason)
-
-    def __str__(self) -> str:
-        return f"call {self.call} of {self.service}: {self.reason}"
-
-
-class NoReply(CallOver):
-    """No reply came in time. The call goes on, once; its reply is kept for whoever asks by its ID."""
-
-
-class CallFailed(CallOver):
-    """The handler failed as often as it may, and nothing of what it did has happened."""
-
-    exit_code = 31
-
-
-class CallExpired(CallOver):
-    """The deadline had passed before a worker began it; nothing of it has happened, and nothing will."""
-
-    exit_code = 32
-
-
-class NoSuchCall(CallOver):
-    """This client has made no call of that ID, or has forgotten it."""
-
-    exit_code = 33
-
-    def __str__(self) -> str:
-        return f"there is no call {self.call} here: {self.reason}"
 
 
 class DataLoss(PubsubError):

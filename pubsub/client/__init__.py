@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from pubsub.client.core.message import Batch, Message
     from pubsub.client.dead_letters import DeadLetter
     from pubsub.client.flows.processing import AsyncHandler, Handler
-    from pubsub.client.flows.serving import AsyncServiceHandler, ServiceHandler
+    from pubsub.client.flows.serving import AsyncCallHandler, CallHandler
     from pubsub.client.publisher import Publisher
     from pubsub.client.storage.transaction import Ticket, Transaction
 
 _WHERE = {
+    "AsyncCallHandler": "flows.serving",
     "AsyncClient": "aio",
     "AsyncHandler": "flows.processing",
-    "AsyncServiceHandler": "flows.serving",
     "Batch": "core.message",
+    "CallHandler": "flows.serving",
     "CallState": "core.calling",
     "Client": "client",
     "DeadLetter": "dead_letters",
@@ -29,16 +30,16 @@ _WHERE = {
     "Publisher": "publisher",
     "Reply": "core.calling",
     "Request": "core.calling",
-    "ServiceHandler": "flows.serving",
     "Ticket": "storage.transaction",
     "Transaction": "storage.transaction",
 }
 
 __all__ = [
+    "AsyncCallHandler",
     "AsyncClient",
     "AsyncHandler",
-    "AsyncServiceHandler",
     "Batch",
+    "CallHandler",
     "CallState",
     "Client",
     "DeadLetter",
@@ -47,7 +48,6 @@ __all__ = [
     "Publisher",
     "Reply",
     "Request",
-    "ServiceHandler",
     "Ticket",
     "Transaction",
 ]

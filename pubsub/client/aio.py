@@ -25,7 +25,7 @@ from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result, Wait
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
-from pubsub.client.flows.serving import AsyncServiceHandler, AsyncServing, TryLater
+from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
 from pubsub.client.guards import guards
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
@@ -311,7 +311,7 @@ class AsyncClient(ClientBase):
     async def serve(
         self,
         service: str,
-        handler: AsyncServiceHandler,
+        handler: AsyncCallHandler,
         *,
         timeout: float | None = None,
         max: int | None = None,  # noqa: A002

@@ -6,7 +6,7 @@ from pubsub.client.arguments import Headers
 from pubsub.client.core.calling import Reply
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.processing import check_handler
-from pubsub.client.flows.serving import ServiceHandler, Serving
+from pubsub.client.flows.serving import CallHandler, Serving
 from pubsub.client.shared import ClientBase
 from pubsub.client.storage.transaction import Transaction
 
@@ -45,7 +45,7 @@ class ServiceCalls(ClientBase):
             The reply; it is kept for `reply` and for calls under the same ID.
 
         Raises:
-            NoReply: none came in time; why, as far as that is known: nobody serves, say.
+            CallKept: none came in time; why, as far as that is known: nobody serves, say.
             CallFailed: the handler failed as often as it may; CallExpired: the deadline had passed.
             CallerError: there is another call under this ID. TooLarge: too many calls are kept.
             Otherwise as `put` and `get`.
@@ -84,7 +84,7 @@ class ServiceCalls(ClientBase):
     def serve(
         self,
         service: str,
-        handler: ServiceHandler,
+        handler: CallHandler,
         *,
         timeout: float | None = None,
         max: int | None = None,  # noqa: A002

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from pubsub.client import AsyncClient, Batch, Transaction
+from pubsub.client.contents import split
 from pubsub.client.core.chain import Row
-from pubsub.client.flows.puts import split
 from pubsub.client.flows.work import Work
 from pubsub.client.steps import guarded
 from pubsub.errors import PubsubError
@@ -78,7 +78,7 @@ class GatewayClient(AsyncClient):
 
     def add_puts(self, topic: str, bodies: Sequence[bytes], transaction: Transaction) -> list[Row]:
         """Put messages in the commit of a transaction, on whichever thread has it."""
-        return transaction.put_batches(topic, split(bodies))
+        return transaction.put_batches(topic, split(Contents(bodies)))
 
     async def settle(self, row: Row, timeout: float) -> None:
         """Wait until a row, and all before it on its topic, are on the server's disk.

@@ -16,11 +16,12 @@ from pubsub.client.core import calling
 from pubsub.client.core.calling import DONE, EXPIRED, FAILED, WAITING, Reply
 from pubsub.client.core.message import Message
 from pubsub.client.core.outbox import Draft
+from pubsub.client.errors import CallExpired, CallFailed
 from pubsub.client.storage import call_table
 from pubsub.client.storage.call_table import CallTable
 from pubsub.client.storage.store import Store
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, CallExpired, CallFailed, DecodeError, InvalidName, TooLarge
+from pubsub.errors import CallerError, DecodeError, InvalidName, TooLarge
 from pubsub.protocol import Run, decode_headers, encode_headers
 from pubsub.protocol.names import is_reply_topic, is_service_topic, is_topic, reply_topic, service_topic
 

@@ -9,17 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from pubsub.client import Client, Request, Transaction
+from pubsub.client.errors import CallExpired, CallFailed, CallKept
 from pubsub.client.flows import serving
 from pubsub.config import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import (
-    CallerError,
-    CallExpired,
-    CallFailed,
-    NoReply,
-    NotSubscribed,
-    Unavailable,
-)
+from pubsub.errors import CallerError, NotSubscribed, Unavailable
 from tests.client.opened import create, eventually, kill, names, rows
 from tests.client.services import effect, served
 
@@ -67,7 +61,7 @@ def test_a_handler_sees_who_calls_with_what(client: Client, worker: Client, serv
 def test_a_call_before_anybody_serves_waits_and_is_done_afterwards(
     client: Client, worker: Client, service: str
 ) -> None:
-    with pytest.raises(NoReply, match="no worker") as caught:
+    with pytest.raises(CallKept, match="no worker") as caught:
         client.call(service, b"early", timeout=0.5, id="early")
     assert (caught.value.exit_code, caught.value.call) == (30, "early")
     with served(worker, service):
@@ -80,7 +74,7 @@ def test_a_caller_that_is_killed_while_it_waits_asks_again_and_has_the_same_repl
 ) -> None:
     name = f"caller{next(names)}"
     first = cluster.client(name)
-    with pytest.raises(NoReply):
+    with pytest.raises(CallKept):
         first.call(service, b"a", timeout=0.3, id="c1")
     kill(first)
     with served(worker, service):
@@ -106,7 +100,7 @@ def test_an_error_is_the_reply_once_the_handler_has_failed_so_often(
 
 
 def test_after_its_deadline_no_worker_begins_a_call(client: Client, worker: Client, service: str) -> None:
-    with pytest.raises(NoReply):
+    with pytest.raises(CallKept):
         client.call(service, b"late", deadline=0.2, timeout=0.3, id="late")
     with served(worker, service):
         with pytest.raises(CallExpired, match="deadline had passed") as caught:

@@ -9,19 +9,12 @@ from typing import Any
 import pytest
 
 from pubsub.client import Client, Request, Transaction
+from pubsub.client.errors import CallFailed, NoSuchCall
 from pubsub.client.flows import serving
 from pubsub.client.storage import call_table
 from pubsub.config import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import (
-    CallerError,
-    CallFailed,
-    HandlerMisused,
-    InvalidName,
-    NoSuchCall,
-    StoreFull,
-    TooLarge,
-)
+from pubsub.errors import CallerError, HandlerMisused, InvalidName, StoreFull, TooLarge
 from tests.client.opened import create, names, rows
 from tests.client.services import effect, served
 

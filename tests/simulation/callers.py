@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from pubsub.client.core.calling import DONE, EXPIRED, FAILED, Reply, Request
+from pubsub.client.errors import CallExpired, CallFailed, CallKept, NoSuchCall
 from pubsub.client.flows.serving import Serving
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallExpired, CallFailed, NoReply, NoSuchCall, StorageError, Unavailable
+from pubsub.errors import StorageError, Unavailable
 from tests.simulation.clients import ClientNode, HandlerError
 from tests.simulation.disk import NAME
 from tests.simulation.history import History
@@ -151,7 +152,7 @@ class Caller:
             self._keep(call, DONE, result.body.decode())
         elif isinstance(error, CallFailed | CallExpired):
             self._keep(call, FAILED if isinstance(error, CallFailed) else EXPIRED, str(error))
-        elif isinstance(error, NoReply):
+        elif isinstance(error, CallKept):
             self.made.add(call)
         elif isinstance(error, NoSuchCall):
             if call in self.made:

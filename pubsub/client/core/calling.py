@@ -15,7 +15,8 @@ from zlib import crc32
 
 from pubsub.base.limits import SERVICE_PARTS_MAX
 from pubsub.client.core.message import Message
-from pubsub.errors import CallerError, CallExpired, CallFailed, CallOver, DecodeError, InvalidName
+from pubsub.client.errors import CallExpired, CallFailed, CallOver
+from pubsub.errors import CallerError, DecodeError, InvalidName
 from pubsub.protocol import check_id, encode_headers
 from pubsub.protocol.names import is_id, is_service_topic, reply_topic, service_topic
 

@@ -19,6 +19,7 @@ from pubsub.client.core import calling
 from pubsub.client.core.calling import WAITING, CallState, Reply
 from pubsub.client.core.message import Batch
 from pubsub.client.core.subscription import Subscription
+from pubsub.client.errors import CallKept, NoSuchCall
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.subscribing import Subscribing
@@ -26,7 +27,7 @@ from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
 from pubsub.client.storage.call_table import CallTable
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, DecodeError, NoReply, NoSuchCall, NotAllowed, Unavailable
+from pubsub.errors import CallerError, DecodeError, NotAllowed, Unavailable
 from pubsub.protocol import check_id
 from pubsub.protocol.names import reply_topic
 
@@ -165,7 +166,7 @@ class Calling:
         session = self.session
         found = self._table.find(call)
         if found is None:
-            raise NoSuchCall("", call, f"client {session.name} keeps no call of that ID; see its `replies`")
+            raise NoSuchCall(session.name, call)
         state, topic, _ = found
         if state.outcome == WAITING:
             if session.core.outbox.chain(topic).rows:
@@ -181,12 +182,10 @@ class Calling:
         chain = self.session.core.outbox.chain(topic)
         return lambda: call in self._arrived or chain.failure is not None
 
-    def _silent(self, call: str, topic: str, seconds: float, trouble: str) -> NoReply:
+    def _silent(self, call: str, topic: str, seconds: float, trouble: str) -> CallKept:
         chain = self.session.core.outbox.chain(topic)
         why = (chain.trouble if chain.rows else "") or trouble or ("not taken yet" if chain.rows else "")
-        rest = f" ({why})" if why else ""
-        text = f"no reply within {seconds:.3g} s{rest}; it goes on, once: ask again by its ID"
-        return NoReply(calling.service_of(topic), call, text)
+        return CallKept(self.session.name, calling.service_of(topic), call, seconds, why)
 
     def _store(self, sub: Subscription) -> None:
         """Take the replies that are here, in one commit with the rows that keep them. The lock is held."""
@@ -223,4 +222,4 @@ class Calling:
             with Work(self.session, lambda: (), fsync=True) as work:
                 found = self._table.forget(work, call)
             if not found:
-                raise NoSuchCall("", call, f"client {self.session.name} keeps no call of that ID")
+                raise NoSuchCall(self.session.name, call)

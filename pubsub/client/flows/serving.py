@@ -34,10 +34,10 @@ from pubsub.errors import CallerError, DecodeError, PubsubError, StoreFull, TooL
 from pubsub.protocol import encode_headers
 from pubsub.protocol.names import service_topic
 
-ServiceHandler = Callable[[Request, Transaction], bytes]
+CallHandler = Callable[[Request, Transaction], bytes]
 """What `Client.serve` calls: a plain function that returns the reply."""
 
-AsyncServiceHandler = Callable[[Request, Transaction], Awaitable[bytes] | bytes]
+AsyncCallHandler = Callable[[Request, Transaction], Awaitable[bytes] | bytes]
 """What `AsyncClient.serve` calls: an `async def` function, or a plain one."""
 
 SERVE_MAX: Final = 1_000
@@ -203,7 +203,7 @@ class _Service(Processing):
 class Serving(_Service):
     """The call `serve`, for handlers that are plain functions."""
 
-    def serve(self, handler: ServiceHandler, timeout: float | None, most: int | None) -> Flow[int]:
+    def serve(self, handler: CallHandler, timeout: float | None, most: int | None) -> Flow[int]:
         """Handle calls until none comes for `timeout` seconds; how many were taken."""
         if most is not None:
             check_count("max", most)
@@ -220,7 +220,7 @@ class Serving(_Service):
                 yield from self.pause(later.seconds)
         return self.served
 
-    def wrapped(self, handler: ServiceHandler) -> Handler:
+    def wrapped(self, handler: CallHandler) -> Handler:
         """The handler as `process` has one."""
 
         def handle(message: Message, transaction: Transaction) -> None:
@@ -235,7 +235,7 @@ class Serving(_Service):
 class AsyncServing(_Service, AsyncProcessing):
     """The call `serve` of a client for asyncio, on what `next` has found."""
 
-    def wrapped(self, handler: AsyncServiceHandler) -> AsyncHandler:
+    def wrapped(self, handler: AsyncCallHandler) -> AsyncHandler:
         """The handler as `process` has one."""
 
         async def handle(message: Message, transaction: Transaction) -> None:
