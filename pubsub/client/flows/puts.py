@@ -58,7 +58,15 @@ class Puts:
     ) -> Flow[list[Row]]:
         """Put messages in one commit; the rows they are in, done where `wait`."""
         self.check_put(topic)
-        batches = split(check_contents(bodies, keys, headers))
+        contents = check_contents(bodies, keys, headers)
+        return (yield from self.put_contents(topic, contents, timeout, transaction, wait))
+
+    def put_contents(
+        self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
+    ) -> Flow[list[Row]]:
+        """As `put_many`, of what was checked already."""
+        self.check_put(topic)
+        batches = split(contents)
         check_truth("wait", wait)
         until = self.session.until(timeout)
         if transaction is not None:
