@@ -132,13 +132,16 @@ class Calling:
         until = self.session.until(timeout)
         started = self.session.now
         self._waiting[call] += 1
-        trouble = ""
+        asked, trouble = False, ""
         try:
             while True:
                 with self.session.entered():
-                    topic = self._settled(call, until)
+                    topic = self._settled(call)
                     if isinstance(topic, Reply):
                         return topic
+                    if not asked:  # Once: what is denied, or refused, is not asked for again and again.
+                        asked = True
+                        self._send(topic, until)
                 chain = self.session.core.outbox.chain(topic)
                 if chain.failure is not None:
                     raise chain.failure
@@ -161,17 +164,20 @@ class Calling:
                 del self._waiting[call]
                 self._arrived.discard(call)
 
-    def _settled(self, call: str, until: float) -> Reply | str:
-        """The reply, where it is here; else the topic on which the request is, which goes on its way."""
+    def _send(self, topic: str, until: float) -> None:
+        """Have a request that is not taken yet go on its way. The lock is held."""
+        if self.session.core.outbox.chain(topic).rows:
+            self.session.core.finish(topic, until)
+            self.session.follow()
+
+    def _settled(self, call: str) -> Reply | str:
+        """The reply, where it is here; else the topic on which the request is."""
         session = self.session
         found = self._table.find(call)
         if found is None:
             raise NoSuchCall(session.name, call)
         state, topic, _ = found
         if state.outcome == WAITING:
-            if session.core.outbox.chain(topic).rows:
-                session.core.finish(topic, until)
-                session.follow()
             return topic
         if not state.told:
             with Work(session, lambda: (), fsync=False) as work:
@@ -223,3 +229,6 @@ class Calling:
                 found = self._table.forget(work, call)
             if not found:
                 raise NoSuchCall(self.session.name, call)
+            if call in self._waiting:  # Who waits for it is to look, and is told that it is not kept any more.
+                self._arrived.add(call)
+        self.session.tell_waiting()

@@ -56,7 +56,9 @@ class Subscribing:
         """
         check_service(service, part, parts)
         topic = service_topic(service, part, parts)
-        if topic not in self.core.subscriptions:
+        with self.session.entered():
+            known = topic in self.core.subscriptions
+        if not known:
             raise NotSubscribed(self.session.name, topic, never=True)
         yield from self._intend(topic, False, self.session.until(timeout), timeout)
 
