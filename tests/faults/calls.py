@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pubsub import CallKept, Client, Request, Transaction, Unavailable
+from pubsub import Client, Request, Transaction, Unavailable
 from pubsub.config.settings import ClientSettings
 from tests.faults.dying import die_at_step
 from tests.faults.orders import Orders
@@ -61,7 +61,7 @@ def call(client: Client, service: str, count: int) -> None:
             try:
                 reply = client.call(service, body, id=name, deadline=3600.0)
                 break
-            except CallKept:
+            except Unavailable:  # The call is kept, or is not made yet.
                 continue
         if known.get(name, reply.body) != reply.body:
             print("different", name, flush=True)
