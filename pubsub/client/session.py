@@ -314,6 +314,11 @@ class Session(Steps):
         except Interrupted:
             raise Interrupted(f"client {self.name}") from None
 
+    def tell_waiting(self) -> None:
+        """Have threads and coroutines that wait look whether another one did what they wait for."""
+        self._messenger.announce()
+        self.look()
+
     def wake(self) -> None:
         """Let the thread that drives the sockets see an earlier deadline."""
         self._messenger.wake()
@@ -331,11 +336,6 @@ class Session(Steps):
         """
         if self.store.failed:
             self.sync()
-
-    def check_disk_now(self) -> None:
-        """As `check_disk`, without the lock held."""
-        with self.entered():
-            self.check_disk()
 
     def forget_told(self, subs: Sequence[Subscription], *, fsync: bool = False) -> None:
         """Make durable of which losses the user was told; there is a commit where `fsync` asks for it too.

@@ -30,6 +30,24 @@ def closed(properties: dict[str, Schema], optional: frozenset[str] = frozenset()
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
+_TEXTS: Final[Schema] = {"type": "object", "additionalProperties": STRING}
+
+_WANTED: Final = {
+    **closed(
+        {
+            "body": STRING,
+            "body_base64": {**STRING, "contentEncoding": "base64"},
+            "key": STRING,
+            "key_base64": {**STRING, "contentEncoding": "base64"},
+            "headers": _TEXTS,
+            "headers_base64": _TEXTS,
+        },
+        frozenset({"body", "body_base64", "key", "key_base64", "headers", "headers_base64"}),
+    ),
+    "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
+    "not": {"required": ["key", "key_base64"]},
+}
+
 _MESSAGE: Final = closed(
     {
         "id": {**STRING, "description": "STORE-COUNTER, the same wherever the message appears."},
@@ -39,13 +57,15 @@ _MESSAGE: Final = closed(
         "stamp": {**COUNT, "description": "When the server took it, microseconds since 1970."},
         "key": STRING,
         "key_base64": STRING,
+        "headers": {**_TEXTS, "description": "Its headers, those that are UTF-8."},
+        "headers_base64": {**_TEXTS, "description": "Those that are not."},
         "body": {**STRING, "description": "The message, where it is UTF-8."},
         "body_base64": {**STRING, "description": "The message, where it is not."},
         "number": {**COUNT, "description": "Of a dead letter: its place."},
         "attempts": {**COUNT, "description": "Of a dead letter: how often it was tried."},
         "error": {**STRING, "description": "Of a dead letter: why it was given up."},
     },
-    frozenset({"key", "key_base64", "body", "body_base64", "number", "attempts", "error"}),
+    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64", "number", "attempts", "error"}),
 )
 
 _LOST: Final = closed(
@@ -125,6 +145,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         frozenset({"id"}),
     ),
     "Message": _MESSAGE,
+    "MessageWanted": _WANTED,
     "Lost": _LOST,
     "Batch": closed(
         {

@@ -15,6 +15,8 @@ Position = tuple[str, int]
 _ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 _TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
 _RESERVED: Final = re.compile(r"[_$].*|.*[*>#].*")
+_SERVICE: Final = "$calls."
+_REPLIES: Final = "$replies."
 _HEX: Final = re.compile(r"[0-9a-f]{16}")
 _ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:]{1,255}:[0-9]{1,5}|ipc://[!-~]{1,107}|inproc://[!-~]{1,100}")
 _KEYED: Final = re.compile(rf"(tcp|ipc)://([A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}})@(.*)", re.DOTALL)
@@ -107,6 +109,29 @@ def check_new_topic(text: str) -> str:
     if _RESERVED.fullmatch(check_topic(text)):
         raise InvalidName("topic", text, "* > # and a leading _ or $ are reserved; there are no patterns")
     return text
+
+
+# Topics of calls (docs/clients.md, *Calls that happen once*): nobody else can put there or take.
+
+
+def service_topic(service: str, part: int = 0, parts: int = 1) -> str:
+    """Where calls of a service are put; of one of its `parts`, where its workers share them by keys."""
+    return f"{_SERVICE}{service}" + (f":{part}of{parts}" if parts > 1 else "")
+
+
+def reply_topic(client: str) -> str:
+    """Where replies to a client's calls are put."""
+    return f"{_REPLIES}{client}"
+
+
+def is_service_topic(topic: str) -> bool:
+    """Whether calls are put there: it has one subscriber, the worker, and takes nothing before there is one."""
+    return topic[0] == "$" and topic.startswith(_SERVICE)
+
+
+def is_reply_topic(topic: str) -> bool:
+    """Whether replies are put there."""
+    return topic[0] == "$" and topic.startswith(_REPLIES)
 
 
 def file_name(topic: str) -> str:

@@ -171,7 +171,7 @@ class ServerCore:
             if request.name:
                 self.subscriptions.subscribe_named(origin, request, now, sole_owner)
             else:
-                self.subscriptions.subscribe(origin, request, now)
+                self.subscriptions.subscribe(origin, request, now, sole_owner)
         elif isinstance(request, Read):
             self.reads.read(origin, request, now, sole_owner)
         elif isinstance(request, Stage):

@@ -39,6 +39,7 @@ class Fate:
         pairs: servers that have two members, the first ones; witness: whether there is a proxy that only votes.
         scarce: tables and looks so small that a run reaches their limits.
         attempts: that a client's handler has at a message.
+        callers: clients that call a service, which has a worker then.
     """
 
     servers: int = 2
@@ -69,6 +70,7 @@ class Fate:
     witness: bool = False
     scarce: bool = False
     attempts: int = 4
+    callers: int = 0
 
 
 def draw(random: Random) -> Fate:

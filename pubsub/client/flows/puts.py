@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from pubsub.client.arguments import check_bodies, check_kind, check_truth
+from pubsub.client.arguments import Headers, check_contents, check_kind, check_not_of_calls, check_truth
+from pubsub.client.contents import Contents, split
 from pubsub.client.core.chain import DISCARDED, UNFINISHED, Chain, Row
 from pubsub.client.core.outbox import Draft
 from pubsub.client.flows.flow import Flow, Wait
@@ -13,22 +13,7 @@ from pubsub.client.flows.work import Block
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, InDoubt, Refused, Unavailable
-from pubsub.protocol import batch_size, check_new_topic, check_topic
-
-
-def split(bodies: Sequence[bytes]) -> list[Sequence[bytes]]:
-    """Bodies as batches, each within the limits."""
-    if len(bodies) <= BATCH_RECORDS_MAX and batch_size(len(bodies), sum(map(len, bodies))) <= BATCH_BYTES_MAX:
-        return [bodies] if bodies else []
-    out: list[Sequence[bytes]] = []
-    start = size = 0
-    for index, body in enumerate(bodies):
-        size += len(body)
-        if index - start == BATCH_RECORDS_MAX or batch_size(index - start + 1, size) > BATCH_BYTES_MAX:
-            out.append(bodies[start:index])
-            start, size = index, len(body)
-    out.append(bodies[start:])
-    return out
+from pubsub.protocol import check_new_topic, check_topic
 
 
 def _first_unfinished(awaited: Sequence[tuple[Chain, Row]]) -> Chain | None:
@@ -51,6 +36,7 @@ class Puts:
         Raises:
             InvalidName: it may not.
         """
+        check_not_of_calls(topic)
         chain = self.core.outbox.chains.get(check_topic(topic))
         if chain is None or not (chain.previous or chain.rows):
             check_new_topic(topic)
@@ -61,11 +47,26 @@ class Puts:
             return self.core.outbox.chain(topic)
 
     def put_many(
-        self, topic: str, bodies: Sequence[bytes], timeout: float | None, transaction: Transaction | None, wait: bool
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        timeout: float | None,
+        transaction: Transaction | None,
+        wait: bool,
+        keys: Sequence[bytes] = (),
+        headers: Sequence[Headers | None] = (),
     ) -> Flow[list[Row]]:
         """Put messages in one commit; the rows they are in, done where `wait`."""
         self.check_put(topic)
-        batches = split(check_bodies(bodies))
+        contents = check_contents(bodies, keys, headers)
+        return (yield from self.put_contents(topic, contents, timeout, transaction, wait))
+
+    def put_contents(
+        self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
+    ) -> Flow[list[Row]]:
+        """As `put_many`, of what was checked already."""
+        self.check_put(topic)
+        batches = split(contents)
         check_truth("wait", wait)
         until = self.session.until(timeout)
         if transaction is not None:
@@ -83,7 +84,7 @@ class Puts:
             yield from self.settle([chain], until, rows[-1])
         return rows
 
-    def rows(self, topic: str, batches: Sequence[Sequence[bytes]], until: float) -> list[Row]:
+    def rows(self, topic: str, batches: Sequence[Contents], until: float) -> list[Row]:
         """Commit batches to the outbox and send them, after those before. The lock is held.
 
         Raises:
@@ -91,7 +92,7 @@ class Puts:
         """
         return self.commit(topic, self.draft(topic, batches), until)
 
-    def draft(self, topic: str, batches: Sequence[Sequence[bytes]]) -> Draft:
+    def draft(self, topic: str, batches: Sequence[Contents]) -> Draft:
         """Batches as rows to be committed. The lock is held.
 
         Raises:
@@ -100,8 +101,8 @@ class Puts:
         if self.session.core.copied is not None:
             raise self.session.core.copied
         draft = Draft(self.session.core.outbox)
-        for bodies in batches:
-            draft.add(topic, bodies)
+        for contents in batches:
+            draft.add(topic, *contents)
         return draft
 
     def commit(self, topic: str, draft: Draft, until: float) -> list[Row]:

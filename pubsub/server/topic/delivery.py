@@ -15,7 +15,7 @@ from zlib import crc32
 
 from pubsub.base.limits import BATCH_RECORDS_MAX
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.batch import HEAD_BYTES, Buffer, batch_count, batch_ends, batch_keys
+from pubsub.protocol.batch import HEAD_BYTES, Buffer, batch_count, batch_ends, batch_tables
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
@@ -180,7 +180,7 @@ class _Walk:
         assert body is not None  # a lost batch has ended the walk
         index = first - batch.offset
         count = min(stop - first, self._records_left)
-        if self.builder.data_bytes + self.builder.key_bytes + len(body) > self._bytes_max:
+        if self.builder.size + len(body) > self._bytes_max:
             count = self._fitting(body, index, count)
         publisher = self._publishers[batch.publisher]
         self.builder.add(span.log, first, publisher, batch.counter + index, batch.stamp, body, index, index + count)
@@ -205,11 +205,11 @@ class _Walk:
     def _fitting(self, body: Buffer, index: int, count: int) -> int:
         """How many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
         ends: Sequence[int] = batch_ends(body)
-        keys, _ = batch_keys(body)
-        if keys:
-            ends = [end + key for end, key in zip(ends, keys, strict=True)]
+        for beside, _ in batch_tables(body):
+            if beside:
+                ends = [end + its for end, its in zip(ends, beside, strict=True)]
         begin = ends[index - 1] if index else 0
-        room = self._bytes_max - self.builder.data_bytes - self.builder.key_bytes
+        room = self._bytes_max - self.builder.size
         fitting = bisect_right(ends, begin + room, index, index + count) - index
         if not fitting and self.builder.records:
             raise _Full
