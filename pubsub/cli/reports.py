@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SENDER: Final = "pubsub-status"
 
+OLDEST: Final = "oldest_unacknowledged_seconds"
+
 Question = tuple[str, str]
 """(address of a proxy, whom to ask there: "-" or a server's ID)."""
 
@@ -49,7 +51,9 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
 
     Returns:
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
-        owners, whole, records, bytes, subscribers, backlog, held_by), `keys` (as `locks.watched` says; [] where there
+        owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds: since the oldest
+        message that some subscriber has not acknowledged was put, null where nothing waits or nobody knows; each
+        subscriber has it too), `moves` (server, and what its report says: topics on their way), `keys` (as `locks.watched` says; [] where there
         are none), `standbys` (as `standbys.paired` says; [] where no server has one) and `warnings`, as JSON can say
         them.
     """
@@ -77,6 +81,12 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
             _add_holding(topics.setdefault(name, _blank(name)), server_id, held)
     for topic in topics.values():
         _sum_up(topic)
+    moves = [
+        {"server": name, **move}
+        for name, facts in sorted(servers.items())
+        if not isinstance(facts, str)
+        for move in facts.get("moves", ())  # A server of an earlier release has none in its report.
+    ]
     keys, wrong = watched(proxies, servers)
     standbys, alarms = paired(proxies, servers)
     return {
@@ -86,6 +96,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
             for name in sorted(alive | dict.fromkeys(servers, True))
         ],
         "topics": [topics[name] for name in sorted(topics)],
+        "moves": moves,
         "keys": keys,
         "standbys": standbys,
         "warnings": warnings + alarms + wrong,
@@ -114,8 +125,9 @@ def _add_holding(topic: dict[str, Any], server: str, held: dict[str, Any]) -> No
     topic["records"] += held["records"]
     topic["bytes"] += held["bytes"]
     for name, facts in held["subscribers"].items():
-        known = topic["subscribers"].setdefault(name, {"waiting": 0, "polling": False})
+        known = topic["subscribers"].setdefault(name, {"waiting": 0, "polling": False, OLDEST: None})
         known["waiting"] += facts["waiting"]
+        known[OLDEST] = _older(known[OLDEST], facts.get(OLDEST))
         known["polling"] = known["polling"] or facts["polling"]
 
 
@@ -124,6 +136,14 @@ def _sum_up(topic: dict[str, Any]) -> None:
     backlog = [(facts["waiting"], name) for name, facts in topic["subscribers"].items()]
     topic["backlog"], held_by = max(backlog, default=(0, None))
     topic["held_by"] = held_by if topic["backlog"] else None
+    topic[OLDEST] = None
+    for facts in topic["subscribers"].values():
+        topic[OLDEST] = _older(topic[OLDEST], facts[OLDEST])
+
+
+def _older(one: float | None, other: float | None) -> float | None:
+    """The higher of two ages, of which either may not be known."""
+    return other if one is None else one if other is None else max(one, other)
 
 
 def _part(key: str, name: str, answer: Answer) -> dict[str, Any]:

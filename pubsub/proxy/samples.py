@@ -2,8 +2,8 @@
 
 A proxy holds nothing per request, so it looks at some: at most one request each SAMPLE_SECONDS, and one put of a client
 at a time. What comes slower than that is all looked at; beyond it the cost is a comparison for a request and a look-up
-for an answer. A put may be answered by the answer to a later one, which says of the same log that all up to there is held
-(`cumulative`); so one that names no log is known by its own answer only.
+for an answer. A put that makes its topic is none of them. One may be answered by the answer to a later one, which says
+of the same log that all up to there is held (`cumulative`); so one that names no log is known by its own answer only.
 """
 
 from __future__ import annotations
