@@ -53,9 +53,9 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
         owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds: since the oldest
         message that some subscriber has not acknowledged was put, null where nothing waits or nobody knows; each
-        subscriber has it too), `moves` (server, and what its report says: topics on their way), `keys` (as `locks.watched` says; [] where there
-        are none), `standbys` (as `standbys.paired` says; [] where no server has one) and `warnings`, as JSON can say
-        them.
+        subscriber has it too), `moves` (server, and what its report says: topics on their way), `keys` (as
+        `locks.watched` says; [] where there are none), `standbys` (as `standbys.paired` says; [] where no server has
+        one) and `warnings`, as JSON can say them.
     """
     topics: dict[str, dict[str, Any]] = {}
     alive: dict[str, bool] = {}

@@ -24,9 +24,9 @@ def status(
     """Show proxies, servers, topics, their owners and subscribers, and who holds a backlog.
 
     A topic is whole where one server holds all of it; "oldest" is since when the oldest message waits that some
-    subscriber has not acknowledged. Merges and moves under way are listed. With keys also who is authorized where (a digest of what the file
-    says, which is to be the same everywhere), how many were let in and refused, and what was denied. Of a server with a
-    standby: which member is primary, since when the other one is in sync, or why it is not.
+    subscriber has not acknowledged. Merges and moves under way are listed. With keys also who is authorized where (a
+    digest of what the file says, which is to be the same everywhere), how many were let in and refused, and what was
+    denied. Of a server with a standby: which member is primary, since when the other one is in sync, or why it is not.
     """
     from pubsub.cli.reports import gather
 
