@@ -59,7 +59,7 @@ def _gauges(core: ProxyCore, samples: Samples, unread_bytes: int, now: float) ->
         under_way[server.id] = under_way.get(server.id, 0) + len(server.in_flight)
     for name, size in under_way.items():
         yield Gauge("in_flight_bytes", "Large bodies on their way to a server.", size, {"server": name})
-    yield Gauge("puts_looked_at", "Puts under way of which it is measured how long they take.", len(samples))
+    yield Gauge("puts_looked_at", "Puts under way of which it is measured how long they take.", len(samples.waiting))
     process = core.process()
     yield Gauge("disk_size_bytes", "The disk under its directory.", process.get("disk_size_bytes", 0))
     yield Gauge("disk_free_bytes", "What may still be written to it.", process.get("disk_free_bytes", 0))

@@ -31,7 +31,7 @@ _LAST: Final = re.compile(rb" last=(\d{1,19})")
 
 
 @dataclass(slots=True)
-class _Sample:
+class Sample:
     """A put under way.
 
     Attributes:
@@ -54,20 +54,14 @@ class Samples:
         histogram: seconds from forwarding one to passing on an answer that says that it is taken.
         due: when a request is to be looked at again, on the monotonic clock in seconds.
         given_up: puts of which no such answer came in time.
+        waiting: by client, the put that is looked at and not answered.
     """
 
     def __init__(self) -> None:
         self.histogram = Histogram(SECONDS)
         self.due = 0.0
         self.given_up = 0
-        self._waiting: dict[bytes, _Sample] = {}
-
-    def __contains__(self, client: bytes) -> bool:
-        """Whether a put of this client is under way that is looked at."""
-        return client in self._waiting
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self.waiting: dict[bytes, Sample] = {}
 
     def forwarded(self, client: bytes, head: bytes, now: float) -> None:
         """A request has been forwarded, and it is time to look at one.
@@ -81,16 +75,16 @@ class Samples:
         put = _PUT.match(head)
         if put is None:
             return
-        before = self._waiting.get(client)
+        before = self.waiting.get(client)
         if before is not None and now - before.since < PATIENCE_SECONDS:
             return
         if before is not None:
             self._give_up(client)
-        elif len(self._waiting) >= SAMPLES_MAX:
-            self._give_up(next(iter(self._waiting)))
+        elif len(self.waiting) >= SAMPLES_MAX:
+            self._give_up(next(iter(self.waiting)))
         count, log = _COUNT.search(head), _LOG.search(head)
         last = int(put[2]) + (int(count[1]) if count is not None else 1) - 1
-        self._waiting[client] = _Sample(now, put[1], b"" if log is None else log[1], last)
+        self.waiting[client] = Sample(now, put[1], b"" if log is None else log[1], last)
 
     def answered(self, client: bytes, head: bytes, now: float) -> None:
         """An answer was passed on to a client of which a put is looked at.
@@ -100,7 +94,7 @@ class Samples:
             head: prefix and header of the answer.
             now: monotonic seconds.
         """
-        sample, status = self._waiting[client], _STATUS.match(head)
+        sample, status = self.waiting[client], _STATUS.match(head)
         if status is None:
             return
         own = status[1] == sample.callback
@@ -112,8 +106,8 @@ class Samples:
         later = log is not None and log[1] == sample.log and last is not None and int(last[1]) >= sample.last
         if own or later:
             self.histogram.observe(now - sample.since)
-            del self._waiting[client]
+            del self.waiting[client]
 
     def _give_up(self, client: bytes) -> None:
         self.given_up += 1
-        del self._waiting[client]
+        del self.waiting[client]

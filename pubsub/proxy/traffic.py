@@ -185,7 +185,7 @@ class Traffic:
             _send(clients, head, _MORE)
             _send(clients, body, _NOBLOCK)
         samples = self._samples
-        if samples is not None and origin in samples:
+        if samples is not None and origin in samples.waiting:
             samples.answered(origin, head, self._clock.monotonic())
         return True
 

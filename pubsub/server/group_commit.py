@@ -141,9 +141,9 @@ class GroupCommit:
             origin.callback = prefix.destination
         measures = core.state.measures
         if measures is not None:
-            measures.took()
+            measures.taken += 1
             if type(message) is Put:
-                origin.timing = measures.put(now)
+                origin.timing = measures.put
         if self.loops is not None and self.loops.turns_away and isinstance(message, _TURNED_AWAY):
             core.state.counters["not_taken"] += 1  # It is asked again, of whoever serves then.
             return

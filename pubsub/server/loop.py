@@ -15,7 +15,7 @@ from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.sockets import Frames
 from pubsub.messenger.unsent import LARGE_BYTES, Unsent
-from pubsub.protocol.messages import Outcome, Status
+from pubsub.protocol.messages import Outcome
 from pubsub.server.core import ServerCore
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.state.measures import Timing
@@ -124,6 +124,8 @@ class Loop:
             StorageError: the disk failed; nothing was answered that is not on it.
             ConfigurationError: another server has this one's ID, or this one's store is an older copy of itself.
         """
+        if self._core.state.measures is not None:
+            self._core.state.measures.turn(now)
         for proxy, dealer in enumerate(self.dealers):
             if dealer in ready:
                 self._drain(proxy, dealer, now)
@@ -190,7 +192,7 @@ class Loop:
             if not sockets.send(sock, [*frames[isinstance(out.link, str) : -1], last]):
                 core.state.counters["not_sent"] += 1
         if self._group_commit.clock is not None:
-            observe((out for out, _ in sent), self._group_commit.clock())
+            observe(sent, self._group_commit.clock())
 
     def _socket(self, link: int | str, now: float) -> Any:
         if isinstance(link, str):
@@ -262,19 +264,26 @@ class Loop:
         self.reconnect()
 
 
-def observe(sent: Iterable[Outgoing], now: float) -> None:
-    """Observe what the answers that were just sent have a timing for; the same timing in a row at once."""
+def observe(sent: Iterable[tuple[Outgoing, object]], now: float) -> None:
+    """Observe what the answers that were just sent have a timing for; the same timing in a row at once.
+
+    Args:
+        sent: as `GroupCommit.outgoing` gave it.
+        now: monotonic seconds.
+    """
     last: Timing | None = None
     count = 0
-    for out in sent:
+    success = Outcome.SUCCESS
+    for out, _ in sent:
         timing = out.timing
+        if timing is None or out.message.outcome is not success:  # type: ignore[union-attr]  # only a STATUS has one
+            continue
         if timing is not last:
-            if last is not None and count:
+            if last is not None:
                 last.histogram.observe(now - last.since, count)
             last, count = timing, 0
-        if timing is not None:
-            count += isinstance(out.message, Status) and out.message.outcome is Outcome.SUCCESS
-    if last is not None and count:
+        count += 1
+    if last is not None:
         last.histogram.observe(now - last.since, count)
 
 

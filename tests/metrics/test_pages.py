@@ -137,9 +137,7 @@ def test_head_gets_no_body(metrics: Metrics, turning: Turning) -> None:
     assert body == b""
 
 
-def test_half_open_connections_end_in_time(
-    metrics: Metrics, turning: Turning, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_half_open_connections_end_in_time(metrics: Metrics, turning: Turning, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages_module, "REQUEST_SECONDS", 0.2)
     turning.start(metrics.handover)
     with ExitStack() as stack:
@@ -217,7 +215,7 @@ def test_an_address_in_use_is_one_line() -> None:
 
 
 def test_a_host_that_is_none_is_one_line() -> None:
-    with pytest.raises(ConfigurationError, match="--metrics nowhere.invalid:1: "):
+    with pytest.raises(ConfigurationError, match=r"--metrics nowhere\.invalid:1: "):
         listen("nowhere.invalid:1", insecure=True)
 
 

@@ -33,23 +33,19 @@ class Measures:
         commits: SQLite's COMMIT, which is one fsync of the write-ahead log; seconds.
         requests: taken before a commit, by how many it was that shared it.
         records: put in one commit.
+        taken: requests since the last commit.
+        put: the timing of the answers to all puts that are taken in this turn.
     """
 
     def __init__(self) -> None:
         self.puts, self.deliveries, self.commits = Histogram(SECONDS), Histogram(AGES), Histogram(SECONDS)
         self.requests, self.records = Histogram(COUNTS), Histogram(COUNTS)
-        self._taken = self._records = 0
-        self._put = Timing(self.puts, 0.0)
+        self.taken = self._records = 0
+        self.put = Timing(self.puts, 0.0)
 
-    def took(self) -> None:
-        """A request was taken."""
-        self._taken += 1
-
-    def put(self, now: float) -> Timing:
-        """A put was taken: the timing of its answer, which is one and the same for all puts of one turn."""
-        if self._put.since != now:
-            self._put = Timing(self.puts, now)
-        return self._put
+    def turn(self, now: float) -> None:
+        """A turn of the loop begins."""
+        self.put = Timing(self.puts, now)
 
     def committed(self, seconds: float, records: int) -> None:
         """A loop's changes are durable.
@@ -59,6 +55,6 @@ class Measures:
             records: put since the server started.
         """
         self.commits.observe(seconds)
-        self.requests.observe(self._taken)
+        self.requests.observe(self.taken)
         self.records.observe(records - self._records)
-        self._taken, self._records = 0, records
+        self.taken, self._records = 0, records
