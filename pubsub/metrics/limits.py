@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-CONNECTIONS_MAX: Final = 32
-"""Connections at the same time; for one more that is closed which has been open for longest."""
+CONNECTIONS_MAX: Final = 64
+"""Connections at the same time; for one more that is closed which has owed its request for longest, else the oldest."""
 
-BACKLOG: Final = 32
-"""Connections that wait to be accepted."""
+BACKLOG: Final = 16
+"""Connections that wait to be accepted, and that are accepted before those that are open have their turn."""
 
 HEAD_BYTES_MAX: Final = 8 * 1024
 """Bytes of a request's line and headers; beyond it 431."""

@@ -68,6 +68,8 @@ class Pages:
         self._socket, self._handover, self._written, self._media_type = listening, handover, written, media_type
         self._open: dict[asyncio.StreamWriter, None] = {}
         """Connections, the one that has been open for longest first."""
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        """Those of them that have not said yet what they ask for."""
         self._asking: asyncio.Task[Snapshot] | None = None
         self._made: tuple[float, Snapshot, bytes] | None = None
         self._loop = asyncio.new_event_loop()
@@ -100,15 +102,17 @@ class Pages:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= CONNECTIONS_MAX:
-            oldest = next(iter(self._open))
+            oldest = next(iter(self._silent or self._open))
             del self._open[oldest]
+            self._silent.pop(oldest, None)
             oldest.transport.abort()
-        self._open[writer] = None
+        self._open[writer] = self._silent[writer] = None
         try:
             with contextlib.suppress(OSError, TimeoutError):
                 await self._converse(reader, writer)
         finally:
             self._open.pop(writer, None)
+            self._silent.pop(writer, None)
             writer.transport.abort()  # All that was to be sent is: else its reader had its time.
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -120,6 +124,7 @@ class Pages:
             return
         except asyncio.IncompleteReadError:
             return
+        self._silent.pop(writer, None)
         method, path = _request(head)
         if method not in {b"GET", b"HEAD"}:
             page = Page(405 if method else 400, b"GET /metrics, /livez or /readyz\n")
