@@ -10,6 +10,8 @@ from pubsub.cli.standbys import paired
 from pubsub.protocol.messages import Report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pubsub.config.settings import ClientSettings
 
 SENDER: Final = "pubsub-status"
@@ -51,11 +53,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
 
     Returns:
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
-        owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds: since the oldest
-        message that some subscriber has not acknowledged was put, null where nothing waits or nobody knows; each
-        subscriber has it too), `moves` (server, and what its report says: topics on their way), `keys` (as
-        `locks.watched` says; [] where there are none), `standbys` (as `standbys.paired` says; [] where no server has
-        one) and `warnings`, as JSON can say them.
+        owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds), `moves` (server, and
+        what its report says), `keys` (of `locks.watched`), `standbys` (of `standbys.paired`) and `warnings`.
     """
     topics: dict[str, dict[str, Any]] = {}
     alive: dict[str, bool] = {}
@@ -81,12 +80,6 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
             _add_holding(topics.setdefault(name, _blank(name)), server_id, held)
     for topic in topics.values():
         _sum_up(topic)
-    moves = [
-        {"server": name, **move}
-        for name, facts in sorted(servers.items())
-        if not isinstance(facts, str)
-        for move in facts.get("moves", ())  # A server of an earlier release has none in its report.
-    ]
     keys, wrong = watched(proxies, servers)
     standbys, alarms = paired(proxies, servers)
     return {
@@ -96,11 +89,18 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
             for name in sorted(alive | dict.fromkeys(servers, True))
         ],
         "topics": [topics[name] for name in sorted(topics)],
-        "moves": moves,
+        "moves": list(_moves(servers)),
         "keys": keys,
         "standbys": standbys,
         "warnings": warnings + alarms + wrong,
     }
+
+
+def _moves(servers: dict[str, Answer]) -> Iterator[dict[str, Any]]:
+    """The topics on their way, by server; one of an earlier release has none in its report."""
+    for name, facts in sorted(servers.items()):
+        for move in () if isinstance(facts, str) else facts.get("moves", ()):
+            yield {"server": name, **move}
 
 
 def _questions(reports: dict[str, Answer]) -> list[Question]:

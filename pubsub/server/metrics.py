@@ -54,25 +54,7 @@ def serving(
         *_disk(state.disk(), state.process()),
         *_standby(pair, now),
     )
-    measures = state.measures
-    assert measures is not None  # who is asked for a snapshot measures
-    distributions = (
-        Distribution(
-            "put_seconds",
-            "From a put's being taken from its socket to its answer's being sent; those answered together count once.",
-            measures.puts.counted(),
-        ),
-        Distribution(
-            "delivery_seconds",
-            "From a message's put to the answer that hands it out being sent, of the first message of each answer.",
-            measures.deliveries.counted(),
-        ),
-        Distribution("commit_seconds", "COMMITs: one fsync of the write-ahead log each.", measures.commits.counted()),
-        Distribution("commit_requests", "Requests taken since the commit before.", measures.requests.counted()),
-        Distribution("commit_records", "Messages put in one commit.", measures.records.counted()),
-        Distribution("checkpoint_seconds", "Rounds that copied some of the write-ahead log back.", checkpointer.rounds),
-    )
-    return Snapshot("server", state.settings.id, unready, counters, gauges, distributions)
+    return Snapshot("server", state.settings.id, unready, counters, gauges, tuple(_distributions(core, checkpointer)))
 
 
 def following(settings: ServerSettings, counters: Mapping[str, int], pair: Pair, ready: bool, now: float) -> Snapshot:
@@ -95,6 +77,27 @@ def following(settings: ServerSettings, counters: Mapping[str, int], pair: Pair,
         *_standby(pair, now),
     )
     return Snapshot("server", settings.id, unready, dict(counters), gauges)
+
+
+def _distributions(core: ServerCore, checkpointer: Checkpointer) -> Iterator[Distribution]:
+    measures = core.state.measures
+    assert measures is not None  # who is asked for a snapshot measures
+    yield Distribution(
+        "put_seconds",
+        "From a put's being taken from its socket to its answer's being sent; those answered together count once.",
+        measures.puts.counted(),
+    )
+    yield Distribution(
+        "delivery_seconds",
+        "From a message's put to the answer that hands it out being sent, of the first message of each answer.",
+        measures.deliveries.counted(),
+    )
+    text = "COMMITs: one fsync of the write-ahead log each."
+    yield Distribution("commit_seconds", text, measures.commits.counted())
+    yield Distribution("commit_requests", "Requests taken since the commit before.", measures.requests.counted())
+    yield Distribution("commit_records", "Messages put in one commit.", measures.records.counted())
+    text = "Rounds that copied some of the write-ahead log back."
+    yield Distribution("checkpoint_seconds", text, checkpointer.rounds)
 
 
 def _open(counters: Mapping[str, int]) -> int:
