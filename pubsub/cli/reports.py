@@ -53,8 +53,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
 
     Returns:
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
-        owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds), `moves` (server, and what
-        its report says), `keys` (of `locks.watched`), `standbys` (of `standbys.paired`) and `warnings`.
+        owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds), `moves` (server,
+        and what its report says), `keys` (of `locks.watched`), `standbys` (of `standbys.paired`) and `warnings`.
     """
     topics: dict[str, dict[str, Any]] = {}
     alive: dict[str, bool] = {}
