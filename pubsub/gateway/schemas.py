@@ -80,6 +80,11 @@ _LOST: Final = closed(
     frozenset({"number", "attempts", "error"}),
 )
 
+_OLDEST: Final[Schema] = {
+    "type": ["number", "null"],
+    "description": "Seconds since the oldest message that is not acknowledged was put; null where nothing waits.",
+}
+
 _TOPIC: Final = closed(
     {
         "topic": STRING,
@@ -90,7 +95,17 @@ _TOPIC: Final = closed(
         "bytes": COUNT,
         "backlog": COUNT,
         "held_by": {"type": ["string", "null"], "description": "The client with the largest backlog."},
-        "subscribers": listed(closed({"client": STRING, "waiting": COUNT, "polling": {"type": "boolean"}})),
+        "oldest_unacknowledged_seconds": _OLDEST,
+        "subscribers": listed(
+            closed(
+                {
+                    "client": STRING,
+                    "waiting": COUNT,
+                    "polling": {"type": "boolean"},
+                    "oldest_unacknowledged_seconds": _OLDEST,
+                }
+            )
+        ),
     }
 )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
@@ -27,9 +27,10 @@ from pubsub.errors import DecodeError, StoreDamaged, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Outcome, Transfer
+from pubsub.protocol.messages import Outcome, Put, Transfer
 from pubsub.server.core import ServerCore
 from pubsub.server.standby.loops import Loops
+from pubsub.server.state.measures import Measures
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.state.state import Request
 from pubsub.server.storage.loading import load
@@ -66,6 +67,7 @@ class GroupCommit:
 
     Attributes:
         loops: as given, or set between two loops; None where the store has one member.
+        clock: gives monotonic seconds, where it is measured how long things take; None: nothing is.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class GroupCommit:
         self.lock = lock or Turns()
         self._full_check_at = 0.0
         self._commits = 0
+        self.clock: Callable[[], float] | None = None
         reserve.release()  # Space for the start itself.
         with self._translated():
             if loops is None:
@@ -94,6 +97,10 @@ class GroupCommit:
         self.core = ServerCore(settings, loaded, store.reader, stamps, random, now)
         self.core.state.disk = store.sizes
         reserve.make()
+
+    def measure(self, clock: Callable[[], float]) -> None:
+        """Measure from now on, by this clock (monotonic seconds), what `Measures` names."""
+        self.clock, self.core.state.measures = clock, Measures()
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -132,6 +139,11 @@ class GroupCommit:
             return
         if prefix.destination:
             origin.callback = prefix.destination
+        measures = core.state.measures
+        if measures is not None:
+            measures.taken += 1
+            if type(message) is Put:
+                origin.timing = measures.put
         if self.loops is not None and self.loops.turns_away and isinstance(message, _TURNED_AWAY):
             core.state.counters["not_taken"] += 1  # It is asked again, of whoever serves then.
             return
@@ -146,7 +158,7 @@ class GroupCommit:
         Raises:
             StorageError: the disk failed; nothing may be sent any more.
         """
-        core, store = self.core, self.store
+        core, store, begun = self.core, self.store, 0.0
         changes = core.changes(now)
         if not changes and not core.has_ready():
             return None
@@ -161,6 +173,7 @@ class GroupCommit:
                     with store.guarded():
                         store.apply(changes)
                         self._enter(changes)
+                        begun = self._clocked()
                 else:
                     with store.guarded():
                         store.apply(changes)
@@ -169,6 +182,7 @@ class GroupCommit:
                         store.apply(more)
                         changes += more
                         self._enter(changes)
+                        begun = self._clocked()
             except StoreFull:
                 self._became_full(now)
                 return None
@@ -176,9 +190,14 @@ class GroupCommit:
                 self._met_damage(error, now)
                 return None
         self._commits += 1
+        if core.state.measures is not None:
+            core.state.measures.committed(self._clocked() - begun, core.state.counters["records"])
         if self.loops is not None:
             self.loops.committed()
         return Commit(core.state.incarnation, self._commits, changes)
+
+    def _clocked(self) -> float:
+        return 0.0 if self.clock is None else self.clock()
 
     def _enter(self, changes: list[Change]) -> None:
         if self.loops is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pubsub.protocol.messages import Message, Outcome, Status, Transfer
+from pubsub.server.state.measures import Timing
 
 LISTENER: Final = -1
 """The link that other servers use to reach this one."""
@@ -24,6 +25,7 @@ class Origin:
         speaker: ID of the server whose key the connection has, "" where that is not authorized (any more); None where
             no key is asked for. Of our own address only.
         waits: whether the answer waits; see `Outgoing`.
+        timing: what is observed when it is answered; see `Outgoing`.
     """
 
     link: int | str
@@ -31,6 +33,7 @@ class Origin:
     callback: int
     speaker: str | None = None
     waits: bool = True
+    timing: Timing | None = None
 
 
 @dataclass(slots=True)
@@ -44,6 +47,7 @@ class Outgoing:
         source: our callback that is to get the answer; 0 for none.
         waits: whether it waits, where the store has two members, until both have what it rests on. What only says that
             this process lives, or how it is, does not.
+        timing: what is observed when it has been sent, if it says success; None: nothing.
     """
 
     link: int | str
@@ -52,6 +56,7 @@ class Outgoing:
     source: int
     message: Message
     waits: bool = True
+    timing: Timing | None = None
 
 
 class Replies:

@@ -83,6 +83,7 @@ class Answer:
         outcome: SUCCESS with records, LOST, or EMPTY.
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost one.
+        stamp: with SUCCESS, that of the first record (microseconds since 1970).
         damaged: batches (log number, offset) found to be bad.
         mendable: with LOST, the batch whose bytes are not what was put; None where there is none to be mended.
         rest: where nothing is to be handed out: the spans behind all that was looked at and is left out. Something may
@@ -98,6 +99,7 @@ class Answer:
     damaged: list[tuple[int, int]] = field(default_factory=list)
     rest: tuple[Span, ...] | None = None
     mendable: tuple[int, int] | None = None
+    stamp: int = 0
 
 
 class _Full(Exception):
@@ -114,6 +116,7 @@ class _Walk:
         self._batches_left = BATCHES_MAX
         self.builder = RecordsBuilder()
         self.last: Position | None = None
+        self.stamp = 0
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
         self.mendable: tuple[int, int] | None = None
@@ -183,6 +186,7 @@ class _Walk:
         if self.builder.size + len(body) > self._bytes_max:
             count = self._fitting(body, index, count)
         publisher = self._publishers[batch.publisher]
+        self.stamp = self.stamp or batch.stamp
         self.builder.add(span.log, first, publisher, batch.counter + index, batch.stamp, body, index, index + count)
         self.last = (span.log, first + count - 1)
         self._records_left -= count
@@ -249,4 +253,12 @@ def collect(
     if not walk.builder.records:
         return Answer(Outcome.EMPTY, damaged=walk.damaged, rest=walk.rest)
     body = walk.builder.build()
-    return Answer(Outcome.SUCCESS, body, walk.builder.records, crc32(body), last=walk.last, damaged=walk.damaged)
+    return Answer(
+        Outcome.SUCCESS,
+        body,
+        walk.builder.records,
+        crc32(body),
+        last=walk.last,
+        damaged=walk.damaged,
+        stamp=walk.stamp,
+    )
