@@ -8,7 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pubsub.base.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
+from pubsub.base.limits import (
+    BODY_BYTES_MAX,
+    HEADER_FIELDS_MAX,
+    HEADER_LENGTH_MAX,
+    NUMBER_MAX,
+    TOPIC_LENGTH_MAX,
+    TRAIN_ROWS_MAX,
+)
 from pubsub.errors import DecodeError
 from pubsub.protocol import decode, encode, request_route
 from pubsub.protocol.messages import (
@@ -159,6 +166,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         whole=flags,
         body=bodies,
         cumulative=flags,
+        rows=st.integers(0, TRAIN_ROWS_MAX),
         **history,
     ),
     Periodic: {
