@@ -27,7 +27,7 @@ from pubsub.errors import DecodeError, StoreDamaged, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Outcome, Transfer
+from pubsub.protocol.messages import Outcome, Put, Transfer
 from pubsub.server.core import ServerCore
 from pubsub.server.standby.loops import Loops
 from pubsub.server.state.replies import Origin, Outgoing
@@ -102,7 +102,7 @@ class GroupCommit:
         except apsw.Error as error:
             raise translate(error, self.store.path) from None
 
-    def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> None:
+    def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> int:
         """Take a message.
 
         Args:
@@ -110,17 +110,20 @@ class GroupCommit:
             frames: origin, head and body; the origin is empty where the other end has none.
             now: monotonic seconds.
             speaker: whose key it came with, as in `Origin`.
+
+        Returns:
+            What it counts for towards the end of the loop: a train as many as it has rows, any other message one.
         """
         core = self.core
         if not 2 <= len(frames) <= 3:
             core.state.counters["malformed"] += 1
-            return
+            return 1
         head = bytes(frames[1])
         try:
             prefix = unpack(head)
         except DecodeError:
             core.state.counters["malformed"] += 1
-            return
+            return 1
         origin = Origin(link, bytes(frames[0]), prefix.source, speaker)
         try:
             message = decode(head[prefix.length :], frames[2] if len(frames) == 3 else None)
@@ -129,13 +132,14 @@ class GroupCommit:
                 core.refuse(origin, error.reason, now)
             else:
                 core.state.counters["malformed"] += 1
-            return
+            return 1
         if prefix.destination:
             origin.callback = prefix.destination
         if self.loops is not None and self.loops.turns_away and isinstance(message, _TURNED_AWAY):
             core.state.counters["not_taken"] += 1  # It is asked again, of whoever serves then.
-            return
+            return 1
         core.handle(origin, message, now)
+        return message.rows or 1 if type(message) is Put else 1
 
     def commit(self, now: float) -> Commit | None:
         """Commit what this loop changed, and hand out.
