@@ -8,25 +8,24 @@ intent), committed by the shell, and only then accepted here: memory never runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
-from zlib import crc32
 
-from pubsub.client.core.chain import Chain, Row
+from pubsub.client.core.chain import Chain
 from pubsub.client.core.changes import Confirmed, RowUnchained
 from pubsub.client.core.doors import Doors
 from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.flights import Flight, Flights
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
+from pubsub.client.core.put_message import put_message
 from pubsub.client.core.retries import Retries
 from pubsub.client.core.rights import ask_again, deny, refusal
 from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
 from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
-from pubsub.protocol import Get, Message, Outcome, Position, Put, Status, format_position
-from pubsub.protocol.train import join_table
+from pubsub.protocol import Get, Message, Outcome, Position, Status, format_position
 
 SYNC_SECONDS: Final = 0.05
 """What was taken is fsynced, and so may be acknowledged, at the latest so long after it."""
@@ -324,7 +323,7 @@ class ClientCore:
         for topic, chain in list(self.outbox.active.items()):
             for rows in chain.sendable(now):
                 last, proxy = rows[-1], chain.retries.proxy
-                message = self._put(chain, rows)
+                message = put_message(self.settings.client, self.publisher, chain, rows)
                 # The answer is waited for until the last one is done, whatever became of those before it.
                 token = self.flights.add(chain, last, chain.generation, proxy, train=len(rows) > 1)
                 last.tokens.append(token)
@@ -333,21 +332,6 @@ class ClientCore:
                 out.append(Outgoing(token, proxy, message, rows))
             if chain.until == IDLE:
                 del self.outbox.active[topic]
-
-    def _put(self, chain: Chain, rows: Sequence[Row]) -> Put:
-        """The message of a row, or of a train, which lacks its batches yet."""
-        first = rows[0]
-        # Only the oldest row names what is to be avoided: a gap before it there shows that what was
-        # acknowledged is not there any more. Before the others there is a gap whenever one was lost on the way.
-        avoid = chain.avoid if first is chain.rows[0] else ""
-        count, checksum, body, train = first.count, first.checksum, first.body or b"", 0
-        if len(rows) > 1:
-            body, train = join_table(rows), len(rows)
-            count, checksum = sum([row.count for row in rows]), crc32(body)
-        return Put(
-            self.settings.client, chain.topic, first.counter, self.publisher, count, first.previous, checksum,
-            int(first.whole > 0), chain.log, avoid, body, int(len(chain.messages) > 1), train,
-        )  # fmt: skip
 
     def _send_for(self, sub: Subscription, out: list[Outgoing], now: float) -> None:
         message: Message
