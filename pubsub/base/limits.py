@@ -32,6 +32,12 @@ BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 BATCH_RECORDS_MAX: Final = 65_536
 """Records in one put batch or one answer."""
 
+TRAIN_ROWS_MAX: Final = 64
+"""Rows of a chain that go in one PUT, a train."""
+
+TRAIN_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of a train's body: its batches and the table of them."""
+
 MESSAGE_HEADERS_MAX: Final = 16
 """Headers of one message."""
 

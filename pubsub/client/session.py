@@ -32,7 +32,7 @@ from pubsub.client.wire import Wire
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.messenger import Messenger
-from pubsub.protocol import Position, Put, check_id
+from pubsub.protocol import Position, check_id
 
 if TYPE_CHECKING:
     from pubsub.client.storage.recorder import Recorder, RecordSink
@@ -296,10 +296,7 @@ class Session(Steps):
             core.doors.knocking = False
             self._wire.knock()
         for outgoing in core.outgoing(now):
-            message = outgoing.message
-            if outgoing.row is not None and outgoing.row.body is None and isinstance(message, Put):
-                message.body = self.store.body(message.counter)
-            self._wire.send(outgoing.token, outgoing.proxy, message)
+            self._wire.send(outgoing.token, outgoing.proxy, outgoing.complete(self.store.body))
         if core.flights.forgotten:
             self._wire.forget(core.flights.forgotten)
         due = core.deadline()

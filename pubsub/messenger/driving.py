@@ -3,7 +3,9 @@
 A hand-over between threads costs a synchronous put a quarter of its time, so a caller drives the sockets itself, and
 when it is done the I/O thread leaves them alone for a short grace: the next call finds them free. Only where none
 comes does the I/O thread take them back, since what arrives must be handled though nobody waits for it. A caller who
-finds another at the sockets sleeps until that one is done, or has done its work for it.
+finds another at the sockets sleeps until that one has done its work for it, or leaves: then one of those whose work is
+not done is woken to drive. To wake all for each answer cost a put more than all else where many threads waited. Who was
+woken, and leaves without having driven, wakes the next one.
 
 The lock is what orders the threads' use of the sockets; ZeroMQ asks for no more than that. It knows its owner, since an
 interrupt (Ctrl-C) may strike between taking it and the `try` that gives it back: whoever leaves gives back what is his.
@@ -15,9 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from threading import TIMEOUT_MAX, Lock, RLock, get_ident
+from threading import Lock, RLock, get_ident
+from typing import Final
 
 from pubsub.base.clock import Clock
+
+_NAP_SECONDS: Final = 1.0
+"""A caller who sleeps looks so often by itself: a missed word costs so much at most, never a hang."""
+
+
+def _is_over(done: Callable[[], bool]) -> bool:
+    """Whether a caller is to be woken to see for himself: his work is done, or he is told by an exception."""
+    try:
+        return done()
+    except Exception:  # noqa: BLE001 - it is raised again where he waits.
+        return True
 
 
 def _closed_lock() -> Lock:
@@ -44,7 +58,7 @@ class Driving:
     def __init__(self, clock: Clock, grace_seconds: float, wake: Callable[[], None]) -> None:
         self._clock, self._grace, self._wake = clock, grace_seconds, wake
         self._lock = RLock()
-        self._waiting: dict[int, Lock] = {}
+        self._waiting: dict[int, tuple[Lock, Callable[[], bool]]] = {}
         self._thread_waits = _closed_lock()
         self._grace_until = clock.monotonic() + grace_seconds
         self._since = 0.0
@@ -82,16 +96,18 @@ class Driving:
         """
         if not self.try_take():
             mine = _closed_lock()
-            self._waiting[get_ident()] = mine
+            self._waiting[get_ident()] = mine, done
             try:
                 self._wake()  # The I/O thread sees us and gives way; another caller goes back to sleep.
                 while not self.try_take():
                     left = deadline - self._clock.monotonic()
                     if left <= 0 or done():
                         return False
-                    mine.acquire(timeout=min(left, TIMEOUT_MAX))
+                    mine.acquire(timeout=min(left, _NAP_SECONDS))
             finally:
                 self._waiting.pop(get_ident(), None)
+                if not self.is_mine():
+                    self._pass_on()
         self._since = self._clock.monotonic()
         return True
 
@@ -105,12 +121,36 @@ class Driving:
     def recover(self) -> None:
         """An exception left a caller, wherever it struck: he waits for nothing any more, and has no turn."""
         self._waiting.pop(get_ident(), None)
+        self.announce()
         self.caller_gives()
 
     def announce(self) -> None:
-        """Let the callers who wait see whether the driver did their work."""
-        for waiting in tuple(self._waiting.values()):
+        """Let all callers who wait look at what they wait for."""
+        for waiting, _ in tuple(self._waiting.values()):
             _open(waiting)
+
+    def announce_done(self) -> bool:
+        """Let those callers go whose work the driver did; whether others wait on."""
+        others = False
+        for waiting, done in tuple(self._waiting.values()):
+            if _is_over(done):
+                _open(waiting)
+            else:
+                others = True
+        return others
+
+    def _pass_on(self) -> None:
+        """A caller leaves who may have been the one that was woken to drive."""
+        if self._waiting and self.try_take():  # Else whoever has the turn tells when he gives it.
+            self._lock.release()
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        """Have one of the callers whose work is not done see whether the turn is free."""
+        for waiting, done in tuple(self._waiting.values()):
+            if not _is_over(done):
+                _open(waiting)
+                return
 
     def stop(self) -> None:
         """Let everybody see that it is over."""
@@ -119,7 +159,8 @@ class Driving:
 
     def _tell(self) -> None:
         if self._waiting:
-            self.announce()
+            if self.announce_done():
+                self._wake_one()
         elif self._parked:
             _open(self._thread_waits)
 

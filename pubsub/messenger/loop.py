@@ -238,7 +238,7 @@ class Loop:
                     core.tick(now)
                 self._tick(now)
                 if self.turn.callers and not yields:
-                    self.turn.announce()
+                    self._call(self.turn.announce_done, ())
                 if begun >= deadline:
                     break
             self._midway = False

@@ -109,7 +109,7 @@ class GroupCommit:
         except apsw.Error as error:
             raise translate(error, self.store.path) from None
 
-    def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> None:
+    def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> int:
         """Take a message.
 
         Args:
@@ -117,17 +117,20 @@ class GroupCommit:
             frames: origin, head and body; the origin is empty where the other end has none.
             now: monotonic seconds.
             speaker: whose key it came with, as in `Origin`.
+
+        Returns:
+            What it counts for towards the end of the loop: a train as many as it has rows, any other message one.
         """
         core = self.core
         if not 2 <= len(frames) <= 3:
             core.state.counters["malformed"] += 1
-            return
+            return 1
         head = bytes(frames[1])
         try:
             prefix = unpack(head)
         except DecodeError:
             core.state.counters["malformed"] += 1
-            return
+            return 1
         origin = Origin(link, bytes(frames[0]), prefix.source, speaker)
         try:
             message = decode(head[prefix.length :], frames[2] if len(frames) == 3 else None)
@@ -136,7 +139,7 @@ class GroupCommit:
                 core.refuse(origin, error.reason, now)
             else:
                 core.state.counters["malformed"] += 1
-            return
+            return 1
         if prefix.destination:
             origin.callback = prefix.destination
         measures = core.state.measures
@@ -146,8 +149,9 @@ class GroupCommit:
                 origin.timing = measures.put
         if self.loops is not None and self.loops.turns_away and isinstance(message, _TURNED_AWAY):
             core.state.counters["not_taken"] += 1  # It is asked again, of whoever serves then.
-            return
+            return 1
         core.handle(origin, message, now)
+        return message.rows or 1 if type(message) is Put else 1
 
     def commit(self, now: float) -> Commit | None:
         """Commit what this loop changed, and hand out.

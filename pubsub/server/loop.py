@@ -22,7 +22,7 @@ from pubsub.server.state.measures import Timing
 from pubsub.server.state.replies import LISTENER, Outgoing
 
 DRAIN_MAX: Final = 256
-"""Messages taken from one proxy before the loop commits."""
+"""Messages, and rows of trains, taken from one proxy before the loop commits; the last train may go beyond it."""
 
 DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes after which no more is taken from it in this loop."""
@@ -153,13 +153,13 @@ class Loop:
         self._group_commit.check_full(now)
 
     def _drain(self, link: int | str, sock: Any, now: float) -> None:
-        size = 0
-        for _ in range(DRAIN_MAX):
-            frames = self._sockets.receive(sock) if size < DRAIN_BYTES_MAX else None
+        size = taken = 0
+        while taken < DRAIN_MAX and size < DRAIN_BYTES_MAX:
+            frames = self._sockets.receive(sock)
             if frames is None:
                 return
             size += sum(map(len, frames))
-            self._group_commit.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
+            taken += self._group_commit.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
 
     def _drain_listener(self, now: float) -> None:
         size = 0

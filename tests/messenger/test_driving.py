@@ -132,3 +132,69 @@ def test_many_threads_never_have_the_turn_at_once(driving):
     background.join(10)
     assert len(rounds) == 1200
     assert max(most) == 1
+
+
+def test_of_those_who_sleep_only_those_are_woken_whose_work_is_done(driving, until):
+    done, looks = threading.Event(), []
+    assert driving.caller_takes(never, FOREVER)
+    asleep, _ = in_thread(lambda: driving.caller_takes(lambda: looks.append(threading.get_ident()), FOREVER))
+    until(lambda: looks)
+    other, out = in_thread(lambda: driving.caller_takes(done.is_set, FOREVER))
+    until(lambda: driving.callers == 2)
+    done.set()
+    looks.clear()
+    assert driving.announce_done()
+    other.join(10)
+    assert out == [False]
+    assert asleep.ident not in looks, "the driver looked for it"
+    driving.caller_gives()
+    asleep.join(10)
+    assert not asleep.is_alive()
+
+
+def test_who_is_woken_to_drive_and_leaves_wakes_the_next(driving, until):
+    """The turn is free, and nobody but those who sleep would take it."""
+    assert driving.caller_takes(never, FOREVER)
+
+    def call(done):
+        try:
+            return driving.caller_takes(done, FOREVER)
+        finally:
+            driving.caller_gives()
+
+    threads = [in_thread(lambda: call(never)) for _ in range(5)]
+    until(lambda: driving.callers == 5)
+    done = threading.Event()
+    leaving, _ = in_thread(lambda: call(done.is_set))
+    until(lambda: driving.callers == 6)
+    done.set()
+    driving.caller_gives()
+    for thread in (leaving, *(thread for thread, _ in threads)):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert [out for _, out in threads] == [[True]] * 5
+
+
+def test_a_condition_that_raises_is_for_its_own_caller(driving, until):
+    looks = []
+
+    def broken() -> bool:
+        looks.append(1)
+        if len(looks) > 1:
+            raise ValueError
+        return False
+
+    assert driving.caller_takes(never, FOREVER)
+
+    def call() -> str:
+        try:
+            driving.caller_takes(broken, FOREVER)
+        except ValueError:
+            return "raised"
+        return ""
+
+    thread, out = in_thread(call)
+    until(lambda: looks)
+    driving.announce_done()
+    thread.join(10)
+    assert out == ["raised"]

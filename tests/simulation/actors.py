@@ -256,7 +256,9 @@ class Application:
         # Half of it goes to the newest topic, of which not everybody may have heard yet.
         topic = random.choice(self.topics()) if random.random() < 0.5 else self.topics()[-1]
         chance = random.random()
-        if chance < 0.5:
+        if self.world.fate.bursts and random.random() < self.world.fate.bursts:
+            self._burst(topic, random.randrange(2, 7), thread)
+        elif chance < 0.5:
             self._put(topic, 1, thread)
         elif chance < 0.8:
             self._put(topic, random.randrange(2, 9), thread)
@@ -287,6 +289,24 @@ class Application:
 
         bodies = [put.body.encode() for put in puts]
         self.node.call(self.node.calls.puts.put_many(topic, bodies, None, None, wait), then)
+
+    def _burst(self, topic: str, rows: int, thread: str) -> None:
+        """Puts that wait for nothing but room, one right after the other, and one that waits for all of them."""
+        if rows == 1:
+            self._put(topic, 1, thread)
+            return
+        put = self._new(topic, thread)
+
+        def then(result: Any, error: Exception | None) -> None:
+            if error is None:
+                self._move(put, KEPT)
+            self._failed(error)
+            if error is None:
+                self._burst(topic, rows - 1, thread)
+            else:
+                self._next(partial(self._publish, thread))
+
+        self.node.call(self.node.calls.puts.put_many(topic, [put.body.encode()], None, None, False), then)
 
     def _unresolved(self, topic: str) -> list[Put]:
         return [p for p in self.history.states((KEPT,)) if p.source[0] == self.name and p.topic == topic]

@@ -13,6 +13,7 @@ from io import StringIO
 from random import Random
 from unittest import mock
 
+import pubsub.client.core.chain
 import pubsub.client.flows.calls
 import pubsub.client.flows.gets
 import pubsub.client.storage.store
@@ -43,7 +44,7 @@ from tests.simulation.callers import Calls, calling
 from tests.simulation.clients import ClientNode
 from tests.simulation.damage import flip
 from tests.simulation.disk import Disk, disks, untidy
-from tests.simulation.fate import MOMENTS, PAIR_FAULTS, Fate, draw, moments, pair
+from tests.simulation.fate import MOMENTS, PAIR_FAULTS, Fate, draw, moments, pair, trains
 from tests.simulation.files import SYSTEM, open_beside
 from tests.simulation.history import History
 from tests.simulation.members import MemberNode, MemberStore, Paired, members_of, small_stream
@@ -126,6 +127,7 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.proxy.traffic, "_send", Router.send),
             (pubsub.proxy.traffic, "_get", Router.get),
             (pubsub.client.storage.store, "CHECKPOINT_PAGES", 80),
+            (pubsub.client.core.chain, "SINGLY_SECONDS", 1.0),
             (pubsub.client.flows.gets, "CHUNK_MAX", CHUNK_MAX),
             (pubsub.server.moves.chunks, "CHUNK_BATCHES", 4),
             (pubsub.server.moves.chunks, "CHUNK_ITEMS", 3),
@@ -176,7 +178,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         self.random = random = Random(seed)
-        self.seed, self.fate = seed, fate or calling(moments(pair(draw(random), seed), seed), seed)
+        self.seed, self.fate = seed, fate or calling(trains(moments(pair(draw(random), seed), seed), seed), seed)
         fate = self.fate
         self.world = world = World(seed, fate, random)
         world.log = log
@@ -199,6 +201,9 @@ class Simulation:
                 hosts = [world.host(f"s{n}{letter}", random.uniform(-half, half)) for letter in "ab"]
                 one, other = (MemberNode(world, host, voters, f"s{n}", self.told) for host in hosts)
                 self.servers.append(Paired(f"s{n}", (one, other)))
+        plain = [node for node in self.servers if isinstance(node, ServerNode)]
+        for node in plain[len(plain) - min(fate.older, len(plain)) :]:
+            node.older = True
         self.clients = []
         self.applications = []
         for n in range(1, fate.clients + 1):
@@ -771,7 +776,7 @@ class Simulation:
 
 def shortened(seed: int) -> Fate:
     """The world that a seed draws, with a phase of faults so short that some hundred runs take a minute or two."""
-    fate = moments(pair(draw(Random(seed)), seed), seed)
+    fate = trains(moments(pair(draw(Random(seed)), seed), seed), seed)
     fate.seconds = min(fate.seconds, SHORT_SECONDS)
     return fate
 

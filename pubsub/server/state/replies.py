@@ -84,15 +84,16 @@ class Replies:
         else:
             self.answer(origin, outcome, **facts)
 
-    def refuse(self, origin: Origin, reason: str) -> None:
+    def refuse(self, origin: Origin, reason: str, **facts: object) -> None:
         """Answer a request whose bytes cannot be served.
 
         Args:
             reason: a few words for a person.
+            facts: of a train, how far it went before.
         """
         self._counters["refused"] += 1
         if origin.callback:
-            self.answer(origin, Outcome.REFUSED, reason=_words(reason))
+            self.answer(origin, Outcome.REFUSED, reason=_words(reason), **facts)
 
     def reply(self, origin: Origin, message: Status | Transfer) -> None:
         """Answer another server."""
@@ -107,13 +108,16 @@ class Replies:
     def retry(self, outcome: Outcome, reason: str) -> None:
         """The loop was taken back: answer its requests so, to be tried again.
 
-        What was answered speaks of logs, counters and positions that are not there any more; a refusal of bytes stands.
+        What was answered speaks of logs, counters and positions that are not there any more; a refusal of bytes stands,
+        but for one that says how far a train went before.
         """
         retry = Status(self._server, outcome, reason=reason)
-        self._answers = [
-            (origin, answer if isinstance(answer, Status) and answer.outcome is Outcome.REFUSED else retry)
-            for origin, answer in self._answers
-        ]
+        self._answers = [(origin, answer if _stands(answer) else retry) for origin, answer in self._answers]
+
+
+def _stands(answer: Status | Transfer) -> bool:
+    """Whether an answer is true of the request's bytes, whatever becomes of the loop."""
+    return isinstance(answer, Status) and answer.outcome is Outcome.REFUSED and answer.last < 0
 
 
 def _words(text: str) -> str:
