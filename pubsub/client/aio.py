@@ -88,13 +88,14 @@ class AsyncClient(ClientBase):
         self._awaited = Awaited(self._session)
         self._calls.puts.soon = lambda write: asyncio.get_running_loop().call_soon(write)
 
-    async def _run(self, flow: Flow[Result]) -> Result:
+    async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
         """Drive a call. Between its last `await` and its return it takes and commits, so a cancellation takes nothing.
 
-        What is awaited ends with a cancellation wherever that strikes.
+        What is awaited ends with a cancellation wherever that strikes. `breathes`: it may find all without waiting.
         """
         try:
-            await self._breathe()
+            if breathes:
+                await self._breathe()
             wait = next(flow)
             while True:
                 wait = flow.send(await self._wait(wait))
@@ -132,7 +133,8 @@ class AsyncClient(ClientBase):
     ) -> Ticket:
         """Put one message; cancelled, it is in doubt like one that timed out, or was not put at all."""
         if wait is True and transaction is None:
-            return await self._run(self._calls.puts.put(topic, body, key, headers, timeout))
+            # It always waits; and puts that are begun one after the other must not overtake each other here.
+            return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
         beside = beside_one(key, headers)
         (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *beside))
         return Ticket(row)
