@@ -135,6 +135,11 @@ class AsyncClient(ClientBase):
         if wait is True and transaction is None:
             # It always waits; and puts that are begun one after the other must not overtake each other here.
             return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
+        if wait is False and transaction is None:
+            await self._breathe()
+            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
+            if now is not None:
+                return now
         beside = beside_one(key, headers)
         (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *beside))
         return Ticket(row)

@@ -16,7 +16,7 @@ from pubsub.client.core import groups
 from pubsub.client.core.changes import RowAdded
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, InDoubt, StoreFull, TooLarge
+from pubsub.errors import CallerError, InDoubt, StoreFull, TooLarge, Unavailable
 from tests.client.opened import bodies, eventually, names
 
 
@@ -278,3 +278,34 @@ def test_a_discard_reaches_those_who_wait_in_a_group(nowhere: str, tmp_path: Pat
                     await put
 
     asyncio.run(work())
+
+
+def test_a_put_that_does_not_wait_is_in_the_outbox_when_it_returns(nowhere: str, tmp_path: Path, topic: str) -> None:
+    settings = nobody(nowhere, tmp_path, window=2)
+    with Client("c", settings=settings) as client:
+        tickets = [
+            client.put(
+                topic, b"%d" % n, wait=False, key=b"k" if n == 2 else b"", headers={"h": b"v"} if n == 3 else None
+            )
+            for n in range(4)
+        ]
+        assert client.unfinished(topic) == 4
+        assert len({ticket.counter for ticket in tickets}) == 4
+        with pytest.raises(Unavailable, match="4 batches before it are unfinished"):
+            client.put(topic, b"one too many", wait=False, timeout=0.05)
+        with pytest.raises(CallerError, match="body is bytes"):
+            client.put(topic, "text", wait=False)  # type: ignore[arg-type]
+        assert client.unfinished(topic) == 4
+    with Client("c", settings=settings) as client:
+        assert client.unfinished(topic) == 4
+
+
+def test_puts_that_do_not_wait_go_out_beyond_the_window_in_order(cluster: Embedded, client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    with cluster.client(f"client{next(names)}") as putter:
+        tickets = [putter.put(topic, b"%d" % n, wait=False) for n in range(600)]
+        putter.flush()
+        assert all(ticket.done for ticket in tickets)
+    got = [message for _, message in zip(range(600), client.messages(topic, timeout=5.0), strict=False)]
+    assert [message.body for message in got] == [b"%d" % n for n in range(600)]
+    assert [message.counter for message in got] == [ticket.counter for ticket in tickets]
