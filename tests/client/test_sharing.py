@@ -283,12 +283,9 @@ def test_a_discard_reaches_those_who_wait_in_a_group(nowhere: str, tmp_path: Pat
 def test_a_put_that_does_not_wait_is_in_the_outbox_when_it_returns(nowhere: str, tmp_path: Path, topic: str) -> None:
     settings = nobody(nowhere, tmp_path, window=2)
     with Client("c", settings=settings) as client:
-        tickets = [
-            client.put(
-                topic, b"%d" % n, wait=False, key=b"k" if n == 2 else b"", headers={"h": b"v"} if n == 3 else None
-            )
-            for n in range(4)
-        ]
+        tickets = [client.put(topic, b"%d" % n, wait=False) for n in range(2)]
+        tickets.append(client.put(topic, b"2", wait=False, key=b"k"))
+        tickets.append(client.put(topic, b"3", wait=False, headers={"h": b"v"}))
         assert client.unfinished(topic) == 4
         assert len({ticket.counter for ticket in tickets}) == 4
         with pytest.raises(Unavailable, match="4 batches before it are unfinished"):

@@ -320,14 +320,16 @@ class Application:
             if not left:
                 self._next(partial(self._publish, thread))
 
-        calls, others = self.node.calls.puts, random.random() < 0.3
+        calls, others, begun = self.node.calls.puts, random.random() < 0.3, list[Call]()
         for index, put in enumerate(puts):
             body, timeout = put.body.encode(), random.choice((None, None, None, 0.001, 0.1))
             if others and index == count - 1:
                 flow: Any = calls.put_many(topic, [body], timeout, None, True)
             else:
                 flow = calls.put(topic, body, b"", None, timeout)
-            self.node.call(flow, partial(then, index))
+            self.node.call(flow, partial(then, index), begun.append)
+        if random.random() < 0.2:  # At once, so that it may be in a group that is not written yet.
+            self.node.give_up(random.choice(begun))
 
     def _unresolved(self, topic: str) -> list[Put]:
         return [p for p in self.history.states((KEPT,)) if p.source[0] == self.name and p.topic == topic]

@@ -315,6 +315,11 @@ class ClientNode(Process):
             self.act(partial(self._cancel, call))
         return bool(waiting)
 
+    def give_up(self, call: Call) -> None:
+        """Cancel a call where it waits. To be used within `act`."""
+        if call in self._calls and call.wait is not None:
+            self._cancel(call)
+
     def _cancel(self, call: Call) -> None:
         self._calls.remove(call)
         waiting = self.session.core.groups._waiting.values()
