@@ -10,7 +10,10 @@ import pubsub.client.core.groups
 import pubsub.client.flows.puts
 import pubsub.client.sharing
 from pubsub.errors import InDoubt
+from tests.simulation.call_mutants import MUTANTS, broken
 from tests.simulation.mutants import _replace, mutant
+
+__all__ = ("GROUPS", "MUTANTS", "broken")
 
 GROUPS = (
     "group held though nobody answers",
