@@ -17,6 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.client.arguments import Headers, beside_one, check_contents, check_count
+from pubsub.client.awaited import Awaited
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
@@ -83,14 +84,18 @@ class AsyncClient(ClientBase):
 
     _breathed = 0.0
 
-    async def _run(self, flow: Flow[Result]) -> Result:
+    def _opened(self) -> None:
+        self._awaited = Awaited(self._session)
+        self._calls.puts.soon = lambda write: asyncio.get_running_loop().call_soon(write)
+
+    async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
         """Drive a call. Between its last `await` and its return it takes and commits, so a cancellation takes nothing.
 
-        What is awaited ends with a cancellation wherever that strikes. `asyncio.wait_for` is not used: on Python 3.11
-        it returns, as if nothing had been, where the cancellation comes in the same turn of the loop as the result.
+        What is awaited ends with a cancellation wherever that strikes. `breathes`: it may find all without waiting.
         """
         try:
-            await self._breathe()
+            if breathes:
+                await self._breathe()
             wait = next(flow)
             while True:
                 wait = flow.send(await self._wait(wait))
@@ -111,34 +116,9 @@ class AsyncClient(ClientBase):
             await asyncio.sleep(0)
 
     async def _wait(self, wait: Wait) -> bool:
-        loop, session = asyncio.get_running_loop(), self._session
-        future: asyncio.Future[None] = loop.create_future()
-
-        def finish() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        def look() -> None:
-            if wait.done() and look in session.watchers:
-                session.watchers.remove(look)
-                with suppress(RuntimeError):  # The event loop was closed, so no coroutine waits any more.
-                    loop.call_soon_threadsafe(finish)
-
-        with session.lock:
-            session.watchers.append(look)
-            look()
-        left = wait.deadline - session.now
-        timer = loop.call_later(max(0.0, left), finish) if left < inf else None
-        try:
-            await future
-        finally:
-            if timer is not None:
-                timer.cancel()
-            with session.lock:
-                if look in session.watchers:
-                    session.watchers.remove(look)
+        done = await self._awaited.wait(wait)
         self._breathed = monotonic()
-        return wait.done()
+        return done
 
     async def put(
         self,
@@ -151,7 +131,15 @@ class AsyncClient(ClientBase):
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Ticket:
-        """Put one message; cancelled, it is in doubt like one that timed out."""
+        """Put one message; cancelled, it is in doubt like one that timed out, or was not put at all."""
+        if wait is True and transaction is None:
+            # It always waits; and puts that are begun one after the other must not overtake each other here.
+            return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
+        if wait is False and transaction is None:
+            await self._breathe()
+            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
+            if now is not None:
+                return now
         beside = beside_one(key, headers)
         (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *beside))
         return Ticket(row)

@@ -107,6 +107,12 @@ class Client(ServiceCalls):
                 to do. The message is kept as with InDoubt. Where one proxy lets it in the others are left out.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
+        if wait is True and transaction is None:
+            return self._run(self._calls.puts.put(topic, body, key, headers, timeout))
+        if wait is False and transaction is None:
+            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
+            if now is not None:
+                return now
         beside = beside_one(key, headers)
         (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *beside))
         return Ticket(row)

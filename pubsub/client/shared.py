@@ -112,10 +112,14 @@ class ClientBase:
         )
         try:
             self._calls = Calls(self._session)
+            self._opened()
             leaving.opened(self._calls)
         except BaseException:
             self._session.release()
             raise
+
+    def _opened(self) -> None:
+        """Add what only this kind of client has."""
 
     @property
     def name(self) -> str:

@@ -238,7 +238,7 @@ class Loop:
                     core.tick(now)
                 self._tick(now)
                 if self.turn.callers and not yields:
-                    self._call(self.turn.announce_done, ())
+                    self.turn.announce()
                 if begun >= deadline:
                     break
             self._midway = False

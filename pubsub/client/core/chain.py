@@ -124,6 +124,16 @@ class Chain:
         """Whether there is room again for more than one or two: who waited for it then puts many at once."""
         return len(self.rows) <= self._window and self.size <= WINDOW_BYTES
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one more row cannot be sent now: the window is in flight, or the next try is waited for."""
+        return self._pausing or self.sent >= self._allowed
+
+    @property
+    def is_flying(self) -> bool:
+        """Whether an answer may come that finishes one of its rows."""
+        return self.sent > 0 and self.until != float("-inf")
+
     def add(self, row: Row) -> None:
         """One more row at the end."""
         self.rows.append(row)

@@ -18,6 +18,7 @@ from pubsub.client.core.changes import Confirmed, RowUnchained
 from pubsub.client.core.doors import Doors
 from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.flights import Flight, Flights
+from pubsub.client.core.groups import Groups
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
 from pubsub.client.core.put_message import put_message
@@ -66,6 +67,7 @@ class ClientCore:
         due: to be committed, oldest first.
         wants_sync: all that was committed is to be fsynced.
         flights: what was sent and may still be answered.
+        groups: what callers are about to put together.
         doors: which proxies refuse this client.
         copied: set where an answer shows that a copy of this state was used elsewhere.
     """
@@ -91,6 +93,7 @@ class ClientCore:
         self._unsynced: dict[str, Subscription] = {}
         self._sync_at: float | None = None
         self.flights = Flights()
+        self.groups = Groups()
 
     def _retries(self) -> Retries:
         settings = self.settings
@@ -225,6 +228,7 @@ class ClientCore:
             self.flights.forget(row.tokens)
         if done:
             self.proxy = proxy
+            self.groups.answered(chain.topic)
 
     def _put_ended(self, chain: Chain, status: Status) -> bool:
         """Whether an answer ends what is sent of a chain, for now or in this log."""
