@@ -137,10 +137,9 @@ class Puts:
         if chain is None or not chain.previous or chain.crowded:
             return None
         check_not_of_calls(topic)
-        beside = ((), ())
-        if key or headers:
-            beside = ([check_key(key)] if key else (), [check_headers(headers)] if headers else ())
-        contents = Contents((check_body(body),), *beside)
+        keys = [check_key(key)] if key else ()
+        blocks = [check_headers(headers)] if headers else ()
+        contents = Contents((check_body(body),), keys, blocks)
         session = self.session
         until = session.until(timeout)
         with session.entered():
