@@ -264,7 +264,7 @@ def _existing(directory: Path | None) -> Path:
     """
     found = directory or _default()
     if not (found / "http.db").exists():
-        raise StorageError(str(found), "there is no outbox here")
+        raise StorageError(str(found), "nothing of reliable HTTP is kept here")
     return found
 
 
