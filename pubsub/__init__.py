@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pubsub.client import (
+        AsyncCallHandler,
         AsyncClient,
         AsyncHandler,
         Batch,
+        CallHandler,
+        CallState,
         Client,
         DeadLetter,
         Handler,
         Message,
         Publisher,
+        Reply,
+        Request,
         Ticket,
         Transaction,
     )
+    from pubsub.client.errors import CallExpired, CallFailed, CallKept, CallOver, NoSuchCall
     from pubsub.config.settings import ClientSettings
     from pubsub.embedded import Embedded, embedded
     from pubsub.errors import (
@@ -73,22 +79,29 @@ _ERRORS = (
     "TooLarge",
     "Unavailable",
 )
-_CALL_ERRORS = ("CallError", "CallRefused", "CallTimeout", "NoWorker")
+_CALL_ERRORS = ("CallExpired", "CallFailed", "CallKept", "CallOver", "NoSuchCall")
+_SERVICE_ERRORS = ("CallError", "CallRefused", "CallTimeout", "NoWorker")
 _CLIENT = (
+    "AsyncCallHandler",
     "AsyncClient",
     "AsyncHandler",
     "Batch",
+    "CallHandler",
+    "CallState",
     "Client",
     "DeadLetter",
     "Handler",
     "Message",
     "Publisher",
+    "Reply",
+    "Request",
     "Ticket",
     "Transaction",
 )
 _WHERE = (
     dict.fromkeys(_ERRORS, "pubsub.errors")
-    | dict.fromkeys(_CALL_ERRORS, "pubsub.services.errors")
+    | dict.fromkeys(_CALL_ERRORS, "pubsub.client.errors")
+    | dict.fromkeys(_SERVICE_ERRORS, "pubsub.services.errors")
     | dict.fromkeys(_CLIENT, "pubsub.client")
     | {
         "AsyncServiceClient": "pubsub.services.aio",
@@ -100,12 +113,19 @@ _WHERE = (
 
 __all__ = [
     "AfterFork",
+    "AsyncCallHandler",
     "AsyncClient",
     "AsyncHandler",
     "AsyncServiceClient",
     "Batch",
     "CallError",
+    "CallExpired",
+    "CallFailed",
+    "CallHandler",
+    "CallKept",
+    "CallOver",
     "CallRefused",
+    "CallState",
     "CallTimeout",
     "CallerError",
     "Client",
@@ -120,11 +140,14 @@ __all__ = [
     "Interrupted",
     "InvalidName",
     "Message",
+    "NoSuchCall",
     "NoWorker",
     "NotSubscribed",
     "Publisher",
     "PubsubError",
     "Refused",
+    "Reply",
+    "Request",
     "ServiceClient",
     "SettingRefused",
     "StateCopied",

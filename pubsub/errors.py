@@ -13,7 +13,7 @@ facts and a person reads what happened, to what, and what to do next. `exit_code
       DataLoss, Superseded what a subscriber must be told once
       OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
 
-Two rooms have branches of their own: `pubsub.services.errors` and `pubsub.http.errors`.
+Calls and requests have branches of their own: `pubsub.client.errors`, `pubsub.services.errors`, `pubsub.http.errors`.
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@ import pickle
 
 import pytest
 
+import pubsub.client.errors
 import pubsub.http.errors
 import pubsub.services.errors
 from pubsub import errors
+from pubsub.client.errors import CallExpired, CallFailed, CallKept, CallOver, NoSuchCall
 from pubsub.errors import (
     AfterFork,
     AuthorizedRefused,
@@ -52,6 +54,10 @@ EXAMPLES = [
     CallError("billing", "no"),
     CallTimeout("billing", 3, 7.5, ["tcp://127.0.0.1:5555"]),
     CallerError("no"),
+    CallExpired("billing", "order-17", "its deadline had passed before a worker began it"),
+    CallFailed("billing", "order-17", "ValueError: no"),
+    CallKept("shop", "billing", "order-17", 30.0, "no worker"),
+    CallOver("billing", "order-17", "it came to nothing"),
     ConfigurationError("address tcp://127.0.0.1:1 is in use"),
     DataLoss("orders", "a.1", "a.9", "the file is damaged"),
     DecodeError("no end of the header"),
@@ -62,6 +68,7 @@ EXAMPLES = [
     NoSuchClient("billin", "/data", ["billing"]),
     NotLetIn("tcp://127.0.0.1:5601 does not know the key pk_… of client alice"),
     NotAllowed("put", "orders", "client alice may not put to orders", "the put is kept"),
+    NoSuchCall("shop", "order-17"),
     NotHeard("server s1 is not heard"),
     NotKnown("topic orders is not known"),
     NotNow("topic orders is contested"),
@@ -91,7 +98,7 @@ EXAMPLES = [
 
 
 def test_every_error_of_the_tree_has_an_example_here():
-    rooms = (errors, pubsub.http.errors, pubsub.services.errors)
+    rooms = (errors, pubsub.client.errors, pubsub.http.errors, pubsub.services.errors)
     found = (c for room in rooms for _, c in inspect.getmembers(room, inspect.isclass))
     tree = {c for c in found if issubclass(c, PubsubError)}
     assert tree == {type(example) for example in EXAMPLES}

@@ -59,6 +59,10 @@ class Stamps:
         """The clock in microseconds at `now`, which does not give a stamp out."""
         return max(int((now + self._offset) * MICROSECONDS), self.last)
 
+    def age(self, stamp: int, now: float) -> float:
+        """Seconds since a stamp was given out, by this clock; 0 where it lies in the future."""
+        return max(0, self.reading(now) - stamp) / MICROSECONDS
+
     def next(self, now: float) -> int:
         """A stamp above every other that was given out or heard of."""
         self.last = max(int((now + self._offset) * MICROSECONDS), self.last + 1)

@@ -32,6 +32,30 @@ BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
 BATCH_RECORDS_MAX: Final = 65_536
 """Records in one put batch or one answer."""
 
+TRAIN_ROWS_MAX: Final = 64
+"""Rows of a chain that go in one PUT, a train."""
+
+TRAIN_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of a train's body: its batches and the table of them."""
+
+MESSAGE_HEADERS_MAX: Final = 16
+"""Headers of one message."""
+
+MESSAGE_HEADER_NAME_LENGTH_MAX: Final = 64
+"""Characters of a message header's name."""
+
+MESSAGE_HEADERS_BYTES_MAX: Final = 8 * 1024
+"""Bytes of one message's headers, names and values, with 3 bytes for each."""
+
+SERVICE_PARTS_MAX: Final = 256
+"""Workers that may share the calls of one service by their keys."""
+
+CALLS_MAX: Final = 10_000
+"""Calls that a client keeps, waiting or answered: beyond it the oldest whose reply was handed over are forgotten."""
+
+CALL_REPLIES_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of the replies that a client keeps, as CALLS_MAX."""
+
 PROXIES_MAX: Final = 64
 """Proxies that a client or a server may name."""
 

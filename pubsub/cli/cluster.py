@@ -28,7 +28,7 @@ import typer
 
 from pubsub import console
 from pubsub.cli.cluster_lock import STOP_SECONDS, Running
-from pubsub.config.addresses import ProxyAddress, read_proxies, write_proxies
+from pubsub.config.addresses import ProxyAddress, check_http_address, read_proxies, write_proxies
 from pubsub.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -81,13 +81,17 @@ class Cluster:
     Args:
         directory: where all of it lives; None: somewhere that no other cluster uses.
         errors: a file that gets what the children write to stderr; None: our own stderr.
+        metrics: HOST:PORT where the first child tells its metrics, and each further one a port higher; port 0: at free
+            ones; None: nowhere.
 
     Raises:
         StillRunning: the directory's cluster is running.
     """
 
-    def __init__(self, directory: Path | None = None, errors: IO[bytes] | None = None) -> None:
-        self._errors = errors
+    def __init__(
+        self, directory: Path | None = None, errors: IO[bytes] | None = None, metrics: str | None = None
+    ) -> None:
+        self._errors, self._metrics = errors, metrics
         self._running = Running(directory) if directory is not None else None
         self._lifeline, self._held = os.pipe()
         self.children: list[Child] = []
@@ -120,7 +124,8 @@ class Cluster:
 
     def start(self, role: str, name: str, *options: str, of: str = "") -> Child:
         """Starts a process; `of`: the server that it is a second member of."""
-        command = _command(role, of or name, *options)
+        told = [] if self._metrics is None else ["--metrics", numbered(self._metrics, len(self.children))]
+        command = _command(role, of or name, *options, *told)
         child = Child(role, name, command, self._spawn(role, name, command))
         self.children.append(child)
         self._selector.register(child.output, selectors.EVENT_READ, child)
@@ -226,6 +231,12 @@ def up(
     servers: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many servers.")] = 2,
     standby: Annotated[bool, typer.Option("--standby", help="Give each server a second member, in DIR/s1b …")] = False,
     with_keys: Annotated[bool, typer.Option("--keys", help="Let nobody in without a key; makes the keys.")] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDR", help="Tell metrics at HOST:PORT, each further process a port higher; 0: free ones."
+        ),
+    ] = None,
     again: Annotated[bool, typer.Option("--restart", help="Start a process that died again, and say so.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
 ) -> None:
@@ -234,7 +245,7 @@ def up(
     DIR/proxies lists the proxies: set PUBSUB_PROXIES_FILE to it, or give it as --proxies-file.
     With --keys it has their keys too, DIR/authorized says who may come in, and DIR/client.key may do everything:
     set PUBSUB_CLIENT_KEY_FILE to it. A directory that has keys or second members keeps them, unasked.
-    A process that dies is reported; the exit code is then 1.
+    A process that dies is reported; the exit code is then 1. With --metrics each says where it tells its metrics.
     """
     listing = directory / "proxies"
     try:
@@ -247,7 +258,7 @@ def up(
         raise ConfigurationError(
             f"--proxies {count}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
         )
-    with Cluster(directory) as cluster:
+    with Cluster(directory, metrics=_metrics(metrics, count + 2 * servers)) as cluster:
         members = _members(directory, servers, standby)
         keys = _keys(directory, with_keys, count, members)
         found = _start_proxies(cluster, directory, before or [ANY_PORT] * count, keys)
@@ -283,6 +294,28 @@ def _start_servers(cluster: Cluster, directory: Path, members: dict[str, str], k
             options += ["--standby-of", listening[server]]
         cluster.start("server", name, *options, *_key_options(keys, "server", server, name), of=server)
     cluster.wait_ready()
+
+
+def _metrics(given: str | None, processes: int) -> str | None:
+    """Where the first process tells its metrics.
+
+    Raises:
+        ConfigurationError: it is no address, or there are not so many ports behind it.
+    """
+    if given is None:
+        return None
+    try:
+        found = check_http_address(given)
+        check_http_address(numbered(found, processes - 1))
+    except ValueError as error:
+        raise ConfigurationError(f"--metrics {given}: it is {error}, with a port for each process") from None
+    return found
+
+
+def numbered(address: str, place: int) -> str:
+    """HOST:PORT of the process in this place, the first one's being 0; port 0 stays, for a free one."""
+    host, _, port = address.rpartition(":")
+    return address if int(port) == 0 else f"{host}:{int(port) + place}"
 
 
 def _keys(directory: Path, wanted: bool, proxies: int, members: dict[str, str]) -> ClusterKeys | None:
@@ -327,7 +360,8 @@ def _start_proxies(
         found.append(replace(_listening(child), keys=address.keys))
         # A proxy that is started again listens where it did before, and waits for the owners of topics like any other.
         locked = _key_options(keys, "proxy", child.id)
-        child.command = _command("proxy", child.id, *_proxy_options(directory / child.id, found[-1]), *locked)
+        told = child.command[child.command.index("--metrics") :] if "--metrics" in child.command else []
+        child.command = _command("proxy", child.id, *_proxy_options(directory / child.id, found[-1]), *locked, *told)
     return found
 
 
@@ -344,7 +378,7 @@ def _command(role: str, name: str, *options: str) -> list[str]:
 def _listening(child: Child) -> ProxyAddress:
     """From the ready line: "proxy p1 ready: clients tcp://…, servers tcp://…"."""
     words = child.ready.replace(",", " ").split()
-    addresses = [word for word in words if "://" in word]
+    addresses = [word for word in words if "://" in word and not word.startswith("http://")]
     if not addresses:
         raise ConfigurationError(f"{child.role} {child.id} said {child.ready!r} where its addresses were expected")
     return ProxyAddress(addresses[0], addresses[-1])
@@ -359,6 +393,8 @@ def _announce(
     if as_json:
         for process, proxy in zip(processes, proxies, strict=False):
             process |= {"clients": proxy.clients, "servers": proxy.servers}
+        for process, child in zip(processes, cluster.children, strict=True):
+            process.update(("metrics", word) for word in child.ready.split() if word.startswith("http://"))
         files = {"proxies_file": str(listing)}
         if keys is not None:
             files |= {"client_key_file": str(keys.client), "authorized": str(keys.authorized)}

@@ -10,9 +10,13 @@ from pubsub.cli.standbys import paired
 from pubsub.protocol.messages import Report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pubsub.config.settings import ClientSettings
 
 SENDER: Final = "pubsub-status"
+
+OLDEST: Final = "oldest_unacknowledged_seconds"
 
 Question = tuple[str, str]
 """(address of a proxy, whom to ask there: "-" or a server's ID)."""
@@ -49,9 +53,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
 
     Returns:
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
-        owners, whole, records, bytes, subscribers, backlog, held_by), `keys` (as `locks.watched` says; [] where there
-        are none), `standbys` (as `standbys.paired` says; [] where no server has one) and `warnings`, as JSON can say
-        them.
+        owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds), `moves` (server,
+        and what its report says), `keys` (of `locks.watched`), `standbys` (of `standbys.paired`) and `warnings`.
     """
     topics: dict[str, dict[str, Any]] = {}
     alive: dict[str, bool] = {}
@@ -86,10 +89,18 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
             for name in sorted(alive | dict.fromkeys(servers, True))
         ],
         "topics": [topics[name] for name in sorted(topics)],
+        "moves": list(_moves(servers)),
         "keys": keys,
         "standbys": standbys,
         "warnings": warnings + alarms + wrong,
     }
+
+
+def _moves(servers: dict[str, Answer]) -> Iterator[dict[str, Any]]:
+    """The topics on their way, by server; one of an earlier release has none in its report."""
+    for name, facts in sorted(servers.items()):
+        for move in () if isinstance(facts, str) else facts.get("moves", ()):
+            yield {"server": name, **move}
 
 
 def _questions(reports: dict[str, Answer]) -> list[Question]:
@@ -114,8 +125,9 @@ def _add_holding(topic: dict[str, Any], server: str, held: dict[str, Any]) -> No
     topic["records"] += held["records"]
     topic["bytes"] += held["bytes"]
     for name, facts in held["subscribers"].items():
-        known = topic["subscribers"].setdefault(name, {"waiting": 0, "polling": False})
+        known = topic["subscribers"].setdefault(name, {"waiting": 0, "polling": False, OLDEST: None})
         known["waiting"] += facts["waiting"]
+        known[OLDEST] = _older(known[OLDEST], facts.get(OLDEST))
         known["polling"] = known["polling"] or facts["polling"]
 
 
@@ -124,6 +136,14 @@ def _sum_up(topic: dict[str, Any]) -> None:
     backlog = [(facts["waiting"], name) for name, facts in topic["subscribers"].items()]
     topic["backlog"], held_by = max(backlog, default=(0, None))
     topic["held_by"] = held_by if topic["backlog"] else None
+    topic[OLDEST] = None
+    for facts in topic["subscribers"].values():
+        topic[OLDEST] = _older(topic[OLDEST], facts[OLDEST])
+
+
+def _older(one: float | None, other: float | None) -> float | None:
+    """The higher of two ages, of which either may not be known."""
+    return other if one is None else one if other is None else max(one, other)
 
 
 def _part(key: str, name: str, answer: Answer) -> dict[str, Any]:

@@ -23,9 +23,10 @@ def status(
 ) -> None:
     """Show proxies, servers, topics, their owners and subscribers, and who holds a backlog.
 
-    A topic is whole where one server holds all of it. With keys also who is authorized where (a digest of what the file
-    says, which is to be the same everywhere), how many were let in and refused, and what was denied. Of a server with a
-    standby: which member is primary, since when the other one is in sync, or why it is not.
+    A topic is whole where one server holds all of it; "oldest" is since when the oldest message waits that some
+    subscriber has not acknowledged. Merges and moves under way are listed. With keys also who is authorized where (a
+    digest of what the file says, which is to be the same everywhere), how many were let in and refused, and what was
+    denied. Of a server with a standby: which member is primary, since when the other one is in sync, or why it is not.
     """
     from pubsub.cli.reports import gather
 
@@ -36,13 +37,14 @@ def status(
     else:
         more = [_standbys(found)] if found["standbys"] else []
         more += [_keys(found)] if found["keys"] else []
+        more += [_moves(found)] if found["moves"] else []
         console.print_table(_proxies(found), _servers(found), *more, _topics(found), _subscribers(found))
         for text in found["warnings"]:
             typer.echo(f"warning: {text}")
 
 
 def _proxies(found: dict[str, Any]) -> Any:
-    table = console.table("proxy", "address", "state", "servers", "topics", title="Proxies")
+    table = console.table("proxy", "address", "state", "servers", "topics", "memory", "disk free", title="Proxies")
     for proxy in found["proxies"]:
         report = proxy["report"]
         if report is None:
@@ -57,12 +59,21 @@ def _proxies(found: dict[str, Any]) -> Any:
             state,
             f"{heard} of {len(report['servers'])}",
             f"{report['topics_total']:,}",
+            *_process(report),
         )
     return table
 
 
+def _process(report: dict[str, Any]) -> list[str]:
+    """Memory of a process, and what is left of its disk; empty where it does not say."""
+    facts = report.get("process") or {}
+    return [_size(facts[name]) if facts.get(name) else "" for name in ("memory_bytes", "disk_free_bytes")]
+
+
 def _servers(found: dict[str, Any]) -> Any:
-    table = console.table("server", "state", "topics", "records", "disk", "address", title="Servers")
+    table = console.table(
+        "server", "state", "topics", "records", "disk", "memory", "disk free", "address", title="Servers"
+    )
     for server in found["servers"]:
         report = server["report"]
         if report is None:
@@ -75,6 +86,7 @@ def _servers(found: dict[str, Any]) -> Any:
             f"{len(report['topics']):,}",
             f"{records:,}",
             _size(sum(report["disk"].values())) if report["disk"] else "",
+            *_process(report),
             report["address"],
         )
     return table
@@ -110,9 +122,17 @@ def _keys(found: dict[str, Any]) -> Any:
     return table
 
 
+def _moves(found: dict[str, Any]) -> Any:
+    table = console.table("topic", "server", "", "other", "state", "chunks", title="Merges and moves under way")
+    for move in found["moves"]:
+        silent = f"{move['state']}, {move['tries']} tries without an answer" if move["tries"] > 1 else move["state"]
+        table.add_row(move["topic"], move["server"], move["direction"], move["other"], silent, f"{move['chunks']:,}")
+    return table
+
+
 def _topics(found: dict[str, Any]) -> Any:
     table = console.table(
-        "topic", "owner", "whole", "records", "bytes", "subscribers", "backlog", "held by", title="Topics"
+        "topic", "owner", "whole", "records", "bytes", "subscribers", "backlog", "oldest", "held by", title="Topics"
     )
     for topic in found["topics"]:
         table.add_row(
@@ -123,22 +143,33 @@ def _topics(found: dict[str, Any]) -> Any:
             _size(topic["bytes"]),
             f"{len(topic['subscribers']):,}",
             f"{topic['backlog']:,}",
+            _age(topic["oldest_unacknowledged_seconds"]),
             topic["held_by"] or "",
         )
     return table
 
 
 def _subscribers(found: dict[str, Any]) -> Any:
-    table = console.table("subscriber", "topic", "waiting", "", title="Subscribers with a backlog")
+    table = console.table("subscriber", "topic", "waiting", "oldest", "", title="Subscribers with a backlog")
     waiting = [
-        (facts["waiting"], name, topic["topic"], facts["polling"])
+        (facts["waiting"], name, topic["topic"], _age(facts["oldest_unacknowledged_seconds"]), facts["polling"])
         for topic in found["topics"]
         for name, facts in topic["subscribers"].items()
         if facts["waiting"]
     ]
-    for count, name, topic, polling in sorted(waiting, key=lambda row: (-row[0], row[1:])):
-        table.add_row(name, topic, f"{count:,}", "asking" if polling else "not asking")
+    for count, name, topic, age, polling in sorted(waiting, key=lambda row: (-row[0], row[1:])):
+        table.add_row(name, topic, f"{count:,}", age, "asking" if polling else "not asking")
     return table
+
+
+def _age(seconds: float | None) -> str:
+    """How old something is, in its two largest units."""
+    if seconds is None:
+        return ""
+    for unit, size, name, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} {int(seconds % size // part)} {name}"
+    return f"{seconds:.1f} s"
 
 
 def _size(count: float) -> str:

@@ -16,7 +16,9 @@ from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.client.arguments import check_body, check_count
+from pubsub.client.arguments import Headers, beside_one, check_contents, check_count
+from pubsub.client.awaited import Awaited
+from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.flows.awaiting import AsyncProcessing
@@ -24,6 +26,7 @@ from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result, Wait
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
+from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
 from pubsub.client.guards import guards
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
@@ -47,12 +50,12 @@ class AsyncPublisher:
     ) -> None:
         self._publisher, self._calls, self._run = publisher, calls, run
 
-    async def put(self, body: bytes) -> BatchTicket:
+    async def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
         """Put one message; waits only where a window of batches is unfinished; cancelled then, it has not put."""
         if self._publisher.crowded:
-            check_body(body)
+            check_contents([body], [key], [headers])
             await self._run(self._publisher.room())
-        return self._publisher.add(body)
+        return self._publisher.add(body, key, headers)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send the open batch and wait until everything put so far is on the server's disk."""
@@ -81,14 +84,18 @@ class AsyncClient(ClientBase):
 
     _breathed = 0.0
 
-    async def _run(self, flow: Flow[Result]) -> Result:
+    def _opened(self) -> None:
+        self._awaited = Awaited(self._session)
+        self._calls.puts.soon = lambda write: asyncio.get_running_loop().call_soon(write)
+
+    async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
         """Drive a call. Between its last `await` and its return it takes and commits, so a cancellation takes nothing.
 
-        What is awaited ends with a cancellation wherever that strikes. `asyncio.wait_for` is not used: on Python 3.11
-        it returns, as if nothing had been, where the cancellation comes in the same turn of the loop as the result.
+        What is awaited ends with a cancellation wherever that strikes. `breathes`: it may find all without waiting.
         """
         try:
-            await self._breathe()
+            if breathes:
+                await self._breathe()
             wait = next(flow)
             while True:
                 wait = flow.send(await self._wait(wait))
@@ -109,46 +116,32 @@ class AsyncClient(ClientBase):
             await asyncio.sleep(0)
 
     async def _wait(self, wait: Wait) -> bool:
-        loop, session = asyncio.get_running_loop(), self._session
-        future: asyncio.Future[None] = loop.create_future()
-
-        def finish() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        def look() -> None:
-            if wait.done() and look in session.watchers:
-                session.watchers.remove(look)
-                with suppress(RuntimeError):  # The event loop was closed, so no coroutine waits any more.
-                    loop.call_soon_threadsafe(finish)
-
-        with session.lock:
-            session.watchers.append(look)
-            look()
-        left = wait.deadline - session.now
-        timer = loop.call_later(max(0.0, left), finish) if left < inf else None
-        try:
-            await future
-        finally:
-            if timer is not None:
-                timer.cancel()
-            with session.lock:
-                if look in session.watchers:
-                    session.watchers.remove(look)
+        done = await self._awaited.wait(wait)
         self._breathed = monotonic()
-        return wait.done()
+        return done
 
     async def put(
         self,
         topic: str,
         body: bytes,
         *,
+        key: bytes = b"",
+        headers: Headers | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Ticket:
-        """Put one message; cancelled, it is in doubt like one that timed out."""
-        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait))
+        """Put one message; cancelled, it is in doubt like one that timed out, or was not put at all."""
+        if wait is True and transaction is None:
+            # It always waits; and puts that are begun one after the other must not overtake each other here.
+            return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
+        if wait is False and transaction is None:
+            await self._breathe()
+            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
+            if now is not None:
+                return now
+        beside = beside_one(key, headers)
+        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *beside))
         return Ticket(row)
 
     async def put_many(
@@ -156,12 +149,15 @@ class AsyncClient(ClientBase):
         topic: str,
         bodies: Sequence[bytes],
         *,
+        keys: Sequence[bytes] = (),
+        headers: Sequence[Headers | None] = (),
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Sequence[int]:
         """Put messages in order, in one commit."""
-        return counters(await self._run(self._calls.puts.put_many(topic, bodies, timeout, transaction, wait)))
+        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers)
+        return counters(await self._run(flow))
 
     def publisher(
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
@@ -262,6 +258,81 @@ class AsyncClient(ClientBase):
                 raise
             if taken:
                 return taken
+
+    async def call(
+        self,
+        service: str,
+        body: bytes,
+        *,
+        timeout: float | None = None,
+        id: str | None = None,  # noqa: A002
+        key: bytes = b"",
+        headers: Headers | None = None,
+        deadline: float | None = None,
+        parts: int = 1,
+    ) -> Reply:
+        """Have a service do something once, and wait for its reply; cancelled, the call goes on as after a time-out."""
+        named = id, key, headers, deadline, parts
+        return await self._run(self._calls.calling.call(service, body, timeout, *named))
+
+    async def request(
+        self,
+        service: str,
+        body: bytes,
+        *,
+        timeout: float | None = None,
+        id: str | None = None,  # noqa: A002
+        key: bytes = b"",
+        headers: Headers | None = None,
+        deadline: float | None = None,
+        parts: int = 1,
+        transaction: Transaction | None = None,
+    ) -> str:
+        """Make a call and wait for nothing; its ID."""
+        named = id, key, headers, deadline, parts, transaction
+        return await self._run(self._calls.calling.request(service, body, timeout, *named))
+
+    async def reply(self, id: str, *, timeout: float | None = None) -> Reply:  # noqa: A002
+        """Wait for the reply to a call."""
+        return await self._run(self._calls.calling.reply(id, timeout))
+
+    async def serve(
+        self,
+        service: str,
+        handler: AsyncCallHandler,
+        *,
+        timeout: float | None = None,
+        max: int | None = None,  # noqa: A002
+        part: int = 0,
+        parts: int = 1,
+    ) -> int:
+        """Be the worker of a service; the handler is an `async def` function or a plain one, as that of `process`.
+
+        Calls are handled one after another. Cancelled, the handler is rolled back and the call comes again.
+        """
+        check_handler(handler, awaits=True)
+        if max is not None:
+            check_count("max", max)
+        serving = AsyncServing(self._session, self._calls.gets, self._calls.subscribing, service, part, parts)
+        self._check_free(serving.topic)
+        self._session.until(timeout)
+        await self._run(serving.begin_serving())
+        while (left := serving.left(max)) > 0:
+            sub = await self._run(serving.next(inf if timeout is None else self._session.now + timeout))
+            if sub is None:
+                break
+            try:
+                await serving.batch(sub, serving.wrapped(handler), left, self._breathe)
+            except TryLater as later:
+                await self._run(serving.pause(later.seconds))
+            except BaseException:
+                self._session.recover()
+                raise
+        return serving.served
+
+    async def withdraw(self, service: str, *, timeout: float | None = None, part: int = 0, parts: int = 1) -> None:
+        """Be a service's worker no more."""
+        await self._run(self._calls.subscribing.withdraw(service, part, parts, timeout))
 
     def _check_free(self, topic: str) -> None:
         """See that this is not a handler that waits for itself."""

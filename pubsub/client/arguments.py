@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from pubsub.base.limits import BATCH_BYTES_MAX, PROXIES_MAX
+from pubsub.client.contents import Contents
 from pubsub.errors import CallerError, ConfigurationError, TooLarge
-from pubsub.protocol import RECORD_BYTES_MAX, batch_size
+from pubsub.protocol import RECORD_BYTES_MAX, batch_size, encode_headers
+from pubsub.protocol.names import is_reply_topic, is_service_topic
 
+Headers = Mapping[str, bytes]
+"""A message's headers, as callers give them."""
+
+_BYTES: Final = (bytes, bytearray, memoryview)
 _SEQUENCES: Final = (list, tuple)
 """Named once: `list | tuple` is made anew each time it is asked for, and each put asks."""
 
@@ -144,3 +150,76 @@ def check_bodies(bodies: Iterable[bytes]) -> Sequence[bytes]:
     if set(map(type, bodies)) <= {bytes} and batch_size(1, sum(map(len, bodies))) <= BATCH_BYTES_MAX:
         return bodies
     return [check_body(body, f"bodies[{at}]" if len(bodies) > 1 else "body") for at, body in enumerate(bodies)]
+
+
+def check_key(key: bytes, name: str = "key") -> bytes:
+    """The key itself.
+
+    Raises:
+        CallerError: it is not bytes.
+    """
+    if not isinstance(key, _BYTES):
+        hint = "; encode it: text.encode()" if isinstance(key, str) else ""
+        raise CallerError(f"{name} is bytes, not {type(key).__name__}{hint}")
+    return bytes(key)
+
+
+def check_headers(headers: Headers | None, name: str = "headers") -> bytes:
+    """Headers as a batch holds them; None are none.
+
+    Raises:
+        CallerError: they are no mapping of names to bytes.
+        InvalidName, TooLarge: a name is not allowed, or there is too much.
+    """
+    if not headers and (headers is None or isinstance(headers, Mapping)):
+        return b""
+    if not isinstance(headers, Mapping):
+        raise _refuse(name, "a mapping of names to bytes, or None", headers)
+    for header, value in headers.items():
+        if not isinstance(header, str):
+            raise _refuse(f"a name in {name}", "text", header)
+        if not isinstance(value, _BYTES):
+            hint = "; encode it: text.encode()" if isinstance(value, str) else ""
+            raise CallerError(f"{name}[{header!r}] is bytes, not {type(value).__name__}{hint}")
+    return encode_headers({header: bytes(value) for header, value in headers.items()})
+
+
+def check_contents(
+    bodies: Iterable[bytes], keys: Sequence[bytes] = (), headers: Sequence[Headers | None] = ()
+) -> Contents:
+    """What is put together, each message with what it has beside its body.
+
+    Raises:
+        CallerError: something is of a wrong type, or there are not as many keys or headers as messages.
+        TooLarge: a message does not fit into a batch, or its headers are too many.
+        InvalidName: a header's name is not allowed.
+    """
+    found = check_bodies(bodies)
+    if not keys and not headers:
+        return Contents(found)
+    for name, values in (("keys", keys), ("headers", headers)):
+        if not isinstance(values, _SEQUENCES):
+            raise _refuse(name, "a list or tuple with one for each message", values)
+        if values and len(values) != len(found):
+            raise CallerError(f"{name} has one for each message, or none: {len(values)} for {len(found)} messages")
+    which = (lambda at: "") if len(found) == 1 else "[{}]".format
+    blocks = [check_headers(each, f"headers{which(at)}") for at, each in enumerate(headers)]
+    checked = [check_key(each, f"key{which(at)}") for at, each in enumerate(keys)]
+    return Contents(found, checked if any(checked) else (), blocks if any(blocks) else ())
+
+
+def beside_one(key: bytes, headers: Headers | None) -> tuple[Sequence[bytes], Sequence[Headers | None]]:
+    """The keys and headers of one message; a put without either looks at nothing more."""
+    if key == b"" and headers is None:
+        return (), ()
+    return (key,), (headers,)
+
+
+def check_not_of_calls(topic: str) -> None:
+    """See that a topic is not one of calls, of which only `serve` and `reply` take.
+
+    Raises:
+        CallerError: it is.
+    """
+    if isinstance(topic, str) and topic.startswith("$") and (is_service_topic(topic) or is_reply_topic(topic)):
+        raise CallerError(f"{topic} is a topic of calls: call, reply and serve put and take there")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pubsub.client.arguments import Headers, beside_one
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.flows.flow import Flow, Result
@@ -12,7 +13,8 @@ from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
 from pubsub.client.guards import guards
 from pubsub.client.publisher import Publisher
-from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
+from pubsub.client.service_calls import ServiceCalls
+from pubsub.client.shared import ACKNOWLEDGE_SECONDS
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     pass
 
 
-class Client(ClientBase):
+class Client(ServiceCalls):
     """A durable client: publisher and subscriber under one name.
 
     Every call may be made from any thread. Its state is a directory; one process at a time has it open.
@@ -73,6 +75,8 @@ class Client(ClientBase):
         topic: str,
         body: bytes,
         *,
+        key: bytes = b"",
+        headers: Headers | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
@@ -81,7 +85,10 @@ class Client(ClientBase):
 
         Args:
             topic: 1-80 printable ASCII characters without space, not `*` `>` `#`, nor `_` or `$` in front.
-            body: what; it must fit into a batch of BATCH_BYTES_MAX.
+            body: what; it must fit into a batch of BATCH_BYTES_MAX, with its key and its headers.
+            key: goes with it, as `Message.key`; b"": it has none.
+            headers: names and a value each, which go with it, as `Message.headers`: at most MESSAGE_HEADERS_MAX of
+                1-64 printable ASCII characters without space and `=`, and MESSAGE_HEADERS_BYTES_MAX in all.
             timeout: in seconds; None: the client's.
             transaction: it happens in this transaction's commit, and the call returns at once.
             wait: until the server has it on its disk. False: it is in the outbox and on its way; `flush` waits.
@@ -100,7 +107,14 @@ class Client(ClientBase):
                 to do. The message is kept as with InDoubt. Where one proxy lets it in the others are left out.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
-        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait))
+        if wait is True and transaction is None:
+            return self._run(self._calls.puts.put(topic, body, key, headers, timeout))
+        if wait is False and transaction is None:
+            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
+            if now is not None:
+                return now
+        beside = beside_one(key, headers)
+        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *beside))
         return Ticket(row)
 
     def put_many(
@@ -108,11 +122,17 @@ class Client(ClientBase):
         topic: str,
         bodies: Sequence[bytes],
         *,
+        keys: Sequence[bytes] = (),
+        headers: Sequence[Headers | None] = (),
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Sequence[int]:
         """Put messages in order, in one commit, and in as few batches as they fit into.
+
+        Args:
+            topic: where; bodies: what.
+            keys, headers: none, or one for each message: see `put`.
 
         Returns:
             The messages' counters.
@@ -120,7 +140,8 @@ class Client(ClientBase):
         Raises:
             As `put`.
         """
-        return counters(self._run(self._calls.puts.put_many(topic, bodies, timeout, transaction, wait)))
+        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers)
+        return counters(self._run(flow))
 
     def publisher(
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None

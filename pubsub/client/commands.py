@@ -10,23 +10,33 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from pubsub import console
+from pubsub.client.call_commands import add_to
+from pubsub.client.facts import beside_facts, body_facts, written
+from pubsub.client.inputs import (
+    HeaderOption,
+    KeyOption,
+    headers_of,
+    message_of,
+    opened_client,
+    put_lines,
+    readable,
+    source,
+)
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
-from pubsub.console.options import naming_default, takes_settings
-from pubsub.errors import CallerError, InDoubt, TooLarge, Unavailable
+from pubsub.console.options import takes_settings
+from pubsub.errors import Unavailable
 
 if TYPE_CHECKING:
     from pubsub.client import Batch, Client, Transaction
-    from pubsub.client.core.message import Message
     from pubsub.client.writing import FileTarget, StreamTarget
 
 
@@ -69,46 +79,11 @@ def client(
     ctx.obj = name
 
 
-@contextmanager
-def _opened(ctx: typer.Context, loaded: Settings, topic: str | None = None, *, new: bool = False) -> Iterator[Client]:
-    """The client; one that is not there is made only where it may be `new`, and for nothing that no topic can be."""
-    from pubsub.base.reachability import telling_obstacles
-    from pubsub.client import Client
-    from pubsub.client.storage.places import check_exists
-    from pubsub.protocol import check_topic
-
-    if topic is not None:
-        check_topic(topic)
-    if not new:
-        check_exists(ctx.obj, loaded.settings.directory)
-    opened = Client(ctx.obj, settings=loaded.settings)
-    try:
-        with naming_default(loaded):
-            try:
-                with opened, telling_obstacles(opened.settings.proxies, console.note):
-                    yield opened
-            except Unavailable as error:
-                if error.reason == opened._session.silence:
-                    error.reason = _silence(opened)
-                raise
-    finally:
-        if opened.record_problem:
-            console.complain(f"the record is not whole: {opened.record_problem}")
-
-
-def _silence(opened: Client) -> str:
-    """Why no proxy answered: what keeps a connection from being made, or what those said that refuse."""
-    from pubsub.base.reachability import obstacles
-
-    shut, proxies = opened._session.core.doors.shut, opened.settings.proxies
-    return "; ".join(shut.get(index) or obstacles([address]) for index, address in enumerate(proxies))
-
-
 @app.command()
 @takes_settings(ClientSettings)
 def subscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
     """Receive what is put to TOPIC from now on. Where the client is subscribed already, nothing changes."""
-    with _opened(ctx, loaded, topic, new=True) as opened:
+    with opened_client(ctx, loaded, topic, new=True) as opened:
         opened.subscribe(topic)
     console.report(as_json, {"client": ctx.obj, "subscribed": topic}, f"{ctx.obj} is subscribed to {topic}")
 
@@ -117,7 +92,7 @@ def subscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJso
 @takes_settings(ClientSettings)
 def unsubscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
     """Receive nothing more of TOPIC; what waits is given up."""
-    with _opened(ctx, loaded, topic) as opened:
+    with opened_client(ctx, loaded, topic) as opened:
         opened.unsubscribe(topic)
     console.report(as_json, {"client": ctx.obj, "unsubscribed": topic}, f"{ctx.obj} is not subscribed to {topic}")
 
@@ -149,11 +124,12 @@ def get(
     again. So each message is written at least once. With --out FILE exactly once: FILE appears, or is replaced, when
     all is in it; what a killed command had taken is completed by the next get.
     A single message is written as it is. Of several, each that does not end a line gets an end of line. With --json
-    each is one line: id, topic, publisher, counter, stamp, and body, or body_base64 where the body is not UTF-8.
+    each is one line: id, topic, publisher, counter, stamp, and body, or body_base64 where the body is not UTF-8; key,
+    and headers by name, where it has any, or key_base64, headers_base64.
     """
     from pubsub.client.writing import finish_interrupted
 
-    with _opened(ctx, loaded, topic) as opened:
+    with opened_client(ctx, loaded, topic) as opened:
         done = finish_interrupted(opened)
         for path in done:
             console.note(f"{path} is complete now: an earlier get was killed before that")
@@ -162,8 +138,8 @@ def get(
         with _target(out, opened) as target:
 
             def write(messages: Batch, transaction: Transaction) -> None:
-                written = [_written(message, as_json, alone=count == 1) for message in messages]
-                target.write(b"".join(written), transaction)
+                texts = [written(message, as_json, alone=count == 1) for message in messages]
+                target.write(b"".join(texts), transaction)
 
             most = batch or (FILE_BATCH if target.fsync else BATCH)
             taken = _hand_on(opened, topic, count, most, max(wait, QUESTION_SECONDS), write, fsync=target.fsync)
@@ -210,25 +186,31 @@ def put(
     topic: Topic,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The message's file; - is standard input.")],
     lines: Annotated[bool, typer.Option("--lines", help="Each line is a message, without its end of line.")] = False,
+    header: HeaderOption = None,
+    message_key: KeyOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Put a file's content to TOPIC as one message; done when it is on the server's disk.
 
+    --header and --message-key go with the message; with --lines with each of them.
+
     Exit code 5: in doubt; it is kept and goes out, once, with the next put or `flush`.
     """
-    from pubsub.protocol import check_topic
+    from pubsub.protocol import check_topic, encode_headers
 
     check_topic(topic)
+    key, headers = os.fsencode(message_key), headers_of(header)
+    encode_headers(headers)
     if lines:
-        with _source(path) as stream, _opened(ctx, loaded, topic, new=True) as opened:
-            done, seconds = _put_lines(opened, topic, stream, path)
+        with source(path) as stream, opened_client(ctx, loaded, topic, new=True) as opened:
+            done, seconds = put_lines(opened, topic, stream, path, key, headers)
         facts = {"client": ctx.obj, "topic": topic, "put": done, "seconds": round(seconds, 3)}
         console.report(as_json, facts, f"put {done:,} messages to {topic} in {seconds:.2f} s")
         return
-    with _source(path) as stream, _readable(path):
-        body = _message(stream)
-    with _opened(ctx, loaded, topic, new=True) as opened:
-        ticket = opened.put(topic, body)
+    with source(path) as stream, readable(path):
+        body = message_of(stream)
+    with opened_client(ctx, loaded, topic, new=True) as opened:
+        ticket = opened.put(topic, body, key=key, headers=headers)
     if as_json:
         console.print_json({"client": ctx.obj, "topic": topic, "put": 1, "counter": ticket.counter})
 
@@ -237,7 +219,7 @@ def put(
 @takes_settings(ClientSettings)
 def flush(loaded: Settings, ctx: typer.Context, as_json: AsJson = False) -> None:
     """Finish the puts that are in doubt, in order, each once."""
-    with _opened(ctx, loaded) as opened:
+    with opened_client(ctx, loaded) as opened:
         opened.flush()
     console.report(as_json, {"client": ctx.obj, "flushed": True}, f"{ctx.obj} has no unfinished put")
 
@@ -246,7 +228,7 @@ def flush(loaded: Settings, ctx: typer.Context, as_json: AsJson = False) -> None
 @takes_settings(ClientSettings)
 def discard(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
     """Give up the unfinished puts on TOPIC. Each of them may have been taken, or not."""
-    with _opened(ctx, loaded, topic) as opened:
+    with opened_client(ctx, loaded, topic) as opened:
         count = opened.discard(topic)
     console.report(
         as_json,
@@ -269,7 +251,7 @@ def renew(
 
     An unfinished put may have been taken already, from the other copy: with --keep it may arrive twice.
     """
-    with _opened(ctx, loaded) as opened:
+    with opened_client(ctx, loaded) as opened:
         opened.renew(keep=keep)
     console.report(as_json, {"client": ctx.obj, "renewed": True, "kept": keep}, f"{ctx.obj} is a new publisher")
 
@@ -283,10 +265,17 @@ def dead_letters(
     as_json: AsJson = False,
 ) -> None:
     """List what was lost, and what a handler failed on too often."""
-    with _opened(ctx, loaded, topic) as opened:
+    with opened_client(ctx, loaded, topic) as opened:
         letters = opened.dead_letters(topic)
     if as_json:
-        console.print_json([_facts(letter.body) | {f: getattr(letter, f) for f in _LETTER} for letter in letters])
+        console.print_json(
+            [
+                body_facts(letter.body)
+                | beside_facts(letter.key, letter.headers)
+                | {f: getattr(letter, f) for f in _LETTER}
+                for letter in letters
+            ]
+        )
         return
     table = console.table("topic", "first", "last", "publisher", "attempts", "error")
     for letter in letters:
@@ -304,55 +293,17 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the client's state as a directory tree: client_ID/TOPIC/last_get_id, last_put_counter."""
-    with _opened(ctx, loaded) as opened:
+    with opened_client(ctx, loaded) as opened:
         opened.export(target)
     console.report(as_json, {"client": ctx.obj, "exported": str(target)}, f"exported to {target}")
+
+
+add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m client ARGV…` from a checkout."""
     return console.run(app, "python -m client", argv)
-
-
-@contextmanager
-def _source(path: Path) -> Iterator[IO[bytes]]:
-    if str(path) == "-":
-        yield sys.stdin.buffer
-        return
-    with _readable(path):
-        stream = path.open("rb")
-    with stream:
-        yield stream
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        name = "standard input" if str(path) == "-" else str(path)
-        raise CallerError(f"{name}: {error.strerror or error}") from None
-
-
-def _message(stream: IO[bytes]) -> bytes:
-    """All that is there; what no message can be is not read to its end, which may be more than there is memory."""
-    from pubsub.protocol import RECORD_BYTES_MAX
-
-    body = stream.read(RECORD_BYTES_MAX + 1)
-    if len(body) > RECORD_BYTES_MAX:
-        size = len(body)
-        with suppress(OSError):  # Of a pipe it is not known, and where there is no file there is no number.
-            size = max(size, os.fstat(stream.fileno()).st_size)
-        raise TooLarge("body", size, RECORD_BYTES_MAX, "RECORD_BYTES_MAX")
-    return body
-
-
-def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Each line, one that no message can be only so far that it is refused."""
-    from pubsub.protocol import RECORD_BYTES_MAX
-
-    with _readable(path):
-        yield from iter(partial(stream.readline, RECORD_BYTES_MAX + 2), b"")
 
 
 @contextmanager
@@ -365,59 +316,3 @@ def _target(path: Path | None, opened: Client) -> Iterator[StreamTarget | FileTa
         return
     with file_target(path, opened) as target:
         yield target
-
-
-def _written(message: Message, as_json: bool, *, alone: bool) -> bytes:
-    if not as_json:
-        return message.body if alone or message.body.endswith(b"\n") else message.body + b"\n"
-    import json
-
-    facts = {"id": message.id, "topic": message.topic, "publisher": message.publisher, "counter": message.counter}
-    return json.dumps(facts | {"stamp": message.stamp} | _facts(message.body)).encode() + b"\n"
-
-
-def _facts(body: bytes | None) -> dict[str, object]:
-    """A body as JSON can say it."""
-    if body is None:
-        return {"body": None}
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        import base64
-
-        return {"body_base64": base64.b64encode(body).decode()}
-
-
-def _put_lines(opened: Client, topic: str, stream: IO[bytes], path: Path) -> tuple[int, float]:
-    """Puts each line; a bar on stderr shows how far it is, if that is a terminal."""
-    started = time.monotonic()
-    done = 0
-    try:
-        with _progress(path) as advance, opened.publisher(topic) as publisher:
-            for line in _lines(stream, path):
-                publisher.put(line[:-1] if line.endswith(b"\n") else line)
-                done += 1
-                advance(len(line))
-            publisher.flush()
-    except Unavailable as error:
-        if isinstance(error, InDoubt) or not (unfinished := opened.unfinished(topic)):
-            raise
-        # There was no room for a line: those before it are kept, and must not be put once more.
-        reason = f"{error.reason}; lines behind the first {done:,} were not put"
-        raise InDoubt(opened.name, topic, error.seconds, reason, unfinished) from None
-    return done, time.monotonic() - started
-
-
-@contextmanager
-def _progress(path: Path) -> Iterator[Any]:
-    if not sys.stderr.isatty():
-        yield lambda size: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    size = path.stat().st_size if path.is_file() else None
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("put", total=size)
-        yield lambda count: bar.advance(task, count)

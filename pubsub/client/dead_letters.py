@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pubsub.client.session import Session
-from pubsub.protocol import check_topic
+from pubsub.protocol import check_topic, decode_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class DeadLetter:
         error: why it is here.
         attempts: of the handler.
         at: when it came here, seconds since 1970.
+        key, headers: of the message, as `Message` has them; nothing for a range.
     """
 
     topic: str
@@ -31,6 +33,8 @@ class DeadLetter:
     error: str
     attempts: int
     at: float
+    key: bytes = b""
+    headers: Mapping[str, bytes] = field(default_factory=dict, hash=False)
 
 
 def dead_letters(session: Session, topic: str | None) -> list[DeadLetter]:
@@ -38,4 +42,5 @@ def dead_letters(session: Session, topic: str | None) -> list[DeadLetter]:
     if topic is not None:
         check_topic(topic)
     with session.entered():
-        return [DeadLetter(*row) for row in session.store.dead_letters(topic)]
+        rows = session.store.dead_letters(topic)
+    return [DeadLetter(*(*facts, key or b"", decode_headers(headers or b""))) for *facts, key, headers in rows]

@@ -16,7 +16,16 @@ from weakref import ref
 
 from pubsub.base import forks
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from pubsub.client.arguments import check_body, check_count, check_seconds
+from pubsub.client.arguments import (
+    Headers,
+    check_body,
+    check_contents,
+    check_count,
+    check_headers,
+    check_key,
+    check_seconds,
+)
+from pubsub.client.contents import Contents
 from pubsub.client.core.chain import DISCARDED, DONE, Row
 from pubsub.client.core.outbox import Draft
 from pubsub.client.flows.calls import Calls
@@ -25,6 +34,7 @@ from pubsub.client.flows.puts import Puts
 from pubsub.client.steps import guarded
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.protocol import batch_size
+from pubsub.protocol.batch import END_BYTES
 
 _NEVER: Final = float("inf")
 
@@ -32,10 +42,13 @@ _NEVER: Final = float("inf")
 class Filling:
     """A batch that is being filled; `row` is there once it is in the outbox."""
 
-    __slots__ = ("_draft", "bodies", "row", "size")
+    __slots__ = ("_draft", "bodies", "headers", "keys", "row", "size")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
+        self.keys: dict[int, bytes] = {}
+        """Keys, and headers as bytes, of those messages that have any, by their place."""
+        self.headers: dict[int, bytes] = {}
         self.size = 0
         self.row: Row | None = None
         self._draft: Draft | None = None
@@ -50,8 +63,11 @@ class Filling:
         if self._draft is not None and session.torn and session.store.has_row(self._draft.rows[0].counter):
             self.row = self._draft.rows[0]  # An exception struck behind the commit; the client is about to be closed.
             return
-        self._draft = puts.draft(topic, (self.bodies,))
+        self._draft = puts.draft(topic, (Contents(self.bodies, self._column(self.keys), self._column(self.headers)),))
         (self.row,) = puts.commit(topic, self._draft, until)
+
+    def _column(self, values: dict[int, bytes]) -> list[bytes]:
+        return [values.get(at, b"") for at in range(len(self.bodies))] if values else []
 
 
 class BatchTicket(tuple[Filling, int]):
@@ -173,7 +189,8 @@ class Publisher:
         self._size = min(settings.publisher_bytes if size is None else size, BATCH_BYTES_MAX)
         self._linger = settings.linger_seconds if linger is None else linger
         self._full = BATCH_BYTES_MAX - batch_size(self._records, 0)
-        self._last, self._small = self._records - 1, min(self._size, self._full)
+        self._tables = 2 * END_BYTES * self._records
+        self._last, self._small = self._records - 1, min(self._size, self._full - self._tables)
         self._lock = threading.RLock()
         self._filling = Filling()
         self._deadline = _NEVER
@@ -182,8 +199,11 @@ class Publisher:
         self._lingering = Lingering(self, calls)
         calls.session.timers.append(self._lingering)
 
-    def put(self, body: bytes) -> BatchTicket:
+    def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
         """Put one message; waits only where a window of batches is unfinished.
+
+        Args:
+            body: what; key, headers: as of `Client.put`.
 
         Returns:
             A light ticket: `done` says whether the message is on the server's disk.
@@ -194,7 +214,7 @@ class Publisher:
         # Inside a transaction this thread has the session's lock, for which whoever closes a batch waits with ours.
         if self._session.owner is not None:
             self._session.check_outside()
-        if type(body) is bytes:
+        if type(body) is bytes and not key and not headers:
             try:
                 with self._lock:
                     filling = self._filling
@@ -207,40 +227,49 @@ class Publisher:
                 self._session.recover()
                 raise
         if self.crowded:  # Before the message is taken: who is told that there is no room may put it once more.
-            check_body(body)
+            check_contents([body], [key], [headers])
             self._run(self.room())
-        return self.add(body)
+        return self.add(body, key, headers)
 
-    def add(self, body: bytes) -> BatchTicket:
+    def add(self, body: bytes, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
         """As `put`, without ever waiting: the caller looks after `crowded`."""
         if type(body) is not bytes or len(body) >= self._size:
             body = check_body(body)
         self._session.check_outside()
-        return guarded(self._session, self._add, body)
+        return guarded(self._session, self._add, body, check_key(key), check_headers(headers))
 
-    def _add(self, body: bytes) -> BatchTicket:
+    def _add(self, body: bytes, key: bytes, headers: bytes) -> BatchTicket:
+        size = len(body) + len(key) + len(headers)
         with self._lock:
             if self._closed:
                 raise self._inherited or CallerError(f"the publisher on {self.topic} is closed")
             filling = self._filling
             bodies = filling.bodies
             index = len(bodies)
-            filling.size += len(body)
-            if filling.size > self._full and index:
-                filling.size -= len(body)
+            filling.size += size
+            if index and filling.size > self._full - (
+                self._tables if key or headers or filling.keys or filling.headers else 0
+            ):
+                filling.size -= size
                 self._close_batch()
                 filling, index = self._filling, 0
-                bodies, filling.size = filling.bodies, len(body)
+                bodies, filling.size = filling.bodies, size
             if not index:
                 self._lingering.filling = filling
                 self._deadline = self._calls.session.now + self._linger
             bodies.append(body)
+            if key:
+                filling.keys[index] = key
+            if headers:
+                filling.headers[index] = headers
             if index + 1 >= self._records or filling.size >= self._size:
                 try:
                     self._close_batch()
                 except PubsubError:
                     bodies.pop()  # This message is not put; those before it stay in the open batch.
-                    filling.size -= len(body)
+                    filling.keys.pop(index, None)
+                    filling.headers.pop(index, None)
+                    filling.size -= size
                     raise
             elif not index:
                 self._calls.session.wake()

@@ -24,6 +24,7 @@ from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.opening import boot_id, check_context, check_proxies, find_keys, load_core, open_sink
+from pubsub.client.sharing import Sharing
 from pubsub.client.steps import Steps
 from pubsub.client.storage.disk_errors import storage_errors
 from pubsub.client.storage.places import state_path
@@ -32,7 +33,7 @@ from pubsub.client.wire import Wire
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.messenger import Messenger
-from pubsub.protocol import Position, Put, check_id
+from pubsub.protocol import Position, check_id
 
 if TYPE_CHECKING:
     from pubsub.client.storage.recorder import Recorder, RecordSink
@@ -61,7 +62,7 @@ class Session(Steps):
         keys: its own and its proxies'; None: it has none.
         recorder: writes down what it does; None: nobody does.
         trying: by topic, attempts of handlers that are counted on the disk, or about to be, and have not failed.
-        released: everything is closed.
+        released: everything is closed; sharing: writes what callers put at the same time.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -109,6 +110,8 @@ class Session(Steps):
                 self._record(sink, boot, owned=owned)
             self._messenger = messenger or Messenger(context, self.clock)
             self._wire = Wire(self.name, self._messenger, settings.proxies, self.counters, self.keys)
+            self.sharing = Sharing(self)
+            self.timers.append(self.sharing)
             self._messenger.ticker = self  # From here on its thread asks for our deadline.
             self._ask_again()
             forks.watch(self)
@@ -213,11 +216,7 @@ class Session(Steps):
             raise
 
     def follow(self, *, only_send: bool = False) -> None:
-        """A turn after something that has succeeded: what fails in it is tried again later. The lock is held.
-
-        Args:
-            only_send: nothing of a turn but what it sends.
-        """
+        """A turn, or only what it sends, after something that has succeeded: what fails in it is tried again later."""
         if self.torn:
             return
         try:
@@ -242,6 +241,7 @@ class Session(Steps):
         if self.recorder is not None:
             self.recorder.flush()  # Acknowledged puts are written down before their rows can leave the outbox.
         core.tick(now)
+        self.sharing.write_due(now)
         if core.due:
             due, core.due = core.due, []
             self.commit([change for one in due for change in one.changes], fsync=True)
@@ -296,10 +296,7 @@ class Session(Steps):
             core.doors.knocking = False
             self._wire.knock()
         for outgoing in core.outgoing(now):
-            message = outgoing.message
-            if outgoing.row is not None and outgoing.row.body is None and isinstance(message, Put):
-                message.body = self.store.body(message.counter)
-            self._wire.send(outgoing.token, outgoing.proxy, message)
+            self._wire.send(outgoing.token, outgoing.proxy, outgoing.complete(self.store.body))
         if core.flights.forgotten:
             self._wire.forget(core.flights.forgotten)
         due = core.deadline()
@@ -313,6 +310,11 @@ class Session(Steps):
             return self._messenger.wait(done, deadline)
         except Interrupted:
             raise Interrupted(f"client {self.name}") from None
+
+    def tell_waiting(self) -> None:
+        """Have threads and coroutines that wait look whether another one did what they wait for."""
+        self._messenger.announce()
+        self.look()
 
     def wake(self) -> None:
         """Let the thread that drives the sockets see an earlier deadline."""
@@ -331,11 +333,6 @@ class Session(Steps):
         """
         if self.store.failed:
             self.sync()
-
-    def check_disk_now(self) -> None:
-        """As `check_disk`, without the lock held."""
-        with self.entered():
-            self.check_disk()
 
     def forget_told(self, subs: Sequence[Subscription], *, fsync: bool = False) -> None:
         """Make durable of which losses the user was told; there is a commit where `fsync` asks for it too.

@@ -20,6 +20,7 @@ from pubsub.client.arguments import (
     check_surroundings,
     check_truth,
 )
+from pubsub.client.core.calling import CallState
 from pubsub.client.dead_letters import DeadLetter, dead_letters
 from pubsub.client.export import export_client
 from pubsub.client.flows.calls import Calls
@@ -111,10 +112,14 @@ class ClientBase:
         )
         try:
             self._calls = Calls(self._session)
+            self._opened()
             leaving.opened(self._calls)
         except BaseException:
             self._session.release()
             raise
+
+    def _opened(self) -> None:
+        """Add what only this kind of client has."""
 
     @property
     def name(self) -> str:
@@ -170,6 +175,18 @@ class ClientBase:
     def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
         """Messages that a handler failed on too often, and ranges that were lost; of one topic or of all."""
         return guarded(self._session, dead_letters, self._session, topic)
+
+    def calls(self) -> list[CallState]:
+        """The calls that are kept, oldest first: those that wait, and those whose replies have come."""
+        return guarded(self._session, self._calls.calling.calls)
+
+    def forget(self, call: str) -> None:
+        """Keep a call no more; a reply that comes later is dropped.
+
+        Raises:
+            NoSuchCall: none of that ID is kept.
+        """
+        guarded(self._session, self._calls.calling.forget, call)
 
     def export(self, directory: Path | str) -> Path:
         """Write the state as files, `client_{id}/{topic}/last_get_id|last_put_counter`; the directory of the client.

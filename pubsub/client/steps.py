@@ -205,6 +205,16 @@ class Steps:
         """Whether nothing more will come: it is closed, or a step was cut off."""
         return self.closed or self.torn
 
+    def check_free(self) -> None:
+        """See that a call may begin which takes no lock now, and waits later.
+
+        Raises:
+            As `enter`.
+        """
+        if self.closed or self.torn or self.lock._is_owned():  # type: ignore[attr-defined]
+            self.enter()
+            self.leave()
+
     def check_whole(self) -> None:
         """See that no step was cut off.
 

@@ -20,8 +20,10 @@ IPC_PATH_MAX: Final = 107
 """Bytes of a Unix socket's path, by the kernel."""
 
 ADDRESS_RULE: Final = "tcp://HOST:PORT, ipc://PATH or inproc://NAME"
+HTTP_ADDRESS_RULE: Final = "HOST:PORT, as 127.0.0.1:9400; an IPv6 address in brackets; port 0: one that is free"
 
 _TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+):([0-9]{1,5}|\*)")
+_HTTP: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+):([0-9]{1,5})")
 _EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104  named to refuse it
 
 
@@ -48,6 +50,18 @@ def check_address(text: object, *, bind: bool = False) -> str:
     if scheme == "ipc" and len(rest.encode()) > IPC_PATH_MAX:
         raise ValueError(f"an ipc:// path of at most {IPC_PATH_MAX} bytes")
     return address
+
+
+def check_http_address(text: object) -> str:
+    """The address to serve HTTP at: HOST:PORT, as it is.
+
+    Raises:
+        ValueError: it is none; the text says what is allowed.
+    """
+    found = _HTTP.fullmatch(text.strip()) if isinstance(text, str) else None
+    if found is None or int(found[2]) > 65_535:
+        raise ValueError(HTTP_ADDRESS_RULE)
+    return found[0]
 
 
 def listens_everywhere(address: str) -> bool:

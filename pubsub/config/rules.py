@@ -15,7 +15,7 @@ from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX, PROXIES_MAX
 from pubsub.base.paths import expanded
-from pubsub.config.addresses import check_address, parse_keys
+from pubsub.config.addresses import check_address, check_http_address, parse_keys
 from pubsub.errors import ConfigurationError, InvalidName, without_secrets
 from pubsub.protocol.names import check_id
 
@@ -175,6 +175,11 @@ RULES: Final[Mapping[str, Rule]] = {
         _path, "Where to write down who entered, was refused or operated; none: nowhere.", optional=True
     ),
     "insecure": Rule(_truth, "Listen without keys, also where others than this host can connect."),
+    "metrics": Rule(
+        check_http_address,
+        "HOST:PORT to tell metrics over HTTP; port 0 takes a free one; none: nowhere.",
+        optional=True,
+    ),
     "directory": Rule(_path, "Where its durable state lives."),
     "startup_wait_seconds": Rule(
         _seconds(0, 3600), "After its start it assigns no topic for so long; none: one full liveness.", optional=True

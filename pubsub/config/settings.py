@@ -81,6 +81,7 @@ class ProxySettings(LivenessSettings):
         audit_file: where who entered, was refused, was denied or operated is written down; None: nowhere.
         insecure: it may listen without keys where others than this host reach it.
         witness: it votes in the registers of stores with a standby, and routes nothing.
+        metrics: HOST:PORT where it tells its metrics; None: nowhere.
     """
 
     role: ClassVar[str] = "proxy"
@@ -98,6 +99,7 @@ class ProxySettings(LivenessSettings):
     audit_file: Path | None = None
     insecure: bool = False
     witness: bool = False
+    metrics: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +129,7 @@ class ServerSettings(LivenessSettings):
         standby_of: where the other member of the same server is, for a member that begins; None: a server of its own.
         standby_stream_bytes_max: of the newest changes that are kept for a member that was away.
         standby_heartbeat_seconds: between heartbeats of the members' own link.
-        key_file, authorized, audit_file, insecure: as a proxy's.
+        key_file, authorized, audit_file, insecure, metrics: as a proxy's.
     """
 
     role: ClassVar[str] = "server"
@@ -159,6 +161,7 @@ class ServerSettings(LivenessSettings):
     authorized: Path | None = None
     audit_file: Path | None = None
     insecure: bool = False
+    metrics: str | None = None
 
     def _check_together(self) -> None:
         _check_proxy_keys(self.role, self.proxies, self.proxy_keys)

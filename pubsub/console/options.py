@@ -147,7 +147,7 @@ def _unit(setting: str) -> str:
         return "DIR"
     if setting in {"record", "key_file", "authorized", "audit_file"}:
         return "FILE"
-    if setting in {"bind", "advertise", "servers", "standby_of"}:
+    if setting in {"bind", "advertise", "servers", "standby_of", "metrics"}:
         return "ADDR"
     for word in ("seconds", "bytes"):
         if word in setting:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from pubsub.client import AsyncClient, Batch, Transaction
+from pubsub.client.contents import Contents, split
 from pubsub.client.core.chain import Row
-from pubsub.client.flows.puts import split
 from pubsub.client.flows.work import Work
 from pubsub.client.steps import guarded
 from pubsub.errors import PubsubError
@@ -64,9 +64,9 @@ class GatewayClient(AsyncClient):
         """
         return await self._run(self._calls.gets.hand_on(topic, most, sink, timeout, fsync=False))
 
-    async def put_rows(self, topic: str, bodies: Sequence[bytes], timeout: float) -> list[Row]:
+    async def put_rows(self, topic: str, contents: Contents, timeout: float) -> list[Row]:
         """Put messages into the outbox and on their way; the outbox's rows, which `settle` waits for."""
-        return await self._run(self._calls.puts.put_many(topic, bodies, timeout, None, wait=False))
+        return await self._run(self._calls.puts.put_contents(topic, contents, timeout, None, wait=False))
 
     def check_put(self, topic: str) -> None:
         """See that a topic can be put to.
@@ -76,9 +76,9 @@ class GatewayClient(AsyncClient):
         """
         self._calls.puts.check_put(topic)
 
-    def add_puts(self, topic: str, bodies: Sequence[bytes], transaction: Transaction) -> list[Row]:
+    def add_puts(self, topic: str, contents: Contents, transaction: Transaction) -> list[Row]:
         """Put messages in the commit of a transaction, on whichever thread has it."""
-        return transaction.put_batches(topic, split(bodies))
+        return transaction.put_batches(topic, split(contents))
 
     async def settle(self, row: Row, timeout: float) -> None:
         """Wait until a row, and all before it on its topic, are on the server's disk.

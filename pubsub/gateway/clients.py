@@ -123,7 +123,10 @@ class Clients:
             key_file=own if own.exists() else self._settings.key_file,
         )
         opened = GatewayClient(client, settings=settings, context=self._context)
-        opened.make_tables(idempotency.TABLES if kind == "publishers" else mailbox.TABLES)
+        if kind == "publishers":
+            opened.make_tables(idempotency.TABLES)
+        else:
+            mailbox.make_tables(opened)
         return opened
 
     def _make_room(self) -> None:

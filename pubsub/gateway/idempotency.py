@@ -40,9 +40,18 @@ def parse_key(header: str) -> str:
     return key
 
 
-def fingerprint(lines: bool, body: bytes) -> bytes:
-    """What a request is compared by with another one that has its key."""
-    return sha256((b"lines\0" if lines else b"one\0") + body).digest()
+def fingerprint(kind: str, body: bytes, key: bytes = b"", headers: bytes = b"") -> bytes:
+    """What a request is compared by with another one that has its key.
+
+    Args:
+        kind: how its body is read.
+        body: as it came.
+        key, headers: of its messages, where the request's own headers say them.
+    """
+    if not key and not headers:
+        return sha256(kind.encode() + b"\0" + body).digest()
+    lengths = len(key).to_bytes(8, "little") + len(headers).to_bytes(8, "little")
+    return sha256(b"".join((kind.encode(), b"+\0", lengths, key, headers, body))).digest()
 
 
 def find(transaction: Transaction, topic: str, key: str, print_: bytes) -> tuple[str, Runs] | None:
@@ -55,7 +64,7 @@ def find(transaction: Transaction, topic: str, key: str, print_: bytes) -> tuple
         "SELECT print, publisher, counters FROM gateway_key WHERE topic = ? AND key = ?", (topic, key)
     ):
         if found != print_:
-            raise Problem("key-reused", "This Idempotency-Key was used for another body on this topic.")
+            raise Problem("key-reused", "This Idempotency-Key was used for another request on this topic.")
         return publisher, [(first, count) for first, count in json.loads(counters)]
     return None
 

@@ -99,5 +99,8 @@ WEBHOOK_SECONDS: Final = 15.0
 WEBHOOK_ATTEMPTS_MAX: Final = 12
 """Attempts at one delivery, which with their back-offs take about three days; then it is a dead letter."""
 
+WEBHOOK_HEADERS_BYTES_MAX: Final = 8 * 1024
+"""Bytes of a message's key and headers as HTTP headers of a delivery, beyond which they are left out of it."""
+
 DEAD_LETTERS_MAX: Final = 100_000
 """Dead letters of one webhook; where there are so many it waits until some are redriven or removed."""

@@ -7,7 +7,6 @@ its own numbers, from 1, which are never used again. `opened` is the last number
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,18 +16,28 @@ from pubsub.client import Batch, Transaction
 from pubsub.errors import DataLoss
 from pubsub.gateway.client import GatewayClient
 from pubsub.gateway.ids import message_id
+from pubsub.gateway.messages import json_facts, text_or_base64
 
 TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS gateway_mail ("
     " topic TEXT NOT NULL, number INTEGER NOT NULL, position TEXT NOT NULL, publisher TEXT NOT NULL,"
     " counter INTEGER NOT NULL, stamp INTEGER NOT NULL, key BLOB NOT NULL, body BLOB, note TEXT NOT NULL,"
-    " attempts INTEGER NOT NULL, due REAL NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (topic, number))",
+    " attempts INTEGER NOT NULL, due REAL NOT NULL, letter INTEGER NOT NULL,"
+    " headers BLOB NOT NULL DEFAULT x'', PRIMARY KEY (topic, number))",
     "CREATE TABLE IF NOT EXISTS gateway_place ("
     " topic TEXT PRIMARY KEY, last INTEGER NOT NULL, confirmed INTEGER NOT NULL, opened INTEGER NOT NULL"
     ") WITHOUT ROWID",
 )
 
-_FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, attempts, due"
+FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, attempts, due, headers"
+"""The columns of a `Mail`."""
+
+
+def make_tables(client: GatewayClient) -> None:
+    """Make a mailbox's tables in a client's file, or give those of an earlier release the column that they lack."""
+    client.make_tables(TABLES)
+    if ("headers",) not in client.read("SELECT name FROM pragma_table_info('gateway_mail')"):
+        client.make_tables(("ALTER TABLE gateway_mail ADD COLUMN headers BLOB NOT NULL DEFAULT x''",))
 
 
 class Mail(NamedTuple):
@@ -40,6 +49,7 @@ class Mail(NamedTuple):
         publisher, counter, stamp, key: as a `Message`'s.
         body: what; None: the messages at `position` are lost, and `note` says why.
         attempts, due: of a webhook: how often it was tried, and when it is to be tried again (seconds since 1970).
+        headers: as a batch holds them.
     """
 
     number: int
@@ -52,6 +62,7 @@ class Mail(NamedTuple):
     note: str
     attempts: int
     due: float
+    headers: bytes = b""
 
     @property
     def id(self) -> str:
@@ -69,16 +80,9 @@ class Mail(NamedTuple):
             "counter": str(self.counter),  # Above 2 ** 53, where JavaScript's numbers have gaps.
             "stamp": self.stamp,
         }
-        if self.key:
-            out |= _text("key", self.key)
-        return out | _text("body", self.body)
-
-
-def _text(name: str, value: bytes) -> dict[str, str]:
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
+        if self.key or self.headers:
+            out |= json_facts(self.key, self.headers)
+        return out | text_or_base64("body", self.body)
 
 
 def encoded(mail: Sequence[Mail]) -> bytes:
@@ -121,7 +125,7 @@ class Mailbox:
         """Messages behind a number, in order, up to `last`; dead letters are left out."""
         end = 1 << 62 if last is None else last
         rows = self.client.read(
-            f"SELECT {_FIELDS} FROM gateway_mail WHERE topic = ? AND number > ? AND number <= ? AND letter = 0"  # noqa: S608
+            f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND number > ? AND number <= ? AND letter = 0"  # noqa: S608
             " ORDER BY number LIMIT ?",
             (self.topic, number, end, most),
         )
@@ -143,14 +147,14 @@ class Mailbox:
         def sink(batch: Batch, transaction: Transaction) -> None:
             if confirmed:
                 _confirm(transaction, self.topic, confirmed)
-            rows = [(m.id, m.publisher, m.counter, m.stamp, m.key, m.body, "") for m in batch]
+            rows = [(m.id, m.publisher, m.counter, m.stamp, m.key, m.body, "", m.header_bytes) for m in batch]
             _add(transaction, self.topic, rows, opened=opened)
 
         try:
             return await self.client.hand_on(self.topic, most, sink, seconds)
         except DataLoss as loss:
             place, reason = f"{loss.first}..{loss.last}", loss.reason
-            row = (place, "", 0, 0, b"", None, reason)
+            row = (place, "", 0, 0, b"", None, reason, b"")
             self.client.write(lambda transaction: _add(transaction, self.topic, [row], opened=opened))
             return 1
 
@@ -184,7 +188,7 @@ def _add(transaction: Transaction, topic: str, rows: Sequence[tuple[Any, ...]], 
     before = found[0][0] if found else 0
     last = before + len(rows)
     transaction.executemany(
-        "INSERT INTO gateway_mail VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
+        "INSERT INTO gateway_mail VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?)",
         [(topic, number, *row) for number, row in enumerate(rows, before + 1)],
     )
     transaction.execute(

@@ -104,12 +104,19 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
     waiting = GaugeMetricFamily(
         "pubsub_subscriber_backlog", "Messages that a subscriber is still to receive.", labels=["topic", "subscriber"]
     )
+    oldest = GaugeMetricFamily(
+        "pubsub_topic_oldest_unacknowledged_seconds",
+        "Since the oldest message that some subscriber has not acknowledged was put; 0 where nothing waits.",
+        labels=["topic"],
+    )
     for topic in topics[:TOPICS_MAX]:
+        oldest.add_metric([topic["topic"]], topic["oldest_unacknowledged_seconds"] or 0.0)
         for name, family in families.items():
             family.add_metric([topic["topic"]], topic[name])
         for subscriber, facts in topic["subscribers"].items():
             waiting.add_metric([topic["topic"], subscriber], facts["waiting"])
     yield from families.values()
+    yield oldest
     yield waiting
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
 from pubsub.gateway.problems import MEDIA_TYPE as PROBLEM
 from pubsub.gateway.schemas import SCHEMAS, Schema, ref
+from pubsub.gateway.splitting import MESSAGES
 
 _JSON: Final = "application/json"
 _TEXT: Final[Schema] = {"type": "string"}
@@ -58,13 +59,18 @@ def _put() -> dict[str, Any]:
     key = _parameter(
         "Idempotency-Key", "header", "The request happens once, however often it is sent with this key.", _TEXT
     )
+    message_key = _parameter("Pubsub-Key", "header", "The key of each message; %XX is a byte.", _TEXT)
+    header = _parameter(
+        "Pubsub-Header-NAME", "header", "The header NAME of each message, up to 16 of them; %XX is a byte.", _TEXT
+    )
     bodies = {
-        "description": "One message; or, as newline-delimited JSON, one message a line.",
+        "description": "One message; or, as newline-delimited JSON, one message a line. With "
+        f"{MESSAGES} each line is a MessageWanted: a message with a key and headers of its own.",
         "required": True,
-        "content": {"*/*": {}, "application/x-ndjson": {}, "application/jsonl": {}},
+        "content": {"*/*": {}, "application/x-ndjson": {}, "application/jsonl": {}, MESSAGES: {}},
     }
     answers = {"201": _json("They are on the server's disk.", "Put"), **_problems(408, 409, 413, 422)}
-    return _operation("putMessages", "Put one message or many.", answers, key, requestBody=bodies)
+    return _operation("putMessages", "Put one message or many.", answers, key, message_key, header, requestBody=bodies)
 
 
 def _stream() -> dict[str, Any]:

@@ -10,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from pubsub.base.limits import BATCH_BYTES_MAX
 from pubsub.client import Transaction
+from pubsub.client.contents import Contents
 from pubsub.client.core.chain import Row
 from pubsub.client.core.outbox import counters
 from pubsub.errors import PubsubError
 from pubsub.gateway import idempotency
 from pubsub.gateway.client import GatewayClient
 from pubsub.gateway.ids import ranges
-from pubsub.gateway.limits import GROUP_BYTES_MAX, GROUP_RECORDS_MAX, GROUPS_MAX, LANES_MAX
+from pubsub.gateway.limits import BODY_BYTES_MAX, GROUP_BYTES_MAX, GROUP_RECORDS_MAX, GROUPS_MAX, LANES_MAX
 from pubsub.gateway.problems import Problem
-from pubsub.protocol.batch import RECORD_BYTES_MAX
+from pubsub.protocol import RECORD_BYTES_MAX, batch_size
+from pubsub.protocol.batch import END_BYTES
 
 Runs = list[tuple[int, int]]
 _log: Final = logging.getLogger("pubsub.gateway")
@@ -50,17 +52,22 @@ class Put:
     """One request.
 
     Attributes:
-        bodies: its messages.
-        size: of them in bytes.
+        contents: its messages.
+        size: of them in bytes, keys and headers included.
         key, fingerprint: of a request that is to happen once; "" where it has none.
         done: told when its messages are on the server's disk.
     """
 
-    bodies: Sequence[bytes]
+    contents: Contents
     size: int
     key: str = ""
     fingerprint: bytes = b""
     done: asyncio.Future[Written] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return len(self.contents.bodies)
 
 
 class Lane:
@@ -113,7 +120,7 @@ class Lane:
         size = records = 0
         while self._waiting:
             put = self._waiting[0]
-            size, records = size + put.size, records + len(put.bodies)
+            size, records = size + put.size, records + put.count
             if group and (size > GROUP_BYTES_MAX or records > GROUP_RECORDS_MAX):
                 break
             self._waiting.popleft()
@@ -123,8 +130,7 @@ class Lane:
 
     async def _commit(self, group: list[Put]) -> list[Written | Problem]:
         """Into the outbox with all of them, in one commit."""
-        bodies = group[0].bodies if len(group) == 1 else [body for put in group for body in put.bodies]
-        rows = await self._client.put_rows(self._topic, bodies, self._timeout)
+        rows = await self._client.put_rows(self._topic, _joined(group), self._timeout)
         return list(_shared(group, rows, self._client.publisher_id))
 
     async def _commit_keyed(self, group: list[Put]) -> list[Written | Problem]:
@@ -143,7 +149,7 @@ class Lane:
                 if found is not None:
                     out.append(Written(*found, replayed=True))
                     continue
-                rows = client.add_puts(topic, put.bodies, transaction)
+                rows = client.add_puts(topic, put.contents, transaction)
                 runs = ranges(counters(rows))
                 if put.key:
                     idempotency.keep(transaction, topic, put.key, put.fingerprint, publisher, runs)
@@ -169,11 +175,23 @@ class Lane:
                 put.done.set_result(one)
 
 
+def _joined(group: list[Put]) -> Contents:
+    """The messages of a group as one sequence; those without keys have empty ones where others have some."""
+    if len(group) == 1:
+        return group[0].contents
+    keyed, headed = (any(column) for column in zip(*[put.contents[1:] for put in group], strict=True))
+    return Contents(
+        [body for put in group for body in put.contents.bodies],
+        [key for put in group for key in put.contents.keys or [b""] * put.count] if keyed else (),
+        [block for put in group for block in put.contents.headers or [b""] * put.count] if headed else (),
+    )
+
+
 def _shared(group: list[Put], rows: list[Row], publisher: str) -> list[Written]:
     """The counters of each request of a group that was put as one sequence."""
     every, place, out = counters(rows), 0, []
     for put in group:
-        count = len(put.bodies)
+        count = put.count
         out.append(Written(publisher, ranges(every[place : place + count]), rows[-1]))
         place += count
     return out
@@ -192,10 +210,18 @@ def _check(put: Put) -> None:
     Raises:
         Problem: it cannot.
     """
-    if len(put.bodies) > GROUP_RECORDS_MAX:
+    if put.count > GROUP_RECORDS_MAX:
         raise Problem("too-large", f"A request may have {GROUP_RECORDS_MAX:,} messages.")
-    if put.size > RECORD_BYTES_MAX and max(map(len, put.bodies)) > RECORD_BYTES_MAX:
-        raise Problem("too-large", f"A message may have {RECORD_BYTES_MAX:,} bytes.")
+    if put.size > BODY_BYTES_MAX:
+        raise Problem(
+            "too-large", f"The messages of a request may have {BODY_BYTES_MAX:,} bytes, keys and headers included."
+        )
+    columns = [column for column in put.contents if column]
+    tables = END_BYTES * (len(columns) - 1)
+    if batch_size(1, put.size + tables) > BATCH_BYTES_MAX:
+        largest = max(map(sum, zip(*[map(len, column) for column in columns], strict=True)))
+        if batch_size(1, largest + tables) > BATCH_BYTES_MAX:
+            raise Problem("too-large", f"A message may have {RECORD_BYTES_MAX:,} bytes, its key and headers included.")
 
 
 class Publishing:

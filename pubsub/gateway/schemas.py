@@ -30,6 +30,24 @@ def closed(properties: dict[str, Schema], optional: frozenset[str] = frozenset()
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
+_TEXTS: Final[Schema] = {"type": "object", "additionalProperties": STRING}
+
+_WANTED: Final = {
+    **closed(
+        {
+            "body": STRING,
+            "body_base64": {**STRING, "contentEncoding": "base64"},
+            "key": STRING,
+            "key_base64": {**STRING, "contentEncoding": "base64"},
+            "headers": _TEXTS,
+            "headers_base64": _TEXTS,
+        },
+        frozenset({"body", "body_base64", "key", "key_base64", "headers", "headers_base64"}),
+    ),
+    "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
+    "not": {"required": ["key", "key_base64"]},
+}
+
 _MESSAGE: Final = closed(
     {
         "id": {**STRING, "description": "STORE-COUNTER, the same wherever the message appears."},
@@ -39,13 +57,15 @@ _MESSAGE: Final = closed(
         "stamp": {**COUNT, "description": "When the server took it, microseconds since 1970."},
         "key": STRING,
         "key_base64": STRING,
+        "headers": {**_TEXTS, "description": "Its headers, those that are UTF-8."},
+        "headers_base64": {**_TEXTS, "description": "Those that are not."},
         "body": {**STRING, "description": "The message, where it is UTF-8."},
         "body_base64": {**STRING, "description": "The message, where it is not."},
         "number": {**COUNT, "description": "Of a dead letter: its place."},
         "attempts": {**COUNT, "description": "Of a dead letter: how often it was tried."},
         "error": {**STRING, "description": "Of a dead letter: why it was given up."},
     },
-    frozenset({"key", "key_base64", "body", "body_base64", "number", "attempts", "error"}),
+    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64", "number", "attempts", "error"}),
 )
 
 _LOST: Final = closed(
@@ -60,6 +80,11 @@ _LOST: Final = closed(
     frozenset({"number", "attempts", "error"}),
 )
 
+_OLDEST: Final[Schema] = {
+    "type": ["number", "null"],
+    "description": "Seconds since the oldest message that is not acknowledged was put; null where nothing waits.",
+}
+
 _TOPIC: Final = closed(
     {
         "topic": STRING,
@@ -70,7 +95,17 @@ _TOPIC: Final = closed(
         "bytes": COUNT,
         "backlog": COUNT,
         "held_by": {"type": ["string", "null"], "description": "The client with the largest backlog."},
-        "subscribers": listed(closed({"client": STRING, "waiting": COUNT, "polling": {"type": "boolean"}})),
+        "oldest_unacknowledged_seconds": _OLDEST,
+        "subscribers": listed(
+            closed(
+                {
+                    "client": STRING,
+                    "waiting": COUNT,
+                    "polling": {"type": "boolean"},
+                    "oldest_unacknowledged_seconds": _OLDEST,
+                }
+            )
+        ),
     }
 )
 
@@ -125,6 +160,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         frozenset({"id"}),
     ),
     "Message": _MESSAGE,
+    "MessageWanted": _WANTED,
     "Lost": _LOST,
     "Batch": closed(
         {

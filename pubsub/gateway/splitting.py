@@ -10,6 +10,9 @@ from typing import Final
 LINES: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 """Media types of bodies of which each line is a message."""
 
+MESSAGES: Final = "application/vnd.pubsub.messages+x-ndjson"
+"""The media type of bodies of which each line is a JSON object with a message's body, key and headers."""
+
 
 def media_type(content_type: str) -> str:
     """The media type that a Content-Type header names, without parameters."""

@@ -9,6 +9,10 @@ The lock is what orders the threads' use of the sockets; ZeroMQ asks for no more
 interrupt (Ctrl-C) may strike between taking it and the `try` that gives it back: whoever leaves gives back what is his.
 For the same reason each who waits has a lock of his own, which the driver opens, and no `Condition`, whose inner lock
 an interrupt can leave taken.
+
+Waking a thread costs more than all else that an answer makes the driver do, so only those are woken who have what they
+wait for, and of the others one when nobody drives any more. Who was woken to drive and leaves without having driven
+(its time is over, or it was interrupted) wakes another one.
 """
 
 from __future__ import annotations
@@ -24,6 +28,22 @@ def _closed_lock() -> Lock:
     lock = Lock()
     lock.acquire()
     return lock
+
+
+class _Waiter:
+    """A caller who waits. `chosen`: it was woken to drive."""
+
+    __slots__ = ("chosen", "done", "lock")
+
+    def __init__(self, done: Callable[[], bool]) -> None:
+        self.done, self.lock, self.chosen = done, _closed_lock(), False
+
+    def has_it(self) -> bool:
+        """Whether it waits for nothing any more, or is itself to find out what is wrong with what it waits for."""
+        try:
+            return self.done()
+        except Exception:  # noqa: BLE001 - it is raised where that caller looks, on its own thread.
+            return True
 
 
 def _open(lock: Lock) -> None:
@@ -44,11 +64,11 @@ class Driving:
     def __init__(self, clock: Clock, grace_seconds: float, wake: Callable[[], None]) -> None:
         self._clock, self._grace, self._wake = clock, grace_seconds, wake
         self._lock = RLock()
-        self._waiting: dict[int, Lock] = {}
+        self._waiting: dict[int, _Waiter] = {}
         self._thread_waits = _closed_lock()
         self._grace_until = clock.monotonic() + grace_seconds
         self._since = 0.0
-        self._parked = False
+        self._parked = self._thread_drives = False
 
     @property
     def callers(self) -> int:
@@ -81,17 +101,24 @@ class Driving:
             True when this thread has the turn; False when `done()` or too late.
         """
         if not self.try_take():
-            mine = _closed_lock()
+            mine = _Waiter(done)
             self._waiting[get_ident()] = mine
             try:
-                self._wake()  # The I/O thread sees us and gives way; another caller goes back to sleep.
-                while not self.try_take():
+                if self._thread_drives:
+                    self._wake()  # It sees us and gives way; another caller would go back to sleep.
+                while True:
+                    mine.chosen = False  # Before the try: who has the turn chooses again when giving it up.
+                    if self.try_take():
+                        break
                     left = deadline - self._clock.monotonic()
                     if left <= 0 or done():
                         return False
-                    mine.acquire(timeout=min(left, TIMEOUT_MAX))
+                    mine.lock.acquire(timeout=min(left, TIMEOUT_MAX))
+            except BaseException:
+                mine.chosen = True  # For all we know it was, and is interrupted before it drives.
+                raise
             finally:
-                self._waiting.pop(get_ident(), None)
+                self._leave()
         self._since = self._clock.monotonic()
         return True
 
@@ -104,23 +131,37 @@ class Driving:
 
     def recover(self) -> None:
         """An exception left a caller, wherever it struck: he waits for nothing any more, and has no turn."""
-        self._waiting.pop(get_ident(), None)
+        self._leave()
         self.caller_gives()
 
+    def _leave(self) -> None:
+        """This thread waits no more. Where it was to drive and does not, or nobody else waits, another one is told."""
+        mine = self._waiting.pop(get_ident(), None)
+        if mine is not None and not self.is_mine() and (mine.chosen or not self._waiting):
+            self._tell()
+
     def announce(self) -> None:
-        """Let the callers who wait see whether the driver did their work."""
-        for waiting in tuple(self._waiting.values()):
-            _open(waiting)
+        """Let the callers go whose work the driver did."""
+        for waiter in tuple(self._waiting.values()):
+            if waiter.has_it():
+                _open(waiter.lock)
 
     def stop(self) -> None:
         """Let everybody see that it is over."""
-        self.announce()
+        for waiter in tuple(self._waiting.values()):
+            _open(waiter.lock)
         _open(self._thread_waits)
 
     def _tell(self) -> None:
-        if self._waiting:
-            self.announce()
-        elif self._parked:
+        """Nobody drives: let the callers go who wait for nothing any more, and have another one drive."""
+        drives = False
+        for waiter in tuple(self._waiting.values()):
+            if waiter.has_it():
+                _open(waiter.lock)
+            elif not drives:
+                drives = waiter.chosen = True
+                _open(waiter.lock)
+        if not drives and self._parked:
             _open(self._thread_waits)
 
     def thread_takes(self, stopped: Callable[[], bool]) -> bool:
@@ -129,6 +170,7 @@ class Driving:
             now = self._clock.monotonic()
             free = not self._waiting and now >= self._grace_until
             if free and self._lock.acquire(blocking=False):
+                self._thread_drives = True
                 return True
             # Special case: a caller drives for long. It is not to be asked again and again; it will say so.
             self._parked = bool(self._waiting) or (free and now - self._since > self._grace)
@@ -139,5 +181,6 @@ class Driving:
 
     def thread_gives(self) -> None:
         """End the turn of the I/O thread."""
+        self._thread_drives = False
         self._lock.release()
         self._tell()

@@ -8,13 +8,11 @@ repeats what was not answered, as after any cut.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, TypeVar
 
+from pubsub.base.resources import resident_bytes as resident_bytes  # noqa: PLC0414  the size that is guarded
 from pubsub.errors import ConfigurationError
 
 LOOK_SECONDS: Final = 0.1
@@ -30,15 +28,6 @@ BIND_SECONDS: Final = 10.0
 """How long an address that was just given up may take to be free."""
 
 _T = TypeVar("_T")
-_STATM: Final = Path("/proc/self/statm")
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-def resident_bytes() -> int:
-    """Memory of this process; 0 where the system does not say."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
-    return 0
 
 
 class MemoryGuard:

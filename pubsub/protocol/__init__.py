@@ -3,6 +3,7 @@
 from pubsub.protocol.batch import RECORD_BYTES_MAX, batch_ends, batch_size, check_batch, decode_batch, encode_batch
 from pubsub.protocol.bodies import join_stages, join_topics, split_stages, split_topics
 from pubsub.protocol.codec import decode, encode, request_route
+from pubsub.protocol.headers import decode_headers, encode_headers
 from pubsub.protocol.messages import (
     RETRY,
     Get,
@@ -58,8 +59,10 @@ __all__ = [
     "check_topic",
     "decode",
     "decode_batch",
+    "decode_headers",
     "encode",
     "encode_batch",
+    "encode_headers",
     "format_position",
     "join_stages",
     "join_topics",

@@ -22,7 +22,7 @@ from pubsub.protocol import register as r
 from pubsub.protocol import standby as s
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.bodies import join_stages, join_topics, split_stages, split_topics
-from pubsub.protocol.names import format_position, is_hex, is_id, is_topic, parse_number, parse_position
+from pubsub.protocol.names import format_position, is_hex, is_id, is_topic, parse_number, parse_position, parse_rows
 from pubsub.protocol.stores import is_roster
 
 END: Final = b"\r\n\r\n"
@@ -232,8 +232,8 @@ _CODECS: Final = (
             ("count", "count", _NUMBER),
             ("previous", "previous", _NUMBER),
             ("crc", "checksum", _NUMBER),
-            ("whole", "whole", _FLAG),
-            ("cumulative", "cumulative", _FLAG),
+            *((flag, flag, _FLAG) for flag in ("whole", "cumulative")),
+            ("!rows", "rows", _Kind(str, parse_rows)),
             *_HISTORY,
         ),
         body="bytes",

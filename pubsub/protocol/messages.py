@@ -147,6 +147,8 @@ class Put:
         checksum: CRC-32 of the body.
         whole: 1: taken only while no other server holds any of the topic.
         cumulative: 1: where several of a chain are taken together, the answer to the last is enough.
+        rows: of a train, how many rows of the chain the body holds (see `protocol.train`): counter and previous are the
+            first one's then, count is of all, checksum of their table. 0: the body is one batch.
     """
 
     sender: str
@@ -161,6 +163,7 @@ class Put:
     avoid: str = ""
     body: Buffer = b""
     cumulative: int = 0
+    rows: int = 0
 
 
 @dataclass(slots=True)

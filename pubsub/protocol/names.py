@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote
 
-from pubsub.base.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
+from pubsub.base.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX, TRAIN_ROWS_MAX
 from pubsub.errors import InvalidName
 
 Position = tuple[str, int]
@@ -15,6 +15,8 @@ Position = tuple[str, int]
 _ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 _TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
 _RESERVED: Final = re.compile(r"[_$].*|.*[*>#].*")
+_SERVICE: Final = "$calls."
+_REPLIES: Final = "$replies."
 _HEX: Final = re.compile(r"[0-9a-f]{16}")
 _ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:]{1,255}:[0-9]{1,5}|ipc://[!-~]{1,107}|inproc://[!-~]{1,100}")
 _KEYED: Final = re.compile(rf"(tcp|ipc)://([A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}})@(.*)", re.DOTALL)
@@ -109,6 +111,29 @@ def check_new_topic(text: str) -> str:
     return text
 
 
+# Topics of calls (docs/clients.md, *Calls that happen once*): nobody else can put there or take.
+
+
+def service_topic(service: str, part: int = 0, parts: int = 1) -> str:
+    """Where calls of a service are put; of one of its `parts`, where its workers share them by keys."""
+    return f"{_SERVICE}{service}" + (f":{part}of{parts}" if parts > 1 else "")
+
+
+def reply_topic(client: str) -> str:
+    """Where replies to a client's calls are put."""
+    return f"{_REPLIES}{client}"
+
+
+def is_service_topic(topic: str) -> bool:
+    """Whether calls are put there: it has one subscriber, the worker, and takes nothing before there is one."""
+    return topic[0] == "$" and topic.startswith(_SERVICE)
+
+
+def is_reply_topic(topic: str) -> bool:
+    """Whether replies are put there."""
+    return topic[0] == "$" and topic.startswith(_REPLIES)
+
+
 def file_name(topic: str) -> str:
     """The topic as the name of a file or folder: percent-encoded, dots too where there is nothing else."""
     encoded = quote(topic, safe="")
@@ -135,6 +160,18 @@ def parse_number(text: str) -> int:
     ):
         raise ValueError(f"not a number from 0 to 2^63-1: {text[:40]!r}")
     return number
+
+
+def parse_rows(text: str) -> int:
+    """How many rows a train has: 1 to TRAIN_ROWS_MAX.
+
+    Raises:
+        ValueError: it is another number, or none.
+    """
+    rows = parse_number(text)
+    if not 0 < rows <= TRAIN_ROWS_MAX:
+        raise ValueError(f"a train has 1 to {TRAIN_ROWS_MAX} rows: {text[:40]!r}")
+    return rows
 
 
 def format_holder(server: str, log: str) -> str:

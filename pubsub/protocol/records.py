@@ -9,10 +9,12 @@ number of records they hold, so its cost is per batch, and ten thousand small pu
     columns, `runs` entries each: offset 8, counter 8, stamp 8, base 8 (signed), begin 4, records 4, log 4, publisher 4
     ends: `records` entries of 4 bytes          | the records' bytes
     between the two where the flag KEYED is set: ends of keys, `records` entries of 4 bytes | the keys' bytes
+    and behind that where the flag HEADED is set: ends of headers, as many entries | the headers' bytes (`headers`)
 
 All little-endian. Record k of a run ends at base + end[k] in the bytes and begins where the one before ends; the run's
-first begins at `begin`. (`base` is negative where a run starts in the middle of a stored batch.) Keys are rare, and so
-their ends have no base: key k is keys[end[k-1]:end[k]], and none where that is nothing.
+first begins at `begin`. (`base` is negative where a run starts in the middle of a stored batch.) Keys and headers are
+rare, and so their ends have no base: key k is keys[end[k-1]:end[k]], and none where that is nothing. A reader that does
+not know a flag refuses the body: nobody gets a message without its headers.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Final, NamedTuple
 
 from pubsub.base.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, NUMBER_MAX
 from pubsub.errors import DecodeError
-from pubsub.protocol.batch import END_BYTES, HEAD_BYTES, KEYED, Buffer, batch_keys, data_start
+from pubsub.protocol.batch import END_BYTES, HEAD_BYTES, HEADED, KEYED, Buffer, Table, batch_tables, data_start
 from pubsub.protocol.names import Position, is_hex, is_id
 
 FORMAT: Final = 2
@@ -44,6 +46,7 @@ class Run:
         ends: where each record ends in the joined bytes, `data`.
         begin: where the first begins.
         keys: one for each record; none where no record of the answer has one.
+        headers: each record's, as bytes (`decode_headers`); none where no record of the answer has any.
     """
 
     log: str
@@ -54,11 +57,46 @@ class Run:
     begin: int
     ends: Sequence[int]
     keys: Sequence[bytes] = ()
+    headers: Sequence[bytes] = ()
 
     @property
     def last(self) -> Position:
         """The position of its last record."""
         return self.log, self.offset + len(self.ends) - 1
+
+
+class _Beside:
+    """What some of the joined records have beside their bytes: their keys, or their headers.
+
+    Attributes:
+        size: bytes of it.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._parts: list[tuple[int, int, list[int], bytes]] = []
+
+    def add(self, record: int, batch: Buffer, table: Table, first: int, stop: int) -> None:
+        """That of records [first, stop) of a batch, of which the first is record `record` of the answer."""
+        ends, start = table
+        if not ends:
+            return
+        begin = ends[first - 1] if first else 0
+        values = bytes(batch[start + begin : start + ends[stop - 1]])
+        shift = self.size - begin
+        self._parts.append((record, self.size, [end + shift for end in ends[first:stop]], values))
+        self.size += len(values)
+
+    def joined(self, records: int) -> list[bytes]:
+        """The ends of all records, those between having none, and the bytes; nothing where none has any."""
+        if not self.size:
+            return []
+        ends: list[int] = []
+        for record, before, own, _ in self._parts:
+            ends += [before] * (record - len(ends))
+            ends += own
+        ends += [self.size] * (records - len(ends))
+        return [struct.pack(f"<{records}I", *ends), *(values for *_, values in self._parts)]
 
 
 class RecordsBuilder:
@@ -67,13 +105,17 @@ class RecordsBuilder:
     def __init__(self) -> None:
         self.records = 0
         self.data_bytes = 0
-        self.key_bytes = 0
         self._logs: dict[str, int] = {}
         self._publishers: dict[str, int] = {}
         self._columns: tuple[list[int], ...] = tuple([] for _ in range(8))
         self._ends: list[Buffer] = []
         self._data: list[Buffer] = []
-        self._keyed: list[tuple[int, int, list[int], bytes]] = []
+        self._keys, self._headers = _Beside(), _Beside()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records, of their keys and of their headers."""
+        return self.data_bytes + self._keys.size + self._headers.size
 
     def add(
         self, log: str, offset: int, publisher: str, counter: int, stamp: int, batch: Buffer, first: int, stop: int
@@ -106,38 +148,24 @@ class RecordsBuilder:
             column.append(value)
         self._ends.append(table[HEAD_BYTES + END_BYTES * first : HEAD_BYTES + END_BYTES * stop])
         self._data.append(table[start + skipped : start + upto])
-        if flags & KEYED:
-            self._add_keys(batch, first, stop)
+        if flags:
+            keys, headers = batch_tables(batch)
+            self._keys.add(self.records, batch, keys, first, stop)
+            self._headers.add(self.records, batch, headers, first, stop)
         self.records += stop - first
         self.data_bytes += upto - skipped
 
-    def _add_keys(self, batch: Buffer, first: int, stop: int) -> None:
-        ends, start = batch_keys(batch)
-        begin = ends[first - 1] if first else 0
-        keys = bytes(batch[start + begin : start + ends[stop - 1]])
-        shift = self.key_bytes - begin
-        self._keyed.append((self.records, self.key_bytes, [end + shift for end in ends[first:stop]], keys))
-        self.key_bytes += len(keys)
-
-    def _key_table(self) -> list[bytes]:
-        """Ends of the keys of all records, those between keyed batches having none, and the keys."""
-        ends: list[int] = []
-        for record, before, own, _ in self._keyed:
-            ends += [before] * (record - len(ends))
-            ends += own
-        ends += [self.key_bytes] * (self.records - len(ends))
-        return [struct.pack(f"<{self.records}I", *ends), *(keys for *_, keys in self._keyed)]
-
     def build(self) -> bytes:
         """The body of all that was added."""
-        keys = self._key_table() if self.key_bytes else []
+        keys, headers = self._keys.joined(self.records), self._headers.joined(self.records)
         names = "".join(f"{name}\n" for name in (*self._logs, *self._publishers)).encode("ascii")
         runs = len(self._columns[0])
-        flags, logs, publishers = KEYED if keys else 0, len(self._logs), len(self._publishers)
+        flags = (KEYED if keys else 0) | (HEADED if headers else 0)
+        logs, publishers = len(self._logs), len(self._publishers)
         head = _HEAD.pack(FORMAT, flags, 0, runs, self.records, logs, publishers, len(names))
         formats = ("Q", "Q", "Q", "q", "I", "I", "I", "I")
         columns = [struct.pack(f"<{runs}{f}", *c) for f, c in zip(formats, self._columns, strict=True)]
-        return b"".join((head, names, *columns, *self._ends, *keys, *self._data))
+        return b"".join((head, names, *columns, *self._ends, *keys, *headers, *self._data))
 
 
 class Tables(NamedTuple):
@@ -149,7 +177,9 @@ class Tables(NamedTuple):
         columns: for each run its offset, counter, stamp, base, begin, records, log and publisher.
         ends_at: where the table of ends begins in the body.
         data_at: where the records' bytes begin.
-        keys_at: where the keys' bytes do, the table of their ends being in front of them; 0: there are none.
+        keys_at, keys_stop: where the keys' bytes do and end, the table of their ends being in front of them; 0: there
+            are none.
+        headers_at: where the headers' bytes do, which end at `data_at`; 0: there are none.
     """
 
     records: int
@@ -159,6 +189,8 @@ class Tables(NamedTuple):
     ends_at: int
     data_at: int
     keys_at: int = 0
+    keys_stop: int = 0
+    headers_at: int = 0
 
 
 def read_tables(body: bytes) -> Tables:
@@ -170,17 +202,19 @@ def read_tables(body: bytes) -> Tables:
     if not _HEAD.size <= len(body) <= BODY_BYTES_MAX:
         raise DecodeError(f"records in {len(body)} bytes")
     version, flags, reserved, runs, count, logs, publishers, name_bytes = _HEAD.unpack_from(body)
-    if version != FORMAT or flags & ~KEYED or reserved:
+    if version != FORMAT or flags & ~(KEYED | HEADED) or reserved:
         raise DecodeError(f"records format {version} with flags {flags:#x} is not known")
     if not (0 < runs <= count <= BATCH_RECORDS_MAX and 0 < logs <= runs and 0 < publishers <= runs):
         raise DecodeError(f"{count} records in {runs} runs")
     place = _HEAD.size + name_bytes
     ends_at = place + 48 * runs
     data_at = ends_at + END_BYTES * count
-    keys_at = 0
-    if flags:
-        keys_at = data_at + END_BYTES * count
-        data_at = keys_at + (struct.unpack_from("<I", body, keys_at - END_BYTES)[0] if keys_at <= len(body) else 0)
+    keys_at = keys_stop = headers_at = 0
+    if flags & KEYED:
+        keys_at, data_at = _beside(body, data_at, count)
+        keys_stop = data_at
+    if flags & HEADED:
+        headers_at, data_at = _beside(body, data_at, count)
     if data_at > len(body):
         raise DecodeError("records shorter than their tables")
     names = _names(body[_HEAD.size : place], logs, publishers)
@@ -188,7 +222,13 @@ def read_tables(body: bytes) -> Tables:
     for code, width in (("Q", 8), ("Q", 8), ("Q", 8), ("q", 8), ("I", 4), ("I", 4), ("I", 4), ("I", 4)):
         columns.append(struct.unpack_from(f"<{runs}{code}", body, place))
         place += width * runs
-    return Tables(count, names[:logs], names[logs:], columns, ends_at, data_at, keys_at)
+    return Tables(count, names[:logs], names[logs:], columns, ends_at, data_at, keys_at, keys_stop, headers_at)
+
+
+def _beside(body: bytes, place: int, count: int) -> tuple[int, int]:
+    """Where the bytes behind the table of ends at `place` begin, and where they end."""
+    begin = place + END_BYTES * count
+    return begin, begin + (struct.unpack_from("<I", body, begin - END_BYTES)[0] if begin <= len(body) else 0)
 
 
 def _names(raw: bytes, logs: int, publishers: int) -> list[str]:
@@ -224,7 +264,11 @@ class Records:
         ends = struct.unpack_from(f"<{tables.records}I", body, tables.ends_at)
         self.runs = self._split(tables.columns, ends, tables.logs, tables.publishers)
         if tables.keys_at:
-            self._give_keys(body, tables)
+            for run, values in self._beside(body, tables.keys_at, tables.keys_stop, "keys"):
+                run.keys = values
+        if tables.headers_at:
+            for run, values in self._beside(body, tables.headers_at, tables.data_at, "headers"):
+                run.headers = values
 
     def _split(
         self, columns: list[tuple[int, ...]], ends: tuple[int, ...], logs: list[str], publishers: list[str]
@@ -248,15 +292,16 @@ class Records:
             raise DecodeError("runs do not add up to the records announced")
         return out
 
-    def _give_keys(self, body: bytes, tables: Tables) -> None:
-        ends = struct.unpack_from(f"<{tables.records}I", body, tables.keys_at - END_BYTES * tables.records)
+    def _beside(self, body: bytes, begin: int, stop: int, what: str) -> Iterator[tuple[Run, list[bytes]]]:
+        """Each run with what its records have beside their bytes."""
+        ends = struct.unpack_from(f"<{self.count}I", body, begin - END_BYTES * self.count)
         if list(ends) != sorted(ends):
-            raise DecodeError("table of keys is not in order")
-        data = body[tables.keys_at : tables.data_at]
-        keys = [data[a:b] for a, b in zip((0, *ends), ends, strict=False)]
+            raise DecodeError(f"table of {what} is not in order")
+        data = body[begin:stop]
+        values = [data[a:b] for a, b in zip((0, *ends), ends, strict=False)]
         place = 0
         for run in self.runs:
-            run.keys = keys[place : place + len(run.ends)]
+            yield run, values[place : place + len(run.ends)]
             place += len(run.ends)
 
     def bodies(self) -> Iterator[bytes]:

@@ -69,6 +69,8 @@ class ProxyCore:
         members: the conversation with members of stores that have a register.
         servers: the conversation with the servers.
         keys: gives what a report says of keys; None: the proxy has none.
+        process: gives what the process uses of its machine.
+        metrics: where metrics are told, as a URL; "" where they are not.
     """
 
     def __init__(self, settings: ProxySettings, now: float, wall: float, remembered: Remembered | None = None) -> None:
@@ -87,6 +89,8 @@ class ProxyCore:
         self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, self.members, now)
         self._operations = Operations(self.table, self.servers, self.replies, self.notices)
         self.keys: Callable[[], Mapping[str, Any]] | None = None
+        self.process: Callable[[], Mapping[str, int]] = dict
+        self.metrics = ""
         self._started = now
         self._report: tuple[float, bytes] = (float("-inf"), b"")
 
@@ -242,12 +246,16 @@ class ProxyCore:
         else:
             self.replies.answer(client, prefix, Outcome.UNKNOWN, f"server_{asked.target}_is_not_known")
 
+    def startup_seconds_left(self, now: float) -> float:
+        """How long it still assigns no topic."""
+        return max(0.0, self.servers.starts_at - now)
+
     def _facts(self, now: float) -> Facts:
         addresses = (self.settings.bind, self.settings.servers or "")
         return Facts(
             proxy=self.settings.id,
             uptime_seconds=now - self._started,
-            startup_seconds_left=max(0.0, self.servers.starts_at - now),
+            startup_seconds_left=self.startup_seconds_left(now),
             suspended=self.replies.suspended,
             counters=dict(self.counters),
             notices=[(now - said, text) for said, text in self.notices.recent],
@@ -256,6 +264,8 @@ class ProxyCore:
             witness=self.settings.witness,
             keys=self.keys() if self.keys is not None else None,
             insecure=next(filter(reaches_out, addresses), "") if self.keys is None else "",
+            process=self.process(),
+            metrics=self.metrics,
         )
 
     def _not_heard(self, server: Server) -> str:

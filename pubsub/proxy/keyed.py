@@ -143,6 +143,11 @@ class KeyedTraffic(Traffic):
                 self._forget_links()
         return False
 
+    def _link(self, client: bytes) -> bytes:
+        if self._entrance is not None and self._clients in self._locked:
+            return self._entrance.rights.untagged(client)
+        return client
+
     def _deliver(self, send: Send, now: float) -> None:
         if self._entrance is not None and self._clients in self._locked and not send.to_server:
             send = send._replace(link=self._entrance.rights.untagged(send.link))

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Callable
+from functools import partial
 from math import ceil
 from typing import Any, Final
 
 import zmq
 
 from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.resources import used
 from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
 from pubsub.console.terminal import announce
@@ -25,10 +28,13 @@ from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import Connections, allow_connections, open_router
 from pubsub.messenger.unsent import Unsent
 from pubsub.messenger.wakeup import Wakeup
+from pubsub.metrics.opening import Metrics, open_metrics, said
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.entrance import Entrance
 from pubsub.proxy.keyed import KeyedTraffic
+from pubsub.proxy.metrics import snapshot
 from pubsub.proxy.routes_file import RoutesStore
+from pubsub.proxy.samples import Samples
 from pubsub.proxy.traffic import Socket
 from pubsub.security.access import BOTH, CLIENTS, SERVERS
 from pubsub.security.audit import Audit
@@ -64,6 +70,7 @@ class ProxyProcess(KeyedTraffic):
         bind: the address where clients connect, its port filled in after `start`.
         servers: the address where servers connect; the same as `bind` where there is only one.
         core: the core, after `start`.
+        metrics: where it tells its metrics; None: nowhere.
     """
 
     def __init__(
@@ -89,6 +96,8 @@ class ProxyProcess(KeyedTraffic):
         self._sockets: list[Socket] = []
         self._connections: list[Connections] = []
         self._retry_at = 0.0
+        self.metrics: Metrics | None = None
+        self._closers: list[Callable[[], Any]] = []
         self._guard = guard or MemoryGuard(0)
         self._unread = Unsent(UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX)
 
@@ -100,18 +109,23 @@ class ProxyProcess(KeyedTraffic):
                 others than this host would reach it.
             StorageError: the routes file cannot be used.
         """
+        settings = self.settings
         try:
+            self.metrics = open_metrics(settings.metrics, settings.insecure, self._wakeup.set, self._closers)
             self._open_entrance()
-            self._store = RoutesStore(self.settings.directory)
+            self._store = RoutesStore(settings.directory)
             remembered = self._store.load()
-            self._listen(self.settings.bind, self.settings.servers)
+            self._listen(settings.bind, settings.servers)
         except PubsubError:
             self.close()
             raise
-        self.core = ProxyCore(self.settings, self._clock.monotonic(), self._clock.wall(), remembered)
+        self.core = ProxyCore(settings, self._clock.monotonic(), self._clock.wall(), remembered)
+        self.core.process = partial(used, settings.directory)
         if self._entrance is not None:
             self.core.keys = self._entrance.gate.report
             self.core.members.keyed = True
+        if self.metrics is not None:
+            self.core.metrics, self._samples = self.metrics.url, Samples()
         self._watch()
 
     def _open_entrance(self) -> None:
@@ -201,6 +215,9 @@ class ProxyProcess(KeyedTraffic):
             StorageError: the disk failed, so that nothing can be promised any more.
         """
         clock, core, guard, entrance = self._clock.monotonic, self.core, self._guard, self._entrance
+        handover = None if self.metrics is None else self.metrics.handover
+        if handover is not None:
+            handover.started = True
         while not self._stopping:
             due = core.deadline if entrance is None else min(core.deadline, entrance.deadline)
             wait = ceil(max(0.0, due - clock()) * 1000)
@@ -220,6 +237,9 @@ class ProxyProcess(KeyedTraffic):
             for connections in self._connections:
                 if connections.sock in ready:
                     connections.take()
+            if handover is not None and handover.wanted:
+                assert self._samples is not None
+                handover.give(snapshot(core, self._samples, self._unread.size, now))
         now = clock()
         core.leave(now)
         self._settle(now)
@@ -240,6 +260,8 @@ class ProxyProcess(KeyedTraffic):
         if self._closed:
             return
         self._closed = True
+        for closer in self._closers:
+            closer()
         self._close_sockets(LINGER_MS)
         if self._entrance is not None:
             self._entrance.close()
@@ -280,7 +302,7 @@ def run_proxy(settings: ProxySettings) -> None:
         process.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             before[number] = signal.signal(number, lambda *_: process.stop())
-        announce(f"proxy {settings.id} ready: clients {process.bind}, servers {process.servers}")
+        announce(f"proxy {settings.id} ready: clients {process.bind}, servers {process.servers}{said(process.metrics)}")
         process.run()
     finally:
         for number, handler in before.items():

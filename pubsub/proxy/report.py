@@ -1,6 +1,8 @@
 """What a proxy knows, as JSON: the answer to REPORT with the target "-".
 
     proxy, uptime_seconds, starting, startup_seconds_left, proxies_agree
+    process     memory_bytes, and of the disk under its directory disk_size_bytes, disk_free_bytes, disk_used_bytes
+    metrics     where they are told, as a URL; "" where they are not
     insecure    where others than this host are let in without a key, "" where nobody is
     servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
                 draining, heard (whether it ever said to this proxy what it holds), member (of a store with a register:
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
 from typing import Any, Final
@@ -56,6 +58,8 @@ class Facts:
     witness: bool
     keys: Mapping[str, Any] | None = None
     insecure: str = ""
+    process: Mapping[str, int] = field(default_factory=dict)
+    metrics: str = ""
 
 
 def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "") -> bytes:
@@ -64,6 +68,8 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
     report = {
         "proxy": facts.proxy,
         "uptime_seconds": round(facts.uptime_seconds, 3),
+        "process": dict(facts.process),
+        "metrics": facts.metrics,
         "insecure": facts.insecure,
         "witness": facts.witness,
         "starting": facts.startup_seconds_left > 0,

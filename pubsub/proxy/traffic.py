@@ -25,6 +25,7 @@ from pubsub.proxy.in_flight import LARGE_BYTES as COUNTED_BYTES
 from pubsub.proxy.notices import Routine
 from pubsub.proxy.replies import ORIGIN_MARK, Send
 from pubsub.proxy.routes_file import RoutesStore
+from pubsub.proxy.samples import Samples
 
 DRAIN_MAX: Final = 256
 """Messages taken from one socket before the other, and the timers, have their turn."""
@@ -62,6 +63,7 @@ class Traffic:
     _store: RoutesStore | None
     _retry_at: float
     _unread: Unsent
+    _samples: Samples | None = None
 
     def turn(self, ready: Container[object], now: float) -> None:
         """One turn of the loop, which is the simulation's too: it brings sockets and a clock of its own.
@@ -145,6 +147,9 @@ class Traffic:
         if size > COUNTED_BYTES:
             core.went(server, client, size, now)
             return False
+        samples = self._samples
+        if samples is not None and now >= samples.due:
+            samples.forwarded(ORIGIN_MARK + self._link(client), head, self._clock.monotonic())
         return True
 
     def _from_server(self, sock: Socket, link: bytes, origin: bytes, now: float) -> bool:
@@ -179,7 +184,14 @@ class Traffic:
         else:
             _send(clients, head, _MORE)
             _send(clients, body, _NOBLOCK)
+        samples = self._samples
+        if samples is not None and origin in samples.waiting:
+            samples.answered(origin, head, self._clock.monotonic())
         return True
+
+    def _link(self, client: bytes) -> bytes:
+        """A client's link as the socket knows it, where the core and the servers know it with something in front."""
+        return client
 
     def _large_answer(self, client: bytes, head: bytes, body: Any, now: float) -> bool:
         """Pass on an answer with a large body, unless the client leaves too many unread."""

@@ -106,7 +106,7 @@ class ServerCore:
         self.reads = Reads(state, self.sole_owner, self.admission)
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
-        self.reports = Reports(state, self.proxies, self.stores)
+        self.reports = Reports(state, self.proxies, self.stores, self.moves)
         self.beside: Callable[[Origin, Message, float], bool] = _nobody
         """Takes what is of no concern to a server, but to a member of a pair; whether it was that."""
         self.deposed: Callable[[int], None] = _nothing
@@ -171,7 +171,7 @@ class ServerCore:
             if request.name:
                 self.subscriptions.subscribe_named(origin, request, now, sole_owner)
             else:
-                self.subscriptions.subscribe(origin, request, now)
+                self.subscriptions.subscribe(origin, request, now, sole_owner)
         elif isinstance(request, Read):
             self.reads.read(origin, request, now, sole_owner)
         elif isinstance(request, Stage):
@@ -324,7 +324,7 @@ class ServerCore:
         out, self.proxies.out = self.proxies.out, []
         for origin, answer in state.replies.take():
             self.proxies.sent(origin.link, now, waits=origin.waits)
-            out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, answer, origin.waits))
+            out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, answer, origin.waits, origin.timing))
         out += self.moves.outgoing(now)
         for topic, reason in self.moves.unreadable:
             self.quarantine.damaged(topic, reason)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
@@ -27,9 +27,10 @@ from pubsub.errors import DecodeError, StoreDamaged, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Outcome, Transfer
+from pubsub.protocol.messages import Outcome, Put, Transfer
 from pubsub.server.core import ServerCore
 from pubsub.server.standby.loops import Loops
+from pubsub.server.state.measures import Measures
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.state.state import Request
 from pubsub.server.storage.loading import load
@@ -66,6 +67,7 @@ class GroupCommit:
 
     Attributes:
         loops: as given, or set between two loops; None where the store has one member.
+        clock: gives monotonic seconds, where it is measured how long things take; None: nothing is.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class GroupCommit:
         self.lock = lock or Turns()
         self._full_check_at = 0.0
         self._commits = 0
+        self.clock: Callable[[], float] | None = None
         reserve.release()  # Space for the start itself.
         with self._translated():
             if loops is None:
@@ -95,6 +98,10 @@ class GroupCommit:
         self.core.state.disk = store.sizes
         reserve.make()
 
+    def measure(self, clock: Callable[[], float]) -> None:
+        """Measure from now on, by this clock (monotonic seconds), what `Measures` names."""
+        self.clock, self.core.state.measures = clock, Measures()
+
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
         try:
@@ -102,7 +109,7 @@ class GroupCommit:
         except apsw.Error as error:
             raise translate(error, self.store.path) from None
 
-    def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> None:
+    def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> int:
         """Take a message.
 
         Args:
@@ -110,17 +117,20 @@ class GroupCommit:
             frames: origin, head and body; the origin is empty where the other end has none.
             now: monotonic seconds.
             speaker: whose key it came with, as in `Origin`.
+
+        Returns:
+            What it counts for towards the end of the loop: a train as many as it has rows, any other message one.
         """
         core = self.core
         if not 2 <= len(frames) <= 3:
             core.state.counters["malformed"] += 1
-            return
+            return 1
         head = bytes(frames[1])
         try:
             prefix = unpack(head)
         except DecodeError:
             core.state.counters["malformed"] += 1
-            return
+            return 1
         origin = Origin(link, bytes(frames[0]), prefix.source, speaker)
         try:
             message = decode(head[prefix.length :], frames[2] if len(frames) == 3 else None)
@@ -129,13 +139,19 @@ class GroupCommit:
                 core.refuse(origin, error.reason, now)
             else:
                 core.state.counters["malformed"] += 1
-            return
+            return 1
         if prefix.destination:
             origin.callback = prefix.destination
+        measures = core.state.measures
+        if measures is not None:
+            measures.taken += 1
+            if type(message) is Put:
+                origin.timing = measures.put
         if self.loops is not None and self.loops.turns_away and isinstance(message, _TURNED_AWAY):
             core.state.counters["not_taken"] += 1  # It is asked again, of whoever serves then.
-            return
+            return 1
         core.handle(origin, message, now)
+        return message.rows or 1 if type(message) is Put else 1
 
     def commit(self, now: float) -> Commit | None:
         """Commit what this loop changed, and hand out.
@@ -146,7 +162,7 @@ class GroupCommit:
         Raises:
             StorageError: the disk failed; nothing may be sent any more.
         """
-        core, store = self.core, self.store
+        core, store, begun = self.core, self.store, 0.0
         changes = core.changes(now)
         if not changes and not core.has_ready():
             return None
@@ -161,6 +177,7 @@ class GroupCommit:
                     with store.guarded():
                         store.apply(changes)
                         self._enter(changes)
+                        begun = self._clocked()
                 else:
                     with store.guarded():
                         store.apply(changes)
@@ -169,6 +186,7 @@ class GroupCommit:
                         store.apply(more)
                         changes += more
                         self._enter(changes)
+                        begun = self._clocked()
             except StoreFull:
                 self._became_full(now)
                 return None
@@ -176,9 +194,14 @@ class GroupCommit:
                 self._met_damage(error, now)
                 return None
         self._commits += 1
+        if core.state.measures is not None:
+            core.state.measures.committed(self._clocked() - begun, core.state.counters["records"])
         if self.loops is not None:
             self.loops.committed()
         return Commit(core.state.incarnation, self._commits, changes)
+
+    def _clocked(self) -> float:
+        return 0.0 if self.clock is None else self.clock()
 
     def _enter(self, changes: list[Change]) -> None:
         if self.loops is not None:

@@ -8,19 +8,21 @@ the order that everything rests on, durable first and answer second, is the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Final, Protocol
 
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.sockets import Frames
 from pubsub.messenger.unsent import LARGE_BYTES, Unsent
+from pubsub.protocol.messages import Outcome
 from pubsub.server.core import ServerCore
 from pubsub.server.group_commit import GroupCommit
-from pubsub.server.state.replies import LISTENER
+from pubsub.server.state.measures import Timing
+from pubsub.server.state.replies import LISTENER, Outgoing
 
 DRAIN_MAX: Final = 256
-"""Messages taken from one proxy before the loop commits."""
+"""Messages, and rows of trains, taken from one proxy before the loop commits; the last train may go beyond it."""
 
 DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes after which no more is taken from it in this loop."""
@@ -106,6 +108,11 @@ class Loop:
             self.dealers.append(sockets.dealer(proxy))
         self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Of large answers that wait to be sent."""
+        return self._unsent.size
+
     def turn(self, ready: Container[Any], now: float) -> None:
         """One turn.
 
@@ -117,6 +124,8 @@ class Loop:
             StorageError: the disk failed; nothing was answered that is not on it.
             ConfigurationError: another server has this one's ID, or this one's store is an older copy of itself.
         """
+        if self._core.state.measures is not None:
+            self._core.state.measures.turn(now)
         for proxy, dealer in enumerate(self.dealers):
             if dealer in ready:
                 self._drain(proxy, dealer, now)
@@ -144,13 +153,13 @@ class Loop:
         self._group_commit.check_full(now)
 
     def _drain(self, link: int | str, sock: Any, now: float) -> None:
-        size = 0
-        for _ in range(DRAIN_MAX):
-            frames = self._sockets.receive(sock) if size < DRAIN_BYTES_MAX else None
+        size = taken = 0
+        while taken < DRAIN_MAX and size < DRAIN_BYTES_MAX:
+            frames = self._sockets.receive(sock)
             if frames is None:
                 return
             size += sum(map(len, frames))
-            self._group_commit.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
+            taken += self._group_commit.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
 
     def _drain_listener(self, now: float) -> None:
         size = 0
@@ -165,7 +174,8 @@ class Loop:
     def send(self, now: float) -> None:
         """Send what the core has to say, after the commit."""
         core, sockets = self._core, self._sockets
-        for out, frames in self._group_commit.outgoing(now):
+        sent = self._group_commit.outgoing(now)
+        for out, frames in sent:
             try:
                 sock = self._socket(out.link, now)
             except ConfigurationError:  # An address that another process gave us, and that is none.
@@ -181,6 +191,8 @@ class Loop:
                 last = frames[-1]
             if not sockets.send(sock, [*frames[isinstance(out.link, str) : -1], last]):
                 core.state.counters["not_sent"] += 1
+        if self._group_commit.clock is not None:
+            observe(sent, self._group_commit.clock())
 
     def _socket(self, link: int | str, now: float) -> Any:
         if isinstance(link, str):
@@ -250,6 +262,29 @@ class Loop:
         self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
         self._core.proxies.connect_anew(now)
         self.reconnect()
+
+
+def observe(sent: Iterable[tuple[Outgoing, object]], now: float) -> None:
+    """Observe what the answers that were just sent have a timing for; the same timing in a row at once.
+
+    Args:
+        sent: as `GroupCommit.outgoing` gave it.
+        now: monotonic seconds.
+    """
+    last: Timing | None = None
+    count = 0
+    success = Outcome.SUCCESS
+    for out, _ in sent:
+        timing = out.timing
+        if timing is None or out.message.outcome is not success:  # type: ignore[union-attr]  # only a STATUS has one
+            continue
+        if timing is not last:
+            if last is not None:
+                last.histogram.observe(now - last.since, count)
+            last, count = timing, 0
+        count += 1
+    if last is not None:
+        last.histogram.observe(now - last.since, count)
 
 
 def check_stale(settings: ServerSettings, core: ServerCore) -> None:

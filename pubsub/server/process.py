@@ -13,6 +13,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from functools import partial
+from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, Final
 
@@ -22,19 +23,24 @@ import zmq
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.database import Turns, translate
 from pubsub.base.reserve import Reserve, ReserveFile
+from pubsub.base.resources import used
 from pubsub.config.settings import ServerSettings
 from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import Connections, allow_connections, open_router
 from pubsub.messenger.wakeup import Wakeup
+from pubsub.metrics.opening import Metrics, open_metrics, said
+from pubsub.metrics.snapshot import Snapshot
 from pubsub.protocol.messages import Message
 from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
 from pubsub.security.opening import ProcessKeys
 from pubsub.server.doors import Doors, keys_of
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.links import Links, turn_away
+from pubsub.server.listening import listen
 from pubsub.server.loop import Loop, check_stale
+from pubsub.server.metrics import following, serving
 from pubsub.server.pair import APPLY_RETRY_SECONDS, Pair
 from pubsub.server.standby import joining
 from pubsub.server.standby.disk import MemberDisk, begin_pair, open_disk
@@ -43,7 +49,6 @@ from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.member import Role
 from pubsub.server.state.replies import Origin
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
-from pubsub.server.storage.local import keep_port, kept_port
 from pubsub.server.storage.store import Store
 
 TRANSFERS_RECEIVED_MAX: Final = 32
@@ -52,8 +57,6 @@ TRANSFERS_RECEIVED_MAX: Final = 32
 CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
 HANDSHAKES_FAILED: Final = "handshakes_failed"
-
-_Bound = Callable[[str], tuple[zmq.Socket[bytes], str]]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -69,6 +72,8 @@ class ServerProcess:
         keys: its keys, where it has them in memory; None: those that its settings name, if any. Where the context is
             shared it is somebody else, a proxy, who answers ZeroMQ there about newcomers.
     """
+
+    metrics: Metrics | None = None
 
     def __init__(
         self,
@@ -89,7 +94,7 @@ class ServerProcess:
         self._random: Random = SystemRandom()
         self._wakeup = Wakeup()
         self._guard = guard or MemoryGuard(0)
-        self._stopping = self._serving = self._asked_to_pair = self._unpaired = False
+        self._stopping = self._serving = self._asked_to_pair = self._unpaired = self._ready = False
         self._closers: list[Any] = []
         self._pair: Pair | None = None
         self._counters: Counter[str] = Counter()
@@ -110,6 +115,7 @@ class ServerProcess:
     def _start(self) -> None:
         settings = self.settings
         keys = self._keys or keys_of(settings, self._clock.wall())
+        self.metrics = open_metrics(settings.metrics, settings.insecure, self._wakeup.set, self._closers)
         self._open_disk()
         if keys is not None:
             self._doors = Doors(settings, keys, self._context, self._clock, alone=self._own_context)
@@ -171,6 +177,10 @@ class ServerProcess:
         self.core = self._group_commit.core
         check_stale(settings, self.core)
         self.core.proxies.address = self._told
+        self.core.state.process = partial(used, settings.directory)
+        if self.metrics is not None:
+            self._group_commit.measure(self._clock.monotonic)
+            self.core.reports.metrics = self.metrics.url
         self._checkpointer = self._make_checkpointer()
         self._checkpointer.start()
         self._closers.append(self._checkpointer.stop)
@@ -191,7 +201,7 @@ class ServerProcess:
         return ReserveFile(settings.directory / "reserve", size)
 
     def _make_checkpointer(self) -> Checkpointer:
-        with self._translated():
+        with _translated(self._store.path):
             grow_log(self._store)
         return Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
 
@@ -284,13 +294,6 @@ class ServerProcess:
         curve = None if self._doors is None else self._doors.curve
         return open_router(self._context, address, received_max=TRANSFERS_RECEIVED_MAX, curve=curve)
 
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except apsw.Error as error:
-            raise translate(error, self._store.path) from None
-
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop`.
 
@@ -301,15 +304,17 @@ class ServerProcess:
             StorageError: the disk failed; nothing was answered that is not on it.
             ConfigurationError: another server has this one's ID.
         """
-        told = refused = False
+        refused = False
+        if self.metrics is not None:
+            self.metrics.handover.started = True
         try:
             while not self._stopping:
                 self._turn()
                 who = self.core.proxies if self._serving else self._pair
-                if not told and who is not None and who.is_ready(self._clock.monotonic()):
-                    told = True
+                if not self._ready and who is not None and who.is_ready(self._clock.monotonic()):
+                    self._ready = True
                     ready()
-                elif self._serving and not (told or refused) and (refusal := self.core.proxies.refusal()):
+                elif self._serving and not (self._ready or refused) and (refusal := self.core.proxies.refusal()):
                     refused = True
                     _log.warning("server %s is not ready, it waits: %s", self.settings.id, refusal.replace("_", " "))
         except StorageError:
@@ -340,6 +345,15 @@ class ServerProcess:
         if doors is not None:
             self._let_in(doors, ready, now)
         self._act(ready, now)
+        if self.metrics is not None and self.metrics.handover.wanted:
+            self.metrics.handover.give(self._snapshot(now))
+
+    def _snapshot(self, now: float) -> Snapshot:
+        """What a scraper is told."""
+        if self._serving:
+            return serving(self._loop, self.core, self._checkpointer, self._pair, self._ready, now)
+        assert self._pair is not None
+        return following(self.settings, self._counters, self._pair, self._ready, now)
 
     @property
     def deadline(self) -> float:
@@ -399,33 +413,12 @@ class ServerProcess:
             self._context.term()
 
 
-def listen(bind: str, bound: _Bound, store: Store | None, local: LocalFile) -> tuple[zmq.Socket[bytes], str]:
-    """Bind; where the port is left to chance, to the one it had before, if that is free.
-
-    A server that was giving a topic to this one when it died knows no other address to go on with.
-
-    Args:
-        bound: binds to an address.
-        store: keeps the port of a server that is alone; None: `local` keeps a member's.
-    """
-    if not bind.startswith("tcp://") or bind[-2:] not in {":0", ":*"}:
-        return bound(bind)
-    before = kept_port(store) if store is not None else local.local.port or None if local.local is not None else None
-    if before is not None:
-        with contextlib.suppress(ConfigurationError):
-            return bound(f"{bind[:-1]}{before}")
-    listener, address = bound(bind)
+@contextlib.contextmanager
+def _translated(path: Path) -> Iterator[None]:
     try:
-        port = int(address.rpartition(":")[2])
-        if store is not None:
-            keep_port(store, port)
-        else:
-            with contextlib.suppress(StoreFull):  # As of `keep_port`.
-                local.keep(port=port)
-    except BaseException:
-        listener.close(0)
-        raise
-    return listener, address
+        yield
+    except apsw.Error as error:
+        raise translate(error, path) from None
 
 
 def run_server(settings: ServerSettings) -> None:
@@ -442,6 +435,6 @@ def run_server(settings: ServerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     try:
-        process.run(lambda: announce(f"server {settings.id} ready: {process.address}"))
+        process.run(lambda: announce(f"server {settings.id} ready: {process.address}{said(process.metrics)}"))
     finally:
         process.close()

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.protocol import Status
-from pubsub.protocol.batch import END_BYTES, KEYED, Buffer, batch_size
+from pubsub.protocol.batch import END_BYTES, HEADED, KEYED, Buffer, batch_size
+from pubsub.protocol.headers import decode_headers, encode_headers
 from pubsub.protocol.records import Tables, read_tables
 
 SCHEMA: Final = "topic string, log string, offset bigint, message_id string, publisher string, counter bigint, " + (
@@ -41,6 +42,10 @@ ARROW_SCHEMA: Final = pa.schema(
     ]
 )
 
+HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+HEADERS_SCHEMA: Final = f"{SCHEMA}, headers array<struct<key: string, value: binary>>"
+"""The source's columns with those of the option includeHeaders, as Kafka's has it."""
+
 STAGE_ROWS: Final = 20_000
 STAGE_BYTES: Final = 4 * 1024 * 1024
 """Rows and bytes of one staged piece, at most; one row always fits."""
@@ -48,8 +53,8 @@ STAGE_BYTES: Final = 4 * 1024 * 1024
 _HEAD: Final = struct.Struct("<BBHI")
 
 
-def record_batch(topic: str, status: Status) -> pa.RecordBatch:
-    """The records of an answer, as rows of the source.
+def record_batch(topic: str, status: Status, *, headers: bool = False) -> pa.RecordBatch:
+    """The records of an answer, as rows of the source, with a column of their headers or without.
 
     Raises:
         DecodeError: the answer is not what it says.
@@ -59,12 +64,12 @@ def record_batch(topic: str, status: Status) -> pa.RecordBatch:
         raise DecodeError("checksum does not match the records")
     tables = read_tables(body)
     try:
-        return _batch(topic, body, tables)
+        return _batch(topic, body, tables, headers)
     except (pa.ArrowInvalid, pa.ArrowIndexError, IndexError, OverflowError) as error:
         raise DecodeError(f"records that are not in order: {error}") from None
 
 
-def _batch(topic: str, body: bytes, tables: Tables) -> pa.RecordBatch:
+def _batch(topic: str, body: bytes, tables: Tables, headers: bool) -> pa.RecordBatch:
     offsets, counters, stamps, bases, _, sizes, logs, publishers = tables.columns
     if sum(sizes) != tables.records:
         raise DecodeError("runs do not add up to the records announced")
@@ -86,7 +91,11 @@ def _batch(topic: str, body: bytes, tables: Tables) -> pa.RecordBatch:
         _values(body, tables, _repeated(bases, rows)),
         _keys(body, tables),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+    schema = ARROW_SCHEMA
+    if headers:
+        columns.append(_headers(body, tables))
+        schema = schema.append(pa.field("headers", HEADERS_TYPE))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _row_of_run(sizes: tuple[int, ...]) -> pa.Array | None:
@@ -124,11 +133,26 @@ def _keys(body: bytes, tables: Tables) -> pa.Array:
     """Each record's key; null where it has none."""
     if not tables.keys_at:
         return pa.nulls(tables.records, pa.binary())
-    table = pa.py_buffer(bytes(END_BYTES) + body[tables.keys_at - END_BYTES * tables.records : tables.keys_at])
-    data = pa.py_buffer(body[tables.keys_at : tables.data_at])
-    keys = pa.Array.from_buffers(pa.binary(), tables.records, [None, table, data])
-    keys.validate(full=True)
+    keys = _beside(body, tables.records, tables.keys_at, tables.keys_stop)
     return pc.if_else(pc.equal(pc.binary_length(keys), 0), pa.scalar(None, pa.binary()), keys)
+
+
+def _headers(body: bytes, tables: Tables) -> pa.Array:
+    """Each record's headers; null where it has none."""
+    if not tables.headers_at:
+        return pa.nulls(tables.records, HEADERS_TYPE)
+    blocks = _beside(body, tables.records, tables.headers_at, tables.data_at)
+    found = [list(decode_headers(block.as_py()).items()) or None for block in blocks]
+    rows = [None if pairs is None else [{"key": key, "value": value} for key, value in pairs] for pairs in found]
+    return pa.array(rows, HEADERS_TYPE)
+
+
+def _beside(body: bytes, records: int, begin: int, stop: int) -> pa.Array:
+    """What records have beside their bytes, whose table of ends is in front of it."""
+    table = pa.py_buffer(bytes(END_BYTES) + body[begin - END_BYTES * records : begin])
+    values = pa.Array.from_buffers(pa.binary(), records, [None, table, pa.py_buffer(body[begin:stop])])
+    values.validate(full=True)
+    return values
 
 
 class _Column:
@@ -155,11 +179,14 @@ class _Column:
         return table, self._data[first : first + self.size(place, stop)]
 
 
-def pieces(values: pa.Array, keys: pa.Array | None = None) -> Iterator[tuple[int, bytes]]:
+def pieces(
+    values: pa.Array, keys: pa.Array | None = None, headers: pa.Array | None = None
+) -> Iterator[tuple[int, bytes]]:
     """A column of binary values as put batches, each with its number of records.
 
     Args:
         keys: of the same rows; null and b"" are none.
+        headers: of the same rows, as `headers_of` gives them.
 
     Raises:
         TooLarge: one value alone is.
@@ -168,14 +195,18 @@ def pieces(values: pa.Array, keys: pa.Array | None = None) -> Iterator[tuple[int
     if values.null_count:
         raise ValueError(f"{values.null_count} of {len(values)} values are null; a message is bytes, if only none")
     columns = [_Column(values)]
-    if keys is not None and keys.null_count < len(keys):
-        columns.append(_Column(keys.fill_null(b"")))
+    beside = [
+        (flag, _Column(column.fill_null(b"")))
+        for flag, column in ((KEYED, keys), (HEADED, headers))
+        if column is not None and column.null_count < len(column)
+    ]
+    columns += [column for _, column in beside]
     place = 0
     while place < len(values):
         stop = _stop(columns, place, len(values))
-        keyed = len(columns) > 1 and columns[1].size(place, stop) > 0
-        parts = [part for column in columns[: 1 + keyed] for part in column.parts(place, stop)]
-        yield stop - place, b"".join((_HEAD.pack(1, KEYED if keyed else 0, 0, stop - place), *parts))
+        held = [(flag, column) for flag, column in beside if column.size(place, stop) > 0]
+        parts = [part for column in (columns[0], *(column for _, column in held)) for part in column.parts(place, stop)]
+        yield stop - place, b"".join((_HEAD.pack(1, sum(flag for flag, _ in held), 0, stop - place), *parts))
         place = stop
 
 
@@ -210,3 +241,37 @@ def values_of(batch: pa.RecordBatch, name: str) -> pa.Array:
     ):
         return column.cast(pa.binary())
     raise ValueError(f"column {name} is {column.type}; it must be binary or string")
+
+
+def headers_of(batch: pa.RecordBatch) -> pa.Array | None:
+    """The column `headers` as each message's headers in bytes; None where there is none.
+
+    Raises:
+        ValueError: it is no array of (key, value), or a message has a key twice or null.
+        InvalidName, TooLarge: a name is not allowed, or a message's headers are too many.
+    """
+    if "headers" not in batch.schema.names:
+        return None
+    column: Any = batch.column("headers")
+    kind = column.type
+    if pa.types.is_null(kind):
+        return None
+    if not (
+        (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+        and pa.types.is_struct(kind.value_type)
+        and {field.name for field in kind.value_type} == {"key", "value"}
+    ):
+        raise ValueError(f"column headers is {kind}; it must be array<struct<key: string, value: binary>>")
+    return pa.array([_block(row) for row in column.to_pylist()], pa.binary())
+
+
+def _block(row: list[dict[str, Any] | None] | None) -> bytes | None:
+    if not row:
+        return None
+    found: dict[str, bytes] = {}
+    for pair in row:
+        key, value = (None, None) if pair is None else (pair["key"], pair["value"])
+        if not isinstance(key, str) or key in found:
+            raise ValueError(f"a header's key is text, and each once in a message; here {key!r} is not, or is twice")
+        found[key] = value.encode() if isinstance(value, str) else bytes(value or b"")
+    return encode_headers(found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from pubsub.spark.arrow import SCHEMA
-from pubsub.spark.options import sink_options, source_options
+from pubsub.spark.arrow import HEADERS_SCHEMA, SCHEMA
+from pubsub.spark.options import includes_headers, sink_options, source_options
 from pubsub.spark.sink import BatchWriter, StreamWriter, check_columns
 from pubsub.spark.source import BatchReader, StreamReader
 
@@ -20,8 +20,8 @@ class PubsubDataSource(DataSource):
         return "pubsub"
 
     def schema(self) -> str:
-        """The source's columns."""
-        return SCHEMA
+        """The source's columns; without headers where they are not asked for, as of every earlier release."""
+        return HEADERS_SCHEMA if includes_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""

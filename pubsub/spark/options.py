@@ -39,6 +39,7 @@ class SourceOptions:
         records_max, bytes_max: of one micro-batch; 0: no limit.
         partitions_min: into how many parts a batch is cut at least, where it has enough records; 0: by the cores.
         fail_on_data_loss: whether lost records end the query.
+        headers: whether there is a column of them.
     """
 
     proxies: tuple[str, ...]
@@ -53,6 +54,7 @@ class SourceOptions:
     bytes_max: int
     partitions_min: int
     fail_on_data_loss: bool
+    headers: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,7 @@ _SOURCE: Final = _COMMON | {
     "maxbytesperbatch",
     "minpartitions",
     "failondataloss",
+    "includeheaders",
 }
 _ENGINE: Final = {"path", "checkpointlocation", "queryname", "querytype"}
 """What Spark itself puts among a format's options."""
@@ -100,6 +103,7 @@ _SPELT: Final = {
         "maxBytesPerBatch",
         "minPartitions",
         "failOnDataLoss",
+        "includeHeaders",
         "batchId",
         "proxiesFile",
         "proxyKeys",
@@ -151,7 +155,17 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
         bytes_max=_count(given, "maxbytesperbatch"),
         partitions_min=_count(given, "minpartitions"),
         fail_on_data_loss=_flag(given, "failondataloss", default=True),
+        headers=_flag(given, "includeheaders", default=False),
     )
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """Whether a source's options ask for the column of headers.
+
+    Raises:
+        ConfigurationError: they say neither true nor false.
+    """
+    return _flag({name.lower(): value for name, value in options.items()}, "includeheaders", default=False)
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:

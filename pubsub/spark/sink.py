@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pubsub.errors import ConfigurationError, PubsubError, StateCopied, Unavailable
 from pubsub.protocol import Outcome, Publish, Stage, Status
 from pubsub.protocol.names import check_new_topic
-from pubsub.spark.arrow import pieces, values_of
+from pubsub.spark.arrow import headers_of, pieces, values_of
 from pubsub.spark.link import Asked, ProxyConnection
 from pubsub.spark.options import SinkOptions
 
@@ -92,10 +92,10 @@ def check_columns(columns: Sequence[str], options: SinkOptions) -> None:
         raise ConfigurationError("name the topic by option topic, or have a column topic")
     if options.topic and "topic" in columns:
         raise ConfigurationError("the topic is named by option topic and by column topic; drop one of them")
-    extra = sorted(set(columns) - {"value", "topic", "key"})
+    extra = sorted(set(columns) - {"value", "topic", "key", "headers"})
     if extra:
         raise ConfigurationError(
-            f"column {', '.join(extra)} would be lost: a message is its value, and perhaps a key; drop it first"
+            f"column {', '.join(extra)} would be lost: a message is its value, perhaps a key and headers; drop it first"
         )
 
 
@@ -127,19 +127,21 @@ class Attempt:
         """
         values = values_of(rows, "value")
         keys = values_of(rows, "key") if "key" in rows.schema.names else None
+        headers = headers_of(rows)
         if self._options.topic:
-            self._stage(self._options.topic, values, keys)
+            self._stage(self._options.topic, values, keys, headers)
             return
         topics = rows.column("topic")
         for topic in topics.unique().to_pylist():
             if topic is None:
                 raise ValueError("column topic is null in some row")
             its = pc.equal(topics, topic)
-            self._stage(check_new_topic(topic), values.filter(its), None if keys is None else keys.filter(its))
+            beside = [None if column is None else column.filter(its) for column in (keys, headers)]
+            self._stage(check_new_topic(topic), values.filter(its), *beside)
 
-    def _stage(self, topic: str, values: pa.Array, keys: pa.Array | None) -> None:
+    def _stage(self, topic: str, values: pa.Array, keys: pa.Array | None, headers: pa.Array | None) -> None:
         sent = self._sent.setdefault(topic, deque())
-        for count, body in pieces(values, keys):
+        for count, body in pieces(values, keys, headers):
             first = self.rows.get(topic, 0)
             self.rows[topic] = first + count
             # Rows that need no staging here count too: another server than the one that said so may publish them.

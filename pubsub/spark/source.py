@@ -93,7 +93,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
             if status.message != until:
                 pending = link.start(ask(status.message))
             if status.outcome is Outcome.SUCCESS:
-                yield record_batch(part.topic, status)
+                yield record_batch(part.topic, status, headers=options.headers)
             elif status.outcome is Outcome.LOST:
                 lost = RangeLost(
                     part.topic,

@@ -33,5 +33,10 @@ def status(outcome: Outcome, last: int = -1, log: str = LOG) -> Status:
 def flying(outbox: Outbox, *counts: int, until: float = 30.0) -> tuple[Chain, list[Row]]:
     rows = put(outbox, *counts)
     chain = outbox.wake("t", until, 0)
-    assert chain.sendable(0.0) == rows[: len(rows)][:4]
+    assert sent(chain, 0.0) == rows[:4]
     return chain, rows
+
+
+def sent(chain: Chain, now: float) -> list[Row]:
+    """The rows that are sent now, whatever message each is in."""
+    return [row for message in chain.sendable(now) for row in message]

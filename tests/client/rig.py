@@ -60,11 +60,11 @@ class Rig:
         self.core.receive(outgoing.token, status, self.now)
         return self.turn()
 
-    def put(self, *counts: int, topic: str = "t", seconds: float = 30.0) -> list[Row]:
-        """A put of batches with so many records."""
+    def put(self, *counts: int, topic: str = "t", seconds: float = 30.0, size: int = 1) -> list[Row]:
+        """A put of batches with so many records of `size` bytes."""
         draft = Draft(self.core.outbox)
         for count in counts:
-            draft.add(topic, [b"x"] * count)
+            draft.add(topic, [bytes(size)] * count)
         self.core.outbox.accept(draft)
         self.core.finish(topic, self.now + seconds)
         return draft.rows

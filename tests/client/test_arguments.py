@@ -68,6 +68,20 @@ CALLS: list[tuple[str, Callable[[Any], Any]]] = [
     ("bodies", lambda c: c.put_many("t", None)),
     (r"bodies\[1\]", lambda c: c.put_many("t", [b"x", "y"])),
     ("body", lambda c: c.put_many("t", iter([None]))),
+    ("key ", lambda c: c.put("t", b"x", key="text")),
+    ("key ", lambda c: c.put("t", b"x", key=None)),
+    (r"key\[1\]", lambda c: c.put_many("t", [b"x", b"y"], keys=[b"k", 5])),
+    ("keys has one for each message, or none: 1 for 2", lambda c: c.put_many("t", [b"x", b"y"], keys=[b"k"])),
+    ("keys", lambda c: c.put_many("t", [b"x"], keys=b"k")),
+    ("headers", lambda c: c.put("t", b"x", headers=[("a", b"1")])),
+    ("headers", lambda c: c.put("t", b"x", headers=5)),
+    (r"headers\['a'\]", lambda c: c.put("t", b"x", headers={"a": "text"})),
+    ("a name in headers", lambda c: c.put("t", b"x", headers={5: b"1"})),
+    ("header name 'a b' is not allowed:", lambda c: c.put("t", b"x", headers={"a b": b"1"})),
+    ("headers", lambda c: c.put_many("t", [b"x"], headers={"a": b"1"})),
+    ("headers has one for each message, or none: 2 for 1", lambda c: c.put_many("t", [b"x"], headers=[{}, {}])),
+    ("number of headers of a message is 17,", lambda c: c.put("t", b"x", headers={f"h{n}": b"" for n in range(17)})),
+    ("headers of a message is 8,196,", lambda c: c.publisher("t").put(b"x", headers={"h": bytes(8192)})),
     *[
         ("timeout", call)
         for call in (
@@ -124,7 +138,7 @@ CALLS: list[tuple[str, Callable[[Any], Any]]] = [
 @pytest.mark.parametrize(("name", "call"), CALLS, ids=range(len(CALLS)))
 def test_a_client_names_the_argument(cluster: Embedded, name: str, call: Callable[[Any], Any]) -> None:
     with cluster.client("c") as client:
-        with pytest.raises(CallerError, match=rf"^{name} "):
+        with pytest.raises(CallerError, match=rf"^{name}(?<= )" if name.endswith(" ") else rf"^{name} "):
             next(call(client))  # Only an iteration gets as far as `next`.
         assert client.unfinished("t") == 0
 
@@ -133,7 +147,7 @@ def test_a_client_names_the_argument(cluster: Embedded, name: str, call: Callabl
 def test_an_async_client_names_the_argument(cluster: Embedded, name: str, call: Callable[[Any], Any]) -> None:
     async def main() -> None:
         async with cluster.async_client("c") as client:
-            with pytest.raises(CallerError, match=rf"^{name} "):
+            with pytest.raises(CallerError, match=rf"^{name}(?<= )" if name.endswith(" ") else rf"^{name} "):
                 await finished(call(client))
             assert client.unfinished("t") == 0
 
@@ -170,7 +184,7 @@ def test_opening_a_client_names_the_argument(
 ) -> None:
     if options.get("context") is zmq.asyncio.Context:
         options = {"context": zmq.asyncio.Context()}
-    with pytest.raises(CallerError, match=rf"^{name} "):
+    with pytest.raises(CallerError, match=rf"^{name}(?<= )" if name.endswith(" ") else rf"^{name} "):
         kind("c", **({"directory": tmp_path} | options))
     assert list(tmp_path.iterdir()) == []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from puts import LOG, OTHER, flying, make, put, status
+from puts import LOG, OTHER, flying, make, put, sent, status
 
 from pubsub.client.core.chain import DONE, WINDOW_BYTES
 from pubsub.client.core.outbox import Draft
@@ -13,9 +13,9 @@ from pubsub.protocol import Outcome
 def test_batches_are_sent_in_order_a_window_at_a_time() -> None:
     outbox = make()
     chain, rows = flying(outbox, 1, 1, 1, 1, 1, 1)
-    assert chain.sendable(0.0) == []
+    assert sent(chain, 0.0) == []
     outbox.answered(chain, status(Outcome.SUCCESS, rows[1].last), chain.generation, 0, 0.01)
-    assert chain.sendable(0.01) == rows[4:6]
+    assert sent(chain, 0.01) == rows[4:6]
 
 
 def test_the_window_is_one_of_bytes_too() -> None:
@@ -24,7 +24,7 @@ def test_the_window_is_one_of_bytes_too() -> None:
     for _ in range(3):
         draft.add("t", [bytes(WINDOW_BYTES // 2)])
     outbox.accept(draft)
-    assert outbox.wake("t", 30.0, 0).sendable(0.0) == draft.rows[:1]
+    assert sent(outbox.wake("t", 30.0, 0), 0.0) == draft.rows[:1]
 
 
 def test_a_row_that_must_be_fsynced_first_is_held_back() -> None:
@@ -33,9 +33,9 @@ def test_a_row_that_must_be_fsynced_first_is_held_back() -> None:
     draft.add("t", [b"x"])
     outbox.accept(draft, held=True)
     chain = outbox.wake("t", 30.0, 0)
-    assert chain.sendable(0.0) == []
+    assert sent(chain, 0.0) == []
     outbox.release()
-    assert chain.sendable(0.0) == draft.rows
+    assert sent(chain, 0.0) == draft.rows
 
 
 def test_an_answer_finishes_every_row_up_to_last() -> None:
@@ -57,7 +57,7 @@ def test_a_late_success_of_an_earlier_transmission_counts() -> None:
     chain, rows = flying(outbox, 1)
     generation = chain.generation
     chain.tick(0.1)
-    assert chain.sendable(0.1) == rows
+    assert sent(chain, 0.1) == rows
     assert outbox.answered(chain, status(Outcome.SUCCESS, rows[0].last), generation, 0, 0.15) == rows
 
 
@@ -66,9 +66,9 @@ def test_a_try_that_is_over_sends_the_oldest_row_alone_until_something_works() -
     chain, rows = flying(outbox, 1, 1, 1)
     assert not chain.tick(0.05)
     assert chain.tick(0.1)
-    assert chain.sendable(0.1) == rows[:1]
+    assert sent(chain, 0.1) == rows[:1]
     outbox.answered(chain, status(Outcome.SUCCESS, rows[0].last), chain.generation, 1, 0.12)
-    assert chain.sendable(0.12) == rows[1:]
+    assert sent(chain, 0.12) == rows[1:]
 
 
 def test_after_three_tries_the_next_proxy_is_asked_and_it_stays_with_what_works() -> None:
@@ -78,7 +78,7 @@ def test_after_three_tries_the_next_proxy_is_asked_and_it_stays_with_what_works(
     for _ in range(3):
         now = chain.deadline or 0.0
         chain.tick(now)
-        chain.sendable(now)
+        sent(chain, now)
     assert chain.retries.proxy == 1
     outbox.answered(chain, status(Outcome.SUCCESS, rows[0].last), chain.generation, 1, now)
     assert chain.retries.proxy == 1
@@ -89,9 +89,9 @@ def test_a_retry_is_tried_again_when_the_try_is_over_and_not_before(outcome: Out
     outbox = make()
     chain, rows = flying(outbox, 1)
     outbox.answered(chain, status(outcome), chain.generation, 0, 0.01)
-    assert chain.sendable(0.02) == []
+    assert sent(chain, 0.02) == []
     chain.tick(0.1)
-    assert chain.sendable(0.1) == rows
+    assert sent(chain, 0.1) == rows
     assert chain.retries.failed == 1
 
 
@@ -106,9 +106,9 @@ def test_nothing_is_sent_after_the_calls_own_time_out_and_the_rows_are_kept() ->
     outbox = make()
     chain, rows = flying(outbox, 1, until=0.25)
     chain.tick(0.1)
-    chain.sendable(0.1)
+    sent(chain, 0.1)
     chain.tick(0.25)
-    assert chain.sendable(0.25) == []
+    assert sent(chain, 0.25) == []
     assert chain.next_deadline() is None
     assert list(chain.rows) == rows
 
@@ -119,14 +119,14 @@ def test_an_unfinished_put_goes_first_with_the_next_put_on_its_topic() -> None:
     chain.tick(0.25)
     rows += put(outbox, 1)
     outbox.wake("t", 60.0, 0)
-    assert chain.sendable(30.0) == rows
+    assert sent(chain, 30.0) == rows
 
 
 def test_a_gap_goes_back_to_the_row_after_last() -> None:
     outbox = make()
     chain, rows = flying(outbox, 1, 1, 1)
     outbox.answered(chain, status(Outcome.GAP, rows[0].last), chain.generation, 0, 0.01)
-    assert chain.sendable(0.01) == rows[1:]
+    assert sent(chain, 0.01) == rows[1:]
     assert chain.avoid == ""
 
 
@@ -136,7 +136,7 @@ def test_the_gaps_of_the_same_window_go_back_once() -> None:
     generation = chain.generation
     for _ in range(3):
         outbox.answered(chain, status(Outcome.GAP, 0), generation, 0, 0.01)
-    assert chain.sendable(0.01) == rows
+    assert sent(chain, 0.01) == rows
     assert chain.avoid == ""
 
 
@@ -144,13 +144,13 @@ def test_a_second_gap_at_the_same_last_asks_another_holder() -> None:
     outbox = make()
     chain, rows = flying(outbox, 1, 1)
     outbox.answered(chain, status(Outcome.GAP, 0), chain.generation, 0, 0.01)
-    chain.sendable(0.01)
+    sent(chain, 0.01)
     outbox.answered(chain, status(Outcome.GAP, 0), chain.generation, 0, 0.02)
     assert chain.avoid == LOG
-    assert chain.sendable(0.02) == []
+    assert sent(chain, 0.02) == []
     chain.tick(0.11)
     chain.tick(0.2)
-    assert chain.sendable(0.2) == rows[:1]
+    assert sent(chain, 0.2) == rows[:1]
 
 
 def test_a_gap_that_no_row_can_fill_asks_another_holder() -> None:
@@ -173,7 +173,7 @@ def test_a_log_that_was_given_up_lets_the_oldest_row_begin_anew_and_the_rest_kee
     outbox = make()
     (done,) = put(outbox, 1)
     chain = outbox.wake("t", 30.0, 0)
-    chain.sendable(0.0)
+    sent(chain, 0.0)
     outbox.answered(chain, status(Outcome.SUCCESS, done.last), chain.generation, 0, 0.0)
     rows = put(outbox, 1, 1)
     outbox.wake("t", 30.0, 0)
@@ -182,7 +182,7 @@ def test_a_log_that_was_given_up_lets_the_oldest_row_begin_anew_and_the_rest_kee
     assert (rows[0].previous, chain.log) == (done.last, LOG), "not before its commit has succeeded"
     chain.unchained(rows[0])
     assert (rows[0].previous, rows[1].previous, chain.log) == (0, rows[0].last, "")
-    assert chain.sendable(0.0) == rows
+    assert sent(chain, 0.0) == rows
     assert chain.unchain() is None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client import Client
-from pubsub.client.flows.puts import split
+from pubsub.client.contents import Contents, split
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import (
@@ -104,11 +104,11 @@ def test_a_body_that_is_not_bytes_is_refused(client: Client, topic: str) -> None
 
 
 def test_put_many_splits_what_is_more_than_a_batch_and_puts_it_in_one_commit() -> None:
-    batches = split([b"x"] * (BATCH_RECORDS_MAX + 5))
-    assert [len(batch) for batch in batches] == [BATCH_RECORDS_MAX, 5]
+    batches = split(Contents([b"x"] * (BATCH_RECORDS_MAX + 5)))
+    assert [len(batch.bodies) for batch in batches] == [BATCH_RECORDS_MAX, 5]
     large = bytes(BATCH_BYTES_MAX // 3)
-    assert [len(batch) for batch in split([large] * 5)] == [2, 2, 1]
-    assert split([]) == []
+    assert [len(batch.bodies) for batch in split(Contents([large] * 5))] == [2, 2, 1]
+    assert split(Contents([])) == []
 
 
 def test_a_put_that_timed_out_is_in_doubt_kept_and_finished_by_the_next_put_in_order(

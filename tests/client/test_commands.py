@@ -18,7 +18,8 @@ import pytest
 
 from pubsub.cli import main
 from pubsub.client import Client, Message, Transaction
-from pubsub.client.commands import _lines
+from pubsub.client.contents import Contents
+from pubsub.client.inputs import _lines
 from pubsub.config import ClientSettings
 from pubsub.protocol import RECORD_BYTES_MAX
 from pubsub.server.requests import report
@@ -200,7 +201,7 @@ def test_a_reserved_topic_is_refused_and_one_that_exists_goes_on(
         calls = client._calls  # As a release made it that knew of no reserved names.
         client._run(calls.subscribing._intend(name, True, calls.session.until(10.0), 10.0))
         with client._session.entered():
-            calls.puts.rows(name, [[b"old"]], calls.session.until(10.0))
+            calls.puts.rows(name, [Contents([b"old"])], calls.session.until(10.0))
         client.flush()
     assert run("c", "put", name, "-", stdin=b"new") == 0
     assert run("c", "subscribe", name) == 0

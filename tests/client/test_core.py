@@ -6,7 +6,7 @@ import pytest
 from rig import LOG, OTHER, Rig, settled, status
 
 from pubsub.base.limits import NUMBER_MAX
-from pubsub.client.core.chain import DONE, Row
+from pubsub.client.core.chain import DONE, LIGHT_BYTES, Row
 from pubsub.client.core.changes import Confirmed, RowUnchained
 from pubsub.client.core.effects import Outgoing
 from pubsub.errors import Refused, StateCopied, Superseded
@@ -19,7 +19,7 @@ RETRIES = sorted(RETRY - {Outcome.GAP})
 
 def test_a_put_names_its_chain_and_its_log() -> None:
     rig = Rig()
-    rows = rig.put(2, 1)
+    rows = rig.put(2, 1, size=LIGHT_BYTES)
     first, second = rig.turn()
     assert isinstance(first.message, Put)
     assert isinstance(second.message, Put)
@@ -41,7 +41,7 @@ def test_puts_in_flight_together_ask_for_one_answer_and_are_done_by_it() -> None
     (alone,) = rig.turn()
     assert isinstance(alone.message, Put)
     assert not alone.message.cumulative
-    rows = rig.put(1, 2)
+    rows = rig.put(1, 2, size=LIGHT_BYTES)
     sent = rig.turn()
     assert [isinstance(out.message, Put) and out.message.cumulative for out in sent] == [1, 1]
     rig.answer(sent[-1], status(Outcome.SUCCESS, last=rows[-1].last, log=LOG))
@@ -181,7 +181,7 @@ def test_a_put_that_is_acknowledged_before_its_chain_is_begun_anew_keeps_the_nam
 
 def test_a_late_word_that_the_log_is_gone_leaves_the_chain_that_was_begun_anew() -> None:
     rig = Rig()
-    first, second = rig.put(1, 1)
+    first, second = rig.put(1, 1, size=LIGHT_BYTES)
     to_first, to_second = rig.turn()
     again, _ = rig.answer(to_first, status(Outcome.GONE, log=OTHER))
     rig.answer(again, status(Outcome.SUCCESS, last=first.last, log=OTHER))
@@ -197,7 +197,7 @@ def test_only_the_oldest_put_names_the_log_to_avoid() -> None:
     (done,) = rig.put(1)
     (out,) = rig.turn()
     rig.answer(out, status(Outcome.SUCCESS, last=done.last, log=LOG))
-    rig.put(1, 1, seconds=0.05)
+    rig.put(1, 1, seconds=0.05, size=LIGHT_BYTES)
     (first, _) = rig.turn()
     rig.answer(first, status(Outcome.GAP, last=0, log=OTHER))
     assert rig.core.outbox.chain("t").avoid == OTHER

@@ -29,7 +29,7 @@ CHANGES: list[c.Change] = [
     c.Confirmed("t", 3, (B, 4), B),
     c.Taken("t", (B, 5), {A: 6}),
     c.Tried("t", (B, 6), 2),
-    c.Buried("t", f"{B}.1", f"{B}.2", B, 2, 6, b"body", "failed", 3, 7.0),
+    c.Buried("t", f"{B}.1", f"{B}.2", B, 2, 6, b"body", "failed", 3, 7.0, b"key", b"headers"),
     c.Told("t", 1),
     c.Renewed(B),
 ]

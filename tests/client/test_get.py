@@ -156,7 +156,7 @@ place, left = sys.argv[1], int(sys.argv[2])
 def die():
     os.kill(os.getpid(), 9)
 
-real_write, real_rename, real_hand_on = writing.FileTarget.write, writing._rename, Gets._hand_on
+real_write, real_rename, real_hand_on = writing.FileTarget.write, writing._rename, Gets.take_into
 
 def write(self, contents, transaction):
     global left
@@ -177,7 +177,7 @@ def rename(*arguments):
     real_rename(*arguments)
     die()
 
-writing.FileTarget.write, Gets._hand_on = write, hand_on
+writing.FileTarget.write, Gets.take_into = write, hand_on
 if "rename" in place:
     writing._rename = rename
 from pubsub.cli import main

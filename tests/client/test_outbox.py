@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from puts import LOG, OTHER, flying, make, put, status
+from puts import LOG, OTHER, flying, make, put, sent, status
 
 from pubsub.client.core.chain import DISCARDED, DONE, UNSURE, Row
 from pubsub.client.core.changes import ChainMoved, RowAdded, RowsRemoved, RowUnchained
@@ -153,7 +153,7 @@ def test_a_discard_drops_all_that_is_unfinished_and_the_chain_goes_on_before_it(
     outbox = make()
     (done,) = put(outbox, 1)
     chain = outbox.wake("t", 30.0, 0)
-    chain.sendable(0.0)
+    sent(chain, 0.0)
     outbox.answered(chain, status(Outcome.SUCCESS, done.last), chain.generation, 0, 0.0)
     dropped = put(outbox, 1, 1)
     changes, rows = outbox.discard("t")
@@ -177,7 +177,7 @@ def test_the_answer_to_a_discarded_put_changes_nothing() -> None:
     outbox.wake("t", 30.0, 0)
     assert outbox.answered(chain, status(Outcome.SUCCESS, rows[0].last), generation, 0, 0.0) == []
     assert rows[0].state == DISCARDED
-    assert chain.sendable(0.0) == [row]
+    assert sent(chain, 0.0) == [row]
 
 
 def test_discarding_nothing_changes_nothing() -> None:
@@ -194,7 +194,7 @@ def test_after_a_power_cut_new_puts_are_marked_until_a_marked_one_succeeds() -> 
     first, second = put(outbox, 1, 1)
     stored = chain.rows[0]
     assert (stored.whole, first.whole, second.whole) == (0, 2, 2)
-    chain.sendable(0.0)
+    sent(chain, 0.0)
     outbox.answered(chain, status(Outcome.SUCCESS, stored.last), chain.generation, 0, 0.0)
     assert put(outbox, 1)[0].whole == 2
     outbox.answered(chain, status(Outcome.SUCCESS, first.last), chain.generation, 0, 0.0)
@@ -207,7 +207,7 @@ def test_a_marked_put_of_before_another_power_cut_does_not_clear_that_one() -> N
     outbox.load([("t", 5, 0, LOG)], [(10, "t", 5, 1, 2, 0, 20)])
     chain = outbox.wake("t", 30.0, 0)
     stored = chain.rows[0]
-    chain.sendable(0.0)
+    sent(chain, 0.0)
     assert outbox.answered(chain, status(Outcome.DUPLICATE, 12), chain.generation, 0, 0.0) == [stored]
     assert put(outbox, 1)[0].whole == 3, "what was put behind it may be lost, and known elsewhere"
 
@@ -231,7 +231,7 @@ def test_what_the_store_holds_is_the_chain_after_a_kill() -> None:
     outbox = make()
     outbox.load([("t", 4, 0, LOG), ("u", 9, 0, OTHER)], [(5, "t", 4, 2, 0, 77, 30), (8, "t", 6, 1, 0, 78, 20)])
     chain = outbox.wake("t", 30.0, 0)
-    assert [(row.counter, row.previous, row.body) for row in chain.sendable(0.0)] == [(5, 4, None), (8, 6, None)]
+    assert [(row.counter, row.previous, row.body) for row in sent(chain, 0.0)] == [(5, 4, None), (8, 6, None)]
     assert put(outbox, 1)[0].previous == 8
     assert put(outbox, 1, topic="u")[0].previous == 9
     assert outbox.bytes > 50
@@ -292,7 +292,7 @@ def test_every_batch_is_taken_once_and_in_order_whatever_the_network_does(seed: 
         if len(rows) < 25 and chance.random() < 0.5:
             rows += put(outbox, *[chance.randrange(1, 4) for _ in range(chance.randrange(1, 3))])
         outbox.wake("t", now + 1000.0, 0)
-        late += [(row, chain.generation) for row in chain.sendable(now)]
+        late += [(row, chain.generation) for row in sent(chain, now)]
         chance.shuffle(late)
         while late and chance.random() < 0.7:
             row, generation = late.pop()
@@ -324,7 +324,7 @@ def test_what_is_put_after_rows_of_an_earlier_life_were_discarded_goes_only_wher
     (third,) = put(again, 1)
     assert (third.previous, third.whole) == (0, 1)
     chain = again.wake("t", 30.0, 0)
-    chain.sendable(0.0)
+    sent(chain, 0.0)
     again.answered(chain, status(Outcome.SUCCESS, third.last), chain.generation, 0, 0.1)
     (fourth,) = put(again, 1)
     assert fourth.whole == 0

@@ -272,6 +272,10 @@ class Cluster:
         """Starts a subscriber; see `subscriber.py`."""
         return self._worker("subscriber", name, topics, options)
 
+    def caller(self, name: str, service: str, **options: Any) -> Process:
+        """Starts a caller or a worker of a service; see `calls.py`."""
+        return self._worker("calls", name, [service], options)
+
     def _worker(self, role: str, name: str, topics: Sequence[str], options: dict[str, Any]) -> Process:
         facts = {
             "name": name,

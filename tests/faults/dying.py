@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from pubsub.client.core.changes import Change
 from pubsub.client.storage.store import Store
+from pubsub.client.wire import Wire
+from pubsub.protocol import Message
 
 
 def die() -> None:
@@ -41,3 +43,44 @@ def die_at(change: str, when: str, count: int = 1) -> None:
 
     patched: Any = Store
     patched.apply, patched._succeeded = counting_apply, dying_succeeded
+
+
+POINTS = ("commit inside", "commit after", "send before", "send after")
+"""Where `die_at_step` counts."""
+
+
+def die_at_step(point: str, count: int) -> None:
+    """Has this process die when it comes to a point for the `count`-th time: of each commit, or of each message sent.
+
+    Args:
+        point: one of POINTS. `inside`: all of the commit is written and nothing is committed; `after`: nothing that
+            follows from it has happened. `before` and `after` a message is handed to the sockets.
+    """
+    left = [count]
+
+    def come() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            die()
+
+    apply, succeeded, send = Store.apply, Store._succeeded, Wire.send
+
+    def applied(self: Store, changes: Iterable[Change]) -> None:
+        apply(self, changes)
+        if point == "commit inside":
+            come()
+
+    def done(self: Store) -> None:
+        if point == "commit after":
+            come()
+        succeeded(self)
+
+    def sent(self: Wire, token: int, proxy: int, message: Message) -> None:
+        if point == "send before":
+            come()
+        send(self, token, proxy, message)
+        if point == "send after":
+            come()
+
+    store, wire = cast(Any, Store), cast(Any, Wire)
+    store.apply, store._succeeded, wire.send = applied, done, sent

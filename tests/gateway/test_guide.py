@@ -32,8 +32,8 @@ needs_node = pytest.mark.skipif(NODE is None, reason="node is not there")
 
 
 def block(text: str, language: str, gateway: Gateway, port: int = 9000) -> list[str]:
-    """The command that runs the only block of a language."""
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    """The command that runs the first block of a language."""
+    found, *_ = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     source = found.replace("http://127.0.0.1:8080", gateway.url).replace("9000", str(port))
     if language == "js":  # An `await` outside of functions is for modules.
         source = f"(async () => {{ {source} }})()"
@@ -50,6 +50,17 @@ def test_the_gateway_with_curl(gateway: Gateway) -> None:
     said = run(block(THE_GATEWAY, "sh", gateway))
     assert '{\\"order\\": 17}' in said
     assert gateway.poll("orders", "shop", wait=0)["messages"] == []
+
+
+def test_keys_and_headers_with_curl(gateway: Gateway) -> None:
+    section = THE_GATEWAY.partition("\n### Keys and headers\n")[2]
+    *_, batch = run(block(section, "sh", gateway)).strip().splitlines()
+    found = json.JSONDecoder().raw_decode(batch, batch.index('{"topic":"orders","subscriber":"ledger","confirm"'))[0]
+    assert [(one.get("key"), one.get("headers")) for one in found["messages"]] == [
+        ("customer-7", {"trace": "4bf92f"}),
+        ("customer-7", {"trace": "1"}),
+        (None, None),
+    ]
 
 
 def test_the_gateway_with_python(gateway: Gateway) -> None:

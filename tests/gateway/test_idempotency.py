@@ -48,5 +48,7 @@ def test_another_request_under_the_same_key_is_refused(transaction: Transaction)
     assert raised.value.status == 422
 
 
-def test_one_message_and_lines_are_other_requests() -> None:
-    assert idempotency.fingerprint(True, b"x") != idempotency.fingerprint(False, b"x")
+def test_one_message_and_lines_and_other_keys_and_headers_are_other_requests() -> None:
+    kinds = [("one", b"x"), ("lines", b"x"), ("messages", b"x"), ("one", b"", b"x"), ("one", b"", b"", b"x"),
+             ("one", b"x", b"x"), ("one", b"", b"x", b"x"), ("lines", b"x", b"x")]  # fmt: skip
+    assert len({idempotency.fingerprint(*one) for one in kinds}) == len(kinds)

@@ -146,3 +146,28 @@ def test_messages_are_json_whatever_is_in_them() -> None:
         "key_base64": "/w==",
         "body": '"ü\\\n',
     }
+
+
+def test_the_mailbox_of_an_earlier_release_gets_headers_and_keeps_its_messages(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    tables = [one.replace(" headers BLOB NOT NULL DEFAULT x'',", "") for one in module.TABLES]
+    old = f"""
+        INSERT INTO gateway_mail VALUES ('box/{tmp_path.name}', 1, 'a.1', 'c/ab', 1, 5, x'', x'6f6c64', '', 0, 0, 0);
+        INSERT INTO gateway_place VALUES ('box/{tmp_path.name}', 1, 0, 0)"""
+
+    async def whole() -> None:
+        settings = ClientSettings(proxies=tuple(cluster.addresses), directory=tmp_path)
+        async with GatewayClient(f"m-{tmp_path.name}", settings=settings) as client:
+            client.make_tables([*tables, old])
+            module.make_tables(client)
+            module.make_tables(client)
+            box = Mailbox(client, f"box/{tmp_path.name}")
+            await client.subscribe(box.topic)
+            await client.put(box.topic, b"new", key=b"k", headers={"a": b"1"})
+            assert await box.take(1, 10.0, opened=True) == 1
+            before, new = box.after(0, 10)
+            assert (before.body, before.headers) == (b"old", b"")
+            assert new.facts()["headers"] == {"a": "1"}
+
+    asyncio.run(whole())

@@ -12,7 +12,8 @@ REPORT: dict[str, Any] = {
         {"id": "s1", "answered": True, "report": {"disk": {"db": 10, "wal": 5}}},
         {"id": "s2", "answered": False, "report": None},
     ],
-    "topics": [{"topic": 'odd "name\\', "records": 3, "bytes": 30, "backlog": 2, "subscribers": {"c": {"waiting": 2}}}],
+    "topics": [{"topic": 'odd "name\\', "records": 3, "bytes": 30, "backlog": 2, "oldest_unacknowledged_seconds": 9.5,
+                "subscribers": {"c": {"waiting": 2}}}],
     "warnings": ["x"],
 }  # fmt: skip
 
@@ -30,6 +31,7 @@ def test_the_cluster_is_told_as_its_report_has_it() -> None:
     assert found["pubsub_process_up", ("tcp://b", "proxy")] == 0
     assert found["pubsub_server_disk_bytes", ("wal", "s1")] == 5
     assert found["pubsub_topic_records", ('odd "name\\',)] == 3
+    assert found["pubsub_topic_oldest_unacknowledged_seconds", ('odd "name\\',)] == 9.5
     assert found["pubsub_subscriber_backlog", ("c", 'odd "name\\')] == 2
     assert found["pubsub_warnings", ()] == 1
 

@@ -175,10 +175,6 @@ def test_names_that_cannot_be_are_told_so(gateway: Gateway) -> None:
         assert answer.status_code == 400, (path, answer.text)
 
 
-def test_a_header_for_what_messages_do_not_have_yet_is_refused_and_nothing_put(gateway: Gateway) -> None:
-    assert gateway.ask("POST", "/topics/x/messages", b"x", pubsub_key="k").status_code == 400
-
-
 def test_numbers_in_the_query_are_checked(gateway: Gateway) -> None:
     gateway.subscribe("numbers", "s")
     for query in ("max=0", "max=x", "wait=-1", "wait=nan"):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -132,3 +133,117 @@ def test_many_threads_never_have_the_turn_at_once(driving):
     background.join(10)
     assert len(rounds) == 1200
     assert max(most) == 1
+
+
+def waiting(driving: Driving, done: Callable[[], bool], seconds: float = 10.0) -> tuple[threading.Thread, list[bool]]:
+    """A caller who waits, and says whether it got the turn; it keeps it until it is told to go."""
+    said: list[bool] = []
+
+    def wait() -> None:
+        said.append(driving.caller_takes(done, time.monotonic() + seconds))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread, said
+
+
+def test_of_many_who_wait_those_are_woken_who_have_what_they_wait_for_and_no_other(driving, until):
+    looks = [0, 0, 0]
+    answered = [False, False, False]
+
+    def done(number: int) -> Callable[[], bool]:
+        def look() -> bool:
+            looks[number] += threading.current_thread() is not threading.main_thread()
+            return answered[number]
+
+        return look
+
+    assert driving.try_take()
+    callers = [waiting(driving, done(number)) for number in range(3)]
+    until(lambda: driving.callers == 3 and all(looks))
+    before = list(looks)
+    answered[1] = True
+    driving.announce()
+    callers[1][0].join()
+    assert callers[1][1] == [False]
+    assert driving.callers == 2
+    assert (looks[0], looks[2]) == (before[0], before[2]), "they were not woken"
+    answered[:] = [True, True, True]
+    driving.announce()
+    for thread, _ in callers:
+        thread.join()
+    driving.give_up()
+
+
+def test_when_the_driver_leaves_one_of_those_who_wait_on_drives(driving, until):
+    assert driving.try_take()
+    over = threading.Event()
+    callers = [waiting(driving, over.is_set) for _ in range(3)]
+    until(lambda: driving.callers == 3)
+    driving.give_up()
+    until(lambda: sum(len(said) for _, said in callers) == 1)
+    assert [said for _, said in callers if said] == [[True]]
+    over.set()
+    driving.announce()
+    for thread, _ in callers:
+        thread.join()
+
+
+def test_who_is_interrupted_when_he_is_to_drive_has_another_one_drive(driving, until, monkeypatch):
+    class Strike(BaseException):
+        pass
+
+    assert driving.try_take()
+    struck: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            driving.caller_takes(never, FOREVER)
+        except Strike as error:
+            struck.append(error)
+
+    first = threading.Thread(target=wait)
+    first.start()
+    until(lambda: driving.callers == 1)
+    second, heard = waiting(driving, never)
+    until(lambda: driving.callers == 2)
+    take = driving.try_take
+
+    def strikes() -> bool:
+        if threading.current_thread() is first:
+            raise Strike
+        return take()
+
+    monkeypatch.setattr(driving, "try_take", strikes)
+    driving.give_up()
+    first.join()
+    second.join()
+    assert struck
+    assert heard == [True]
+
+
+def test_who_waits_for_what_raises_is_woken_to_raise_it_himself(driving, until):
+    wrong = threading.Event()
+    said: list[BaseException] = []
+
+    def done() -> bool:
+        if wrong.is_set():
+            raise ValueError
+        return False
+
+    def wait() -> None:
+        try:
+            driving.caller_takes(done, time.monotonic() + 10.0)
+        except ValueError as error:
+            said.append(error)
+
+    assert driving.try_take()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until(lambda: driving.callers == 1)
+    wrong.set()
+    driving.announce()
+    thread.join()
+    assert said
+    assert driving.callers == 0
+    driving.give_up()

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.protocol import batch_ends, batch_size, check_batch, decode_batch, encode_batch
-from pubsub.protocol.batch import decode_keys
+from pubsub.protocol.batch import HEADED, decode_blocks, decode_keys
+from pubsub.protocol.headers import decode_headers, encode_headers
 
 records = st.lists(st.binary(max_size=30), min_size=1, max_size=30)
 keyed = st.lists(st.tuples(st.binary(max_size=30), st.binary(max_size=9)), min_size=1, max_size=30)
@@ -52,6 +53,56 @@ def test_a_forged_batch_with_keys_is_refused_or_sound(pairs, data):
     assert len(keys) in {0, len(pairs)}
     tables = batch_size(len(pairs), 0) + 4 * len(keys)
     assert sum(map(len, decode_batch(raw))) + sum(map(len, keys)) == len(raw) - tables
+
+
+blocks = st.dictionaries(st.sampled_from("abc"), st.binary(max_size=9), max_size=3).map(encode_headers)
+headed = st.lists(
+    st.tuples(st.binary(max_size=30), st.just(b"") | st.binary(max_size=9), blocks), min_size=1, max_size=30
+)
+
+
+@given(headed)
+def test_a_batch_with_keys_and_headers_round_trips(records):
+    bodies, keys, headers = (list(column) for column in zip(*records, strict=True))
+    batch = encode_batch(bodies, keys, headers)
+    check_batch(batch, len(bodies), crc32(batch))
+    check_batch(memoryview(batch), len(bodies), crc32(batch))
+    assert decode_batch(batch) == bodies
+    assert decode_keys(batch) == (keys if any(keys) else [])
+    assert decode_blocks(batch) == decode_blocks(memoryview(batch)) == (headers if any(headers) else [])
+    assert (batch == encode_batch(bodies)) == (not any(keys) and not any(headers))
+
+
+@given(headed, st.data())
+def test_a_forged_batch_with_headers_is_refused_or_sound(records, data):
+    bodies, keys, headers = (list(column) for column in zip(*records, strict=True))
+    batch = bytearray(encode_batch(bodies, keys, [encode_headers({"a": b"1"}), *headers[1:]]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    raw = bytes(batch[: data.draw(st.integers(0, len(batch)))]) + data.draw(st.binary(max_size=4))
+    try:
+        check_batch(raw, len(bodies), crc32(raw))
+    except DecodeError:
+        return
+    found = [decode_headers(block) for block in decode_blocks(raw)]
+    assert len(found) in {0, len(bodies)}
+    assert len(decode_batch(raw)) == len(bodies)
+
+
+def test_headers_that_are_none_are_refused_with_the_batch():
+    batch = bytearray(encode_batch([b"x", b"y"], (), [encode_headers({"a": b"1"})] * 2))
+    assert batch[1] == HEADED
+    batch[-2] = ord("=")
+    with pytest.raises(DecodeError, match="no name"):
+        check_batch(bytes(batch), 2, crc32(batch))
+
+
+def test_a_table_of_headers_out_of_order_or_missing_is_refused():
+    batch = encode_batch([b"x", b"y"], (), [encode_headers({"a": b"1"})] * 2)
+    at = batch_size(2, 2)
+    for raw in (batch[:at], batch[:at] + struct.pack("<2I", 5, 4) + batch[at + 8 :], batch[:-1], batch + b"x"):
+        with pytest.raises(DecodeError):
+            check_batch(raw, 2, crc32(raw))
 
 
 def test_keys_count_for_the_limit():
@@ -105,7 +156,7 @@ def test_a_forged_huge_count_allocates_nothing(count):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("place", "value"), [(0, 2), (1, 2), (1, 3), (2, 1), (3, 1)])
+@pytest.mark.parametrize(("place", "value"), [(0, 2), (1, 4), (1, 7), (1, 128), (2, 1), (3, 1)])
 def test_a_format_or_a_flag_that_is_not_known_refuses_the_batch(place, value):
     batch = bytearray(encode_batch([b"a", b"b"]))
     batch[place] = value

@@ -52,7 +52,6 @@ roster = {"stores": rosters, "gone": rosters}
 stage_maps = st.dictionaries(ids, numbers, max_size=8)
 sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
 subscription = {"sender": ids, "topic": topics, "number": numbers, "opening": numbers, **history}
-
 endpoints = st.from_regex(r"tcp://[a-z0-9.]{1,40}:[0-9]{1,5}", fullmatch=True)
 
 
@@ -159,6 +158,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         whole=flags,
         body=bodies,
         cumulative=flags,
+        rows=st.integers(0, 64),
         **history,
     ),
     Periodic: {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pubsub.base.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX
 from pubsub.errors import DecodeError
-from pubsub.protocol import Records, RecordsBuilder, encode_batch
+from pubsub.protocol import Records, RecordsBuilder, encode_batch, encode_headers
 from pubsub.protocol.records import check_publisher
 
 LOGS = ["0123456789abcdef", "fedcba9876543210"]
@@ -34,10 +34,15 @@ def keys_of(bodies: list[bytes]) -> list[bytes]:
     return [body[:2] for body in bodies] if len(bodies) % 3 == 0 else []
 
 
-def build(answer, keyed: bool = False) -> bytes:
+def headers_of(bodies: list[bytes]) -> list[bytes]:
+    """Headers for some batches and not for others, of all or some of their records."""
+    return [encode_headers({"h": body} if len(body) > 9 else {}) for body in bodies] if len(bodies) % 2 == 0 else []
+
+
+def build(answer, keyed: bool = False, headed: bool = False) -> bytes:
     builder = RecordsBuilder()
     for log, publisher, offset, counter, stamp, bodies, first, stop in answer:
-        batch = encode_batch(bodies, keys_of(bodies) if keyed else ())
+        batch = encode_batch(bodies, keys_of(bodies) if keyed else (), headers_of(bodies) if headed else ())
         builder.add(log, offset, publisher, counter, stamp, batch, first, stop)
     return builder.build()
 
@@ -50,6 +55,17 @@ def test_keys_come_out_with_their_records(answer):
     expected = [(keys_of(bodies) or [b""] * len(bodies))[first:stop] for *_, bodies, first, stop in answer]
     assert [list(run.keys) or [b""] * len(run.ends) for run in records.runs] == expected
     assert (body == build(answer)) == (not any(map(any, expected)))
+
+
+@given(answers, st.booleans())
+def test_headers_come_out_with_their_records_beside_keys_or_without(answer, keyed):
+    body = build(answer, keyed=keyed, headed=True)
+    records, without = Records(body), Records(build(answer, keyed=keyed))
+    assert list(records.bodies()) == list(without.bodies())
+    assert [list(run.keys) for run in records.runs] == [list(run.keys) for run in without.runs]
+    expected = [(headers_of(bodies) or [b""] * len(bodies))[first:stop] for *_, bodies, first, stop in answer]
+    assert [list(run.headers) or [b""] * len(run.ends) for run in records.runs] == expected
+    assert (body == build(answer, keyed=keyed)) == (not any(map(any, expected)))
 
 
 @given(answers)
@@ -73,9 +89,9 @@ def test_the_builder_knows_how_much_it_holds(answer):
     assert builder.data_bytes == len(records.data)
 
 
-@given(answers, st.booleans(), st.data())
-def test_a_mutated_body_raises_decode_error_and_nothing_else(answer, keyed, data):
-    raw = bytearray(build(answer, keyed))
+@given(answers, st.booleans(), st.booleans(), st.data())
+def test_a_mutated_body_raises_decode_error_and_nothing_else(answer, keyed, headed, data):
+    raw = bytearray(build(answer, keyed, headed))
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     mutated = bytes(raw[: data.draw(st.integers(0, len(raw)))]) if data.draw(st.booleans()) else bytes(raw)

@@ -199,7 +199,7 @@ class Stage:
 
 
 def put(topic: str, counter: int, bodies: Sequence[bytes] = (b"x",), **more: Any) -> Put:
-    body = encode_batch(bodies, more.pop("keys", ()))
+    body = encode_batch(bodies, more.pop("keys", ()), more.pop("headers", ()))
     more.setdefault("sender", "alice")
     more.setdefault("previous", 0)
     facts = {"topic": topic, "counter": counter, "publisher": STORE, "count": len(bodies), "checksum": crc32(body)}

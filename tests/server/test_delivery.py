@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from pubsub.protocol import Outcome, Records, encode_batch
+from pubsub.protocol import Outcome, Records, encode_batch, encode_headers
 from pubsub.server.topic import delivery
 from pubsub.server.topic.delivery import Answer, Batch, collect
 from pubsub.server.topic.spans import Span
@@ -53,8 +53,9 @@ class Held:
         publisher: int = 1,
         stamp: int = 100,
         keys: Sequence[bytes] = (),
+        headers: Sequence[bytes] = (),
     ) -> Batch:
-        body = encode_batch(bodies, keys)
+        body = encode_batch(bodies, keys, headers)
         to = self.topic.logs[log]
         batch = Batch(to.end, len(bodies), publisher, counter, stamp, crc32(body), to.total, body)
         self.shelf.logs.setdefault(to.number, []).append(batch)
@@ -229,3 +230,15 @@ def test_keys_count_for_the_size_of_an_answer() -> None:
     assert (answer.last, [run.keys for run in Records(answer.body).runs]) == ((A, 1), [[b"k" * 600]])
     answer = held.read(Span(A, 2), size=1000)
     assert [run.keys for run in Records(answer.body).runs] == [[b"l" * 600], [b"m", b"n"]]
+
+
+def test_headers_count_for_the_size_of_an_answer_and_are_cut_with_their_records() -> None:
+    held = Held()
+    one, two, three = (encode_headers({"h": letter * 600}) for letter in (b"1", b"2", b"3"))
+    held.put(A, [b"1", b"2"], 1, keys=[b"k", b"l"], headers=[one, two])
+    held.put(A, [b"3", b"4"], 3, headers=[three, b""])
+    answer = held.read(Span(A, 1), size=1000)
+    (run,) = Records(answer.body).runs
+    assert (answer.last, run.keys, run.headers) == ((A, 1), [b"k"], [one])
+    answer = held.read(Span(A, 2), size=10_000)
+    assert [run.headers for run in Records(answer.body).runs] == [[two], [three, b""]]

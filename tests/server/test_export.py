@@ -11,8 +11,9 @@ import apsw
 import pytest
 
 from pubsub.errors import CallerError, ConfigurationError, StoreInUse
-from pubsub.protocol import Outcome, Records
+from pubsub.protocol import Outcome, Records, encode_headers
 from pubsub.server.commands import main
+from pubsub.server.offline.beside import read_beside
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.offline.restore import accept_copy
 from pubsub.server.standby.local_file import LocalFile
@@ -106,6 +107,23 @@ def test_keys_survive_the_way_out_and_in(stage: Stage, tmp_path: Path) -> None:
     records = Records(bytes(stage.get("bob", "t", None, 5).body))
     assert list(records.bodies()) == [b"a", b"b", b"c"]
     assert [list(run.keys) for run in records.runs] == [[b"", b"k/\0"], [b""]]
+
+
+def test_headers_survive_the_way_out_and_in_and_can_be_read_there(stage: Stage, tmp_path: Path) -> None:
+    stage.subscribe("bob", "t", 5)
+    headers = [encode_headers({"trace": b"1/\0", "empty": b""}), b""]
+    stage.put("t", 1, [b"a", b"b"], keys=[b"", b"k"], headers=headers)
+    stage.put("t", 3, [b"c"], previous=2)
+    stage.sleep(0.3)
+    stage = moved(stage, tmp_path)
+    records = Records(bytes(stage.get("bob", "t", None, 5).body))
+    assert [list(run.headers) for run in records.runs] == [headers, [b""]]
+    assert [list(run.keys) for run in records.runs] == [[b"", b"k"], [b""]]
+    (written,) = tmp_path.rglob("headers/*")
+    assert written.read_text() == "trace=1%2F%00\nempty=\n"
+    written.write_text("a b=1\n")
+    with pytest.raises(ConfigurationError, match="holds no headers"):
+        read_beside(written.parent.parent, [written.name])
 
 
 def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stage, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -11,10 +12,14 @@ from pubsub.protocol import (
     Get,
     Merge,
     Outcome,
+    Records,
     Status,
     Subscribe,
     Transfer,
     Unsubscribe,
+    decode_headers,
+    encode_batch,
+    encode_headers,
 )
 from pubsub.protocol.messages import Whole
 from pubsub.server.state.replies import LISTENER, Origin
@@ -44,6 +49,22 @@ def test_what_was_put_in_the_loop_that_freezes_travels_too(pair: Pair) -> None:
     assert giver.answered(late).outcome is Outcome.SUCCESS
     assert pair.holders() == ["s1"]
     assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"late", b"alice1", b"alice2"]
+
+
+def test_keys_and_headers_travel_with_their_messages(pair: Pair) -> None:
+    split(pair)
+    body = encode_batch([b"carl3", b"carl4"], [b"k", b""], [b"", encode_headers({"trace": b"7"})])
+    beside = replace(message("carl", 12, 11, b"carl3", b"carl4"), body=body, checksum=crc32(body))
+    assert pair["s2"].ask(beside).outcome is Outcome.SUCCESS
+    pair.merge("s2", "s1")
+    pair.turns()
+    status = pair["s1"].ask(Get("eve", "t", None, 5, 5, records_max=100))
+    records = Records(bytes(status.body))
+    assert list(records.bodies()) == [b"carl1", b"carl2", b"carl3", b"carl4", b"alice1", b"alice2"]
+    assert [key for run in records.runs for key in run.keys] == [b"", b"", b"k", b"", b"", b""]
+    assert [decode_headers(block) for run in records.runs for block in run.headers] == [{}] * 3 + [{"trace": b"7"}] + (
+        [{}] * 2
+    )
 
 
 def test_repeats_of_either_side_stay_recognised_and_chains_go_on(pair: Pair) -> None:

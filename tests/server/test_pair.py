@@ -24,8 +24,8 @@ from pubsub.protocol.standby import EntryId
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RouteChanges
 from pubsub.server.links import GOODBYE_MS, Links
+from pubsub.server.listening import listen
 from pubsub.server.pair import Pair
-from pubsub.server.process import listen
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.following import Following
 from pubsub.server.standby.local_file import LocalFile

@@ -36,9 +36,22 @@ def test_it_says_what_is_held_and_who_holds_it_up(stage: Stage) -> None:
     topic = facts["topics"]["t"]
     assert (topic["log"], topic["records"], topic["publishers"], topic["backlog"]) == (log, 4, 2, 4)
     assert topic["bytes"] == stage.core.state.topics["t"].open.total
+    age = topic["oldest_unacknowledged_seconds"]
     assert topic["subscribers"] == {
-        "bob": {"waiting": 0, "polling": True, "acknowledged": f"{log}.4", "number": 5},
-        "carol": {"waiting": 4, "polling": False, "acknowledged": f"{log}.0", "number": 6},
+        "bob": {
+            "waiting": 0,
+            "oldest_unacknowledged_seconds": None,
+            "polling": True,
+            "acknowledged": f"{log}.4",
+            "number": 5,
+        },
+        "carol": {
+            "waiting": 4,
+            "oldest_unacknowledged_seconds": age,
+            "polling": False,
+            "acknowledged": f"{log}.0",
+            "number": 6,
+        },
     }
 
 
@@ -64,7 +77,7 @@ def test_it_has_a_limit_and_says_what_is_left_out(stage: Stage, monkeypatch: pyt
         "b": ["x"],
     }
     assert facts["topics"]["b"]["backlog"] == 1
-    assert facts["left_out"] == {"topics": 1, "subscribers": 1}
+    assert facts["left_out"] == {"topics": 1, "subscribers": 1, "ages": 0}
 
 
 def test_who_asks_all_the_time_costs_one_report(stage: Stage) -> None:

@@ -15,6 +15,7 @@ import apsw
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.core import SYNC_SECONDS
 from pubsub.client.core.message import Batch, Message
+from pubsub.client.storage.transaction import Ticket
 from pubsub.errors import (
     DataLoss,
     InDoubt,
@@ -24,7 +25,7 @@ from pubsub.errors import (
     StorageError,
     Superseded,
 )
-from tests.simulation.clients import Call, ClientNode, HandlerError
+from tests.simulation.clients import Call, Cancelled, ClientNode, HandlerError
 from tests.simulation.disk import NAME
 from tests.simulation.history import ABORTED, ACKED, ASKED, EXCUSED, KEPT, History, Put, Reading, Seen
 from tests.simulation.world import EPOCH, World
@@ -256,8 +257,12 @@ class Application:
         # Half of it goes to the newest topic, of which not everybody may have heard yet.
         topic = random.choice(self.topics()) if random.random() < 0.5 else self.topics()[-1]
         chance = random.random()
-        if chance < 0.5:
+        if self.world.fate.bursts and random.random() < self.world.fate.bursts:
+            self._burst(topic, random.randrange(2, 7), thread)
+        elif chance < 0.3:
             self._put(topic, 1, thread)
+        elif chance < 0.5:
+            self._put_at_once(topic, random.randrange(2, 6), thread)
         elif chance < 0.8:
             self._put(topic, random.randrange(2, 9), thread)
         elif chance < 0.86:
@@ -275,6 +280,8 @@ class Application:
 
         def then(result: Any, error: Exception | None) -> None:
             if error is None:
+                if isinstance(result, Ticket):
+                    puts[0].counter = result.counter
                 for put in puts:
                     self._move(put, ACKED if wait else KEPT)
                 for put in earlier if wait else ():
@@ -282,11 +289,67 @@ class Application:
             elif isinstance(error, InDoubt):
                 for put in puts:
                     self._move(put, KEPT)
+            elif isinstance(error, Cancelled) and puts[0].body.encode() in error.open_bodies:
+                self._move(puts[0], ABORTED)
             self._failed(error)
             self._next(partial(self._publish, thread))
 
-        bodies = [put.body.encode() for put in puts]
-        self.node.call(self.node.calls.puts.put_many(topic, bodies, None, None, wait), then)
+        bodies, calls = [put.body.encode() for put in puts], self.node.calls.puts
+        flow: Any = calls.put_many(topic, bodies, None, None, wait)
+        if count == 1 and wait:
+            flow = calls.put(topic, bodies[0], b"", None, None)
+        self.node.call(flow, then)
+
+    def _put_at_once(self, topic: str, count: int, thread: str) -> None:
+        """Calls that are begun one after the other before any is over, as by tasks; the last one may be no group's."""
+        random = self.world.random
+        puts = [self._new(topic, thread) for _ in range(count)]
+        earlier = self._unresolved(topic)
+        left = set(range(count))
+
+        def then(index: int, result: Any, error: Exception | None) -> None:
+            put = puts[index]
+            if error is None:
+                put.counter = result.counter if isinstance(result, Ticket) else result[0].counter
+                for one in (put, *earlier):
+                    self._move(one, ACKED)
+            elif isinstance(error, InDoubt):
+                self._move(put, KEPT)
+            elif isinstance(error, Cancelled) and put.body.encode() in error.open_bodies:
+                self._move(put, ABORTED)
+            self._failed(error)
+            left.discard(index)
+            if not left:
+                self._next(partial(self._publish, thread))
+
+        calls, others, begun = self.node.calls.puts, random.random() < 0.3, list[Call]()
+        for index, put in enumerate(puts):
+            body, timeout = put.body.encode(), random.choice((None, None, None, 0.001, 0.1))
+            if others and index == count - 1:
+                flow: Any = calls.put_many(topic, [body], timeout, None, True)
+            else:
+                flow = calls.put(topic, body, b"", None, timeout)
+            self.node.call(flow, partial(then, index), begun.append)
+        if random.random() < 0.2:  # At once, so that it may be in a group that is not written yet.
+            self.node.give_up(random.choice(begun))
+
+    def _burst(self, topic: str, rows: int, thread: str) -> None:
+        """Puts that wait for nothing but room, one right after the other, and one that waits for all of them."""
+        if rows == 1:
+            self._put(topic, 1, thread)
+            return
+        put = self._new(topic, thread)
+
+        def then(result: Any, error: Exception | None) -> None:
+            if error is None:
+                self._move(put, KEPT)
+            self._failed(error)
+            if error is None:
+                self._burst(topic, rows - 1, thread)
+            else:
+                self._next(partial(self._publish, thread))
+
+        self.node.call(self.node.calls.puts.put_many(topic, [put.body.encode()], None, None, False), then)
 
     def _unresolved(self, topic: str) -> list[Put]:
         return [p for p in self.history.states((KEPT,)) if p.source[0] == self.name and p.topic == topic]
@@ -495,6 +558,7 @@ class Application:
         def handle(message: Any, transaction: Any) -> None:
             body = message.body.decode()
             self._check_not_left(topic, body)
+            self.history.check_counter(self.name, body, message.counter)
             self._tried.add((topic, body))
             self.relaying = False
             self.node.operations += 1
@@ -556,6 +620,7 @@ class Application:
     def _got(self, reading: Reading, message: Message) -> None:
         self.node.operations += 1
         self._check_not_left(reading.topic, message.body.decode())
+        self.history.check_counter(self.name, message.body.decode(), message.counter)
         stamp = message.stamp / 1e6 - EPOCH
         seen = Seen(reading.topic, message.body.decode(), message.id, stamp, reading.asked or 0.0)
         reading.parts[-1].append(seen)

@@ -81,7 +81,15 @@ class SimulatedMessenger:
 
 
 class Cancelled(Exception):
-    """A call was cancelled where it waited."""
+    """A call was cancelled where it waited.
+
+    Args:
+        open_bodies: what was in no row of the outbox then, of all callers: a put of these is not begun.
+    """
+
+    def __init__(self, open_bodies: frozenset[bytes]) -> None:
+        super().__init__(open_bodies)
+        self.open_bodies = open_bodies
 
 
 class HandlerError(Exception):
@@ -143,7 +151,10 @@ class ClientNode(Process):
             window=4,
             prefetch_records=50,
             handler_attempts=world.fate.attempts,
+            publisher_records=3,  # Rows of a group hold no more, so that some groups are several rows.
         )
+        self._turns = world.random.random() < 0.5
+        """Whether a group is written when its event loop has turned, as those of `AsyncClient`; else at once."""
         self.calls: Calls
         self.processing: Processing
         self._calls: list[Call] = []
@@ -166,6 +177,8 @@ class ClientNode(Process):
         self.session = self.make_session()
         self.calls = Calls(self.session)
         self.processing = Processing(self.session, self.calls.gets)
+        if self._turns:
+            self.calls.puts.soon = lambda write: self.later(0.0, write)
         self.session.store.db.execute("create table if not exists seen (n integer primary key, topic, body, id, stamp)")
         self.session.store.db.execute("create table if not exists sent (n integer primary key, token)")
         self.on_start()
@@ -302,11 +315,18 @@ class ClientNode(Process):
             self.act(partial(self._cancel, call))
         return bool(waiting)
 
+    def give_up(self, call: Call) -> None:
+        """Cancel a call where it waits. To be used within `act`."""
+        if call in self._calls and call.wait is not None:
+            self._cancel(call)
+
     def _cancel(self, call: Call) -> None:
         self._calls.remove(call)
+        waiting = self.session.core.groups._waiting.values()
+        open_bodies = frozenset(share.body for queue in waiting for share in queue)
         call.flow.close()
         self.session.recover()
-        call.then(None, Cancelled())
+        call.then(None, Cancelled(open_bodies))
 
     def _close(self) -> None:
         try:

@@ -39,6 +39,9 @@ class Fate:
         pairs: servers that have two members, the first ones; witness: whether there is a proxy that only votes.
         scarce: tables and looks so small that a run reaches their limits.
         attempts: that a client's handler has at a message.
+        callers: clients that call a service, which has a worker then.
+        bursts: how many of a client's puts are followed by others at once, so that they wait together.
+        older: servers of a release that knows no trains; upgrades: whether one is upgraded when it is started again.
     """
 
     servers: int = 2
@@ -69,6 +72,10 @@ class Fate:
     witness: bool = False
     scarce: bool = False
     attempts: int = 4
+    callers: int = 0
+    bursts: float = 0.0
+    older: int = 0
+    upgrades: bool = False
 
 
 def draw(random: Random) -> Fate:
@@ -176,6 +183,21 @@ def moments(fate: Fate, seed: int) -> Fate:
     fate.scarce = random.random() < 0.3
     if "close midway" in fate.faults:
         fate.attempts = random.choice((4, 1))
+    return fate
+
+
+def trains(fate: Fate, seed: int) -> Fate:
+    """Have rows go together more often in some runs, and some servers know no trains; drawn apart, as pairs are.
+
+    Args:
+        fate: of a run without.
+        seed: the run's.
+    """
+    random = Random(f"trains of {seed}")
+    fate.bursts = random.choice((0.0, 0.0, 0.3))
+    if random.random() < 0.25:
+        fate.older = random.choice((1, fate.servers))
+        fate.upgrades = random.random() < 0.5
     return fate
 
 

@@ -34,6 +34,7 @@ class Put:
         group: of a transaction.
         follows: what a handler handled when it put this.
         acked_at: when it was known to be acknowledged; None: it is not.
+        counter: what its caller was told, which is what subscribers see; 0: nothing.
     """
 
     body: str
@@ -45,6 +46,7 @@ class Put:
     group: str = ""
     follows: tuple[str, str] | None = None
     acked_at: float | None = None
+    counter: int = 0
 
 
 @dataclass(slots=True)
@@ -128,6 +130,12 @@ class History:
         if put.group:
             self.groups.setdefault(put.group, []).append(put)
         return put
+
+    def check_counter(self, client: str, body: str, counter: int) -> None:
+        """Somebody got a message under this counter."""
+        put = self.puts.get(body)
+        if put is not None and put.counter not in {0, counter}:
+            self.violate(f"{client} got {body} as {counter}, and who put it was told that it is {put.counter}")
 
     def reading(self, client: str, topic: str, *, by_get: bool) -> Reading:
         key = (client, topic)

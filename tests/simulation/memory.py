@@ -47,6 +47,8 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "full": "found out again at the next commit",
         "damaged": "found out again at the next read",
         "disk": "a function",
+        "process": "a function",
+        "measures": "histograms since the start, where somebody is told",
         "replies": "not sent yet; clients repeat what they asked",
         "announcements": "everything is announced after a start",
         "count_change": "the first commit after a start counts",

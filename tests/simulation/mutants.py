@@ -105,8 +105,8 @@ def _(stack: contextlib.ExitStack) -> None:
     outbox = pubsub.client.core.outbox
     original = outbox.Draft.add
 
-    def add(self: Any, topic: str, bodies: Any) -> Any:
-        row = original(self, topic, bodies)
+    def add(self: Any, topic: str, *contents: Any) -> Any:
+        row = original(self, topic, *contents)
         row.whole = 0
         return row
 

@@ -14,7 +14,8 @@ import zmq
 
 from pubsub.config.settings import ProxySettings, ServerSettings
 from pubsub.errors import ConfigurationError, StoreFull
-from pubsub.messenger.framing import pack
+from pubsub.messenger.framing import pack, unpack
+from pubsub.messenger.sockets import Frames
 from pubsub.messenger.unsent import Unsent
 from pubsub.protocol import Merge, encode
 from pubsub.proxy.core import ProxyCore
@@ -22,7 +23,7 @@ from pubsub.proxy.process import UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX, ProxyProces
 from pubsub.proxy.routes_file import RoutesStore
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.loop import Loop, check_stale
-from pubsub.server.state.replies import Outgoing
+from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.commits import Commit
@@ -85,12 +86,15 @@ class ServerNode(Process):
         self.kill_at_step = ""
         self.found: list[str] = []
         """What was otherwise in memory than in the store."""
+        self.older = False
+        """Whether it is of a release that knows no trains."""
         self._turning = False
         self.totals: Counter[str] = Counter()
         """What the processes that have ended counted, and what was answered."""
 
     def begin(self) -> None:
         host = self.host
+        self.older = self.older and not (self.life > 1 and self.world.fate.upgrades)
         self.group_commit = self.make_group_commit(Store(Path(f"/{self.name}"), vfs=NAME), Reserve(host.disk))
         self.core = self.group_commit.core
         check_stale(self.settings, self.core)
@@ -238,6 +242,16 @@ class SteppedGroupCommit(GroupCommit):
     def __init__(self, node: ServerNode, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._node = node
+
+    def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> int:
+        """Take a message; an older release insists on knowing every field that is mandatory."""
+        head = bytes(frames[1]) if len(frames) > 1 else b""
+        if self._node.older and b" !rows=" in head:
+            origin = Origin(link, bytes(frames[0]), unpack(head).source, speaker)
+            self._node.totals["trains refused by an older server"] += 1
+            self.core.refuse(origin, "PUT insists on '!rows=2', which is not known here", now)
+            return 1
+        return super().handle(link, frames, now, speaker)
 
     def commit(self, now: float) -> Commit | None:
         self._node.step("before commit")

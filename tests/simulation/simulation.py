@@ -13,6 +13,7 @@ from io import StringIO
 from random import Random
 from unittest import mock
 
+import pubsub.client.core.chain
 import pubsub.client.flows.calls
 import pubsub.client.flows.gets
 import pubsub.client.storage.store
@@ -39,10 +40,11 @@ import pubsub.server.topic.delivery
 import pubsub.server.upkeep.retention
 import pubsub.server.upkeep.staging
 from tests.simulation.actors import CHUNK_MAX, Application
+from tests.simulation.callers import Calls, calling
 from tests.simulation.clients import ClientNode
 from tests.simulation.damage import flip
 from tests.simulation.disk import Disk, disks, untidy
-from tests.simulation.fate import MOMENTS, PAIR_FAULTS, Fate, draw, moments, pair
+from tests.simulation.fate import MOMENTS, PAIR_FAULTS, Fate, draw, moments, pair, trains
 from tests.simulation.files import SYSTEM, open_beside
 from tests.simulation.history import History
 from tests.simulation.members import MemberNode, MemberStore, Paired, members_of, small_stream
@@ -125,6 +127,7 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.proxy.traffic, "_send", Router.send),
             (pubsub.proxy.traffic, "_get", Router.get),
             (pubsub.client.storage.store, "CHECKPOINT_PAGES", 80),
+            (pubsub.client.core.chain, "SINGLY_SECONDS", 1.0),
             (pubsub.client.flows.gets, "CHUNK_MAX", CHUNK_MAX),
             (pubsub.server.moves.chunks, "CHUNK_BATCHES", 4),
             (pubsub.server.moves.chunks, "CHUNK_ITEMS", 3),
@@ -175,7 +178,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         self.random = random = Random(seed)
-        self.seed, self.fate = seed, fate or moments(pair(draw(random), seed), seed)
+        self.seed, self.fate = seed, fate or calling(trains(moments(pair(draw(random), seed), seed), seed), seed)
         fate = self.fate
         self.world = world = World(seed, fate, random)
         world.log = log
@@ -198,6 +201,9 @@ class Simulation:
                 hosts = [world.host(f"s{n}{letter}", random.uniform(-half, half)) for letter in "ab"]
                 one, other = (MemberNode(world, host, voters, f"s{n}", self.told) for host in hosts)
                 self.servers.append(Paired(f"s{n}", (one, other)))
+        plain = [node for node in self.servers if isinstance(node, ServerNode)]
+        for node in plain[len(plain) - min(fate.older, len(plain)) :]:
+            node.older = True
         self.clients = []
         self.applications = []
         for n in range(1, fate.clients + 1):
@@ -210,6 +216,7 @@ class Simulation:
             )
             self.clients.append(node)
             self.applications.append(Application(world, node, self.history, self.topics))
+        self.calls = Calls(world, self.history, lambda name: self._client(name, proxies))
         self.tasks: list[Task] = []
         for kind, letter, number in ((Sink, "k", fate.sinks), (RangeReader, "n", fate.ranges)):
             for n in range(1, number + 1):
@@ -231,9 +238,17 @@ class Simulation:
             for node in self.processes():
                 node.host.disk.keeps_reserve = True
 
+    def _client(self, name: str, proxies: tuple[str, ...]) -> ClientNode:
+        """A client in step with true time: deadlines of calls are told by clocks."""
+        random = self.random
+        order = tuple(random.sample(proxies, len(proxies)))
+        safe = random.random() < self.fate.power_safe
+        return ClientNode(self.world, self.world.host(name, 0.0), order, power_safe=safe)
+
     @property
     def nodes(self) -> list[Process]:
-        return [*self.proxies, *self.witnesses, *self.processes(), *self.clients, *self.tasks, *self.talkers]
+        users = [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers]
+        return [*self.proxies, *self.witnesses, *self.processes(), *users]
 
     def processes(self) -> list[ServerNode]:
         """Of all servers; each member of a pair is one."""
@@ -272,7 +287,7 @@ class Simulation:
         for node in self.nodes:
             if not isinstance(node, ServerNode):
                 node.end("over")
-        callers = [*self.clients, *self.tasks, *self.talkers, *(twin.node for twin in self.twins)]
+        callers = [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *(twin.node for twin in self.twins)]
         operations = sum(caller.operations for caller in callers)
         for server in self.servers:
             for name, value in (server.totals + (server.core.state.counters if server.alive else Counter())).items():
@@ -299,7 +314,7 @@ class Simulation:
 
     def _anyone(self) -> Process:
         """Servers, clients and proxies as often as each other, however many there are."""
-        users = [*self.clients, *self.tasks, *self.talkers]
+        users = [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers]
         votes = [*self.proxies, *self.witnesses]
         kind: Sequence[Process | Paired] = self.random.choice((self.servers, users, votes))
         found = self.random.choice(kind)
@@ -681,6 +696,7 @@ class Simulation:
             twin.node.end("over")
         for application in self.applications:
             application.finish()
+        self.calls.finish()
         for other in (*self.tasks, *self.talkers):
             other.finishing = True
 
@@ -711,7 +727,7 @@ class Simulation:
                 known = [holder.id for holder in proxy.core.table.holders(topic)]
                 if known != holders:
                     return f"{topic} is held by {holders[0]}, and {proxy.name} believes by {known}"
-        for party in (*self.applications, *self.tasks, *self.talkers):
+        for party in (*self.applications, *self.calls.parties, *self.tasks, *self.talkers):
             what = party.settled()
             if what:
                 return what
@@ -726,6 +742,7 @@ class Simulation:
             application.collect()
             application.settle_letters()
             self._check_left(application)
+        self.calls.judge()
         for client in self.clients:
             for line in client.found:
                 self.history.violate(line)
@@ -759,7 +776,7 @@ class Simulation:
 
 def shortened(seed: int) -> Fate:
     """The world that a seed draws, with a phase of faults so short that some hundred runs take a minute or two."""
-    fate = moments(pair(draw(Random(seed)), seed), seed)
+    fate = trains(moments(pair(draw(Random(seed)), seed), seed), seed)
     fate.seconds = min(fate.seconds, SHORT_SECONDS)
     return fate
 

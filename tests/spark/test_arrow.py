@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.errors import DecodeError, TooLarge
-from pubsub.protocol import Outcome, Records, RecordsBuilder, Status, encode_batch
-from pubsub.protocol.batch import check_batch, decode_batch, decode_keys
+from pubsub.errors import DecodeError, PubsubError, TooLarge
+from pubsub.protocol import Outcome, Records, RecordsBuilder, Status, decode_headers, encode_batch, encode_headers
+from pubsub.protocol.batch import check_batch, decode_batch, decode_blocks, decode_keys
 from pubsub.spark import arrow
 
 LOGS = ("00000000000000aa", "00000000000000bb")
@@ -43,7 +43,8 @@ def build(parts: list[Any]) -> bytes:
     for log, offset, publisher, counter, stamp, bodies, first, count in parts:
         begin = min(first, len(bodies) - 1)
         stop = min(len(bodies), begin + count)
-        batch = encode_batch(bodies, [body[:3] for body in bodies[::-1]] if count % 2 else ())
+        headers = [encode_headers({"h": body, "i": b""} if body else {}) for body in bodies] if count % 3 else ()
+        batch = encode_batch(bodies, [body[:3] for body in bodies[::-1]] if count % 2 else (), headers)
         builder.add(log, offset, publisher, counter, stamp, batch, begin, stop)
     return builder.build()
 
@@ -75,6 +76,61 @@ def test_a_batch_holds_what_the_records_hold(parts: list[Any]) -> None:
     ] == expected
 
 
+@given(runs)
+def test_headers_are_a_column_where_they_are_asked_for_and_null_where_there_are_none(parts: list[Any]) -> None:
+    body = build(parts)
+    plain, headed = (arrow.record_batch("t", answer(body), headers=headers) for headers in (False, True))
+    assert headed.select(plain.schema.names).equals(plain)
+    blocks = [block for run in Records(body).runs for block in (run.headers or [b""] * len(run.ends))]
+    assert headed.column("headers").to_pylist() == [
+        [{"key": key, "value": value} for key, value in decode_headers(block).items()] or None for block in blocks
+    ]
+
+
+HEADERS = st.dictionaries(st.text("abc.-", min_size=1, max_size=5), st.binary(max_size=20), max_size=3)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=30), st.none() | st.binary(max_size=9), st.none() | HEADERS), min_size=1))
+def test_headers_go_into_the_batches_with_their_values(rows: list[tuple[bytes, bytes | None, Any]]) -> None:
+    values, keys, headers = (list(column) for column in zip(*rows, strict=True))
+    lists = [None if row is None else [{"key": k, "value": v} for k, v in row.items()] for row in headers]
+    batch = pa.record_batch({"headers": pa.array(lists, arrow.HEADERS_TYPE)})
+    found: list[tuple[bytes, bytes, dict[str, bytes]]] = []
+    beside = pa.array(keys, pa.binary()), arrow.headers_of(batch)
+    for count, body in arrow.pieces(pa.array(values, pa.binary()), *beside):
+        check_batch(body, count, crc32(body))
+        none = [b""] * count
+        columns = decode_batch(body), decode_keys(body) or none, map(decode_headers, decode_blocks(body) or none)
+        found += zip(*columns, strict=True)
+    assert found == [(value, key or b"", row or {}) for value, key, row in rows]
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array(["a=1"]), "it must be array<struct"),
+        (pa.array([[{"key": "a", "other": b"1"}]]), "it must be array<struct"),
+        (pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}]]), "each once"),
+        (pa.array([[{"key": None, "value": b"1"}]], arrow.HEADERS_TYPE), "None is not"),
+        (pa.array([[None]], arrow.HEADERS_TYPE), "None is not"),
+        (pa.array([[{"key": "a b", "value": b"1"}]]), "header name 'a b' is not allowed"),
+        (pa.array([[{"key": f"h{n}", "value": b"1"} for n in range(17)]]), "MESSAGE_HEADERS_MAX"),
+    ],
+)
+def test_headers_that_no_message_can_have_are_refused(column: pa.Array, said: str) -> None:
+    with pytest.raises((ValueError, PubsubError), match=said):
+        arrow.headers_of(pa.record_batch({"headers": column}))
+
+
+def test_headers_may_be_text_null_or_missing() -> None:
+    rows = pa.array([[{"key": "a", "value": "text"}, {"key": "b", "value": None}], None, []])
+    found = arrow.headers_of(pa.record_batch({"headers": rows}))
+    assert found is not None
+    assert found.to_pylist() == [encode_headers({"a": b"text", "b": b""}), None, None]
+    assert arrow.headers_of(pa.record_batch({"headers": pa.nulls(2)})) is None
+    assert arrow.headers_of(pa.record_batch({"value": rows})) is None
+
+
 @given(runs, st.data())
 def test_bytes_that_are_no_records_raise_decode_error_and_nothing_else(parts: list[Any], data: st.DataObject) -> None:
     raw = bytearray(build(parts))
@@ -83,7 +139,7 @@ def test_bytes_that_are_no_records_raise_decode_error_and_nothing_else(parts: li
     if data.draw(st.booleans()):
         del raw[data.draw(st.integers(0, len(raw) - 1)) :]
     try:
-        batch = arrow.record_batch("t", answer(bytes(raw)))
+        batch = arrow.record_batch("t", answer(bytes(raw)), headers=data.draw(st.booleans()))
     except DecodeError:
         return
     batch.validate(full=True)

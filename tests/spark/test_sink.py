@@ -12,6 +12,8 @@ from pubsub import Client
 from pubsub.errors import ConfigurationError, InvalidName
 from pubsub.protocol import Outcome, Publish
 from pubsub.spark import arrow
+from pubsub.spark.arrow import HEADERS_SCHEMA, HEADERS_TYPE, SCHEMA
+from pubsub.spark.datasource import PubsubDataSource
 from pubsub.spark.link import ProxyConnection
 from pubsub.spark.options import SinkOptions, sink_options, source_options
 from pubsub.spark.sink import (
@@ -178,6 +180,30 @@ def test_a_key_comes_with_its_row_to_source_and_client(
     reader = BatchReader(source_options(given, stream=False))
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     assert {row["value"]: row["key"] for row in rows} == {b"1": b"k", b"2": b"l", b"3": None, b"4": None}
+
+
+def test_headers_come_with_their_rows_to_source_and_client(
+    broker: Broker, link: ProxyConnection, by_column: SinkOptions
+) -> None:
+    attempt = Attempt(link, by_column, QUERY, 0, 0)
+    pair = [{"key": "trace", "value": b"1"}]
+    columns = {
+        "value": pa.array([b"1", b"2", b"3"], pa.binary()),
+        "topic": pa.array(["a", "b", "a"]),
+        "headers": pa.array([pair, [{"key": "trace", "value": b"2"}], None], HEADERS_TYPE),
+    }
+    attempt.write(pa.record_batch(columns))
+    with Client("reader", proxies=[broker.address], directory=broker.directory / "clients") as client:
+        client.subscribe("a")
+        publish(by_column, [attempt.finish()], 0)
+        found = [client.get("a", timeout=10.0) for _ in range(2)]
+    assert [(message.body, message.headers) for message in found if message] == [(b"1", {"trace": b"1"}), (b"3", {})]
+    given = {"proxies": broker.address, "subscribe": "a", "includeHeaders": "true"}
+    assert PubsubDataSource(given).schema() == HEADERS_SCHEMA
+    assert PubsubDataSource({"subscribe": "a"}).schema() == SCHEMA
+    reader = BatchReader(source_options(given, stream=False))
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert {row["value"]: row["headers"] for row in rows} == {b"1": pair, b"3": None}
 
 
 def test_rows_survive_a_server_that_stops_between_stage_and_publish(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pubsub.cli.bench import growth
+from pubsub.cli.bench import concurrent, growth
 from pubsub.cli.bench.floors import Floors, percentile
 from pubsub.cli.bench.stage import Stage
 from pubsub.cli.bench.worker import BATCH, END, Worker
@@ -232,6 +232,9 @@ MEASURES: Final[Sequence[Measure]] = (
     Measure("put-1", _put(1), _RATE, _puts(1)),
     Measure("put-100", _put(100), _RATE, _puts(100)),
     Measure("put-1000", _put(1_000), _RATE, _puts(1_000)),
+    Measure("concurrent-async", concurrent.concurrent_async, _RATE, _puts(1)),
+    Measure("concurrent-threads", concurrent.concurrent_threads, _RATE, _puts(1)),
+    Measure("put-nowait", concurrent.put_nowait, _RATE, _puts(1)),
     Measure("publisher", publisher, _RATE, _puts(1_000)),
     Measure("consume", consume, _RATE, _gets),
     Measure("iterate", iterate, _RATE, _gets),

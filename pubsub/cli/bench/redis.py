@@ -9,6 +9,7 @@ dictionaries. Neither the server nor the libraries are needed for anything else.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from pubsub.cli.bench.concurrent import by_tasks, by_threads
 from pubsub.cli.bench.floors import percentile
 from pubsub.cli.bench.worker import END, Worker
 from pubsub.errors import ConfigurationError
@@ -168,6 +170,26 @@ def consume(server: Redis, size: int, secs: float) -> dict[str, float]:
     return {"rate": records / (time.perf_counter() - begun)}
 
 
+def concurrent_async(server: Redis, size: int, secs: float) -> dict[str, float]:
+    """TASKS tasks await XADD of one client, which keeps a connection for each that is under way."""
+    body = bytes(size)
+
+    async def measure() -> float:
+        redis, stream = importlib.import_module("redis.asyncio").Redis(unix_socket_path=server.address), server.stream()
+        try:
+            return await by_tasks(lambda: redis.xadd(stream, {"b": body}), secs)
+        finally:
+            await redis.aclose()
+
+    return {"rate": asyncio.run(measure())}
+
+
+def concurrent_threads(server: Redis, size: int, secs: float) -> dict[str, float]:
+    """THREADS threads call XADD of one client, which keeps a connection for each."""
+    redis, stream, body = connect(server.address), server.stream(), bytes(size)
+    return {"rate": by_threads(lambda: redis.xadd(stream, {"b": body}), secs)}
+
+
 class Group:
     """A consumer group of a stream, made here.
 
@@ -266,6 +288,9 @@ RIVALS: Final[dict[str, Callable[[Redis, int, float], dict[str, float]]]] = {
     "put-1": put,
     "put-100": put,
     "put-1000": put,
+    "concurrent-async": concurrent_async,
+    "concurrent-threads": concurrent_threads,
+    "put-nowait": put,
     "publisher": put,
     "consume": consume,
     "iterate": consume,

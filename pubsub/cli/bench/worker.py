@@ -21,6 +21,7 @@ from pubsub.errors import Unavailable
 
 if TYPE_CHECKING:
     from pubsub.client import Client
+    from pubsub.config.settings import ClientSettings
 
 END: Final = b"end"
 """The message after which a consumer has all."""
@@ -37,9 +38,15 @@ def open_client(where: dict[str, Any], directory: Path) -> Client:
         directory: of its state.
     """
     from pubsub.client import Client
+
+    return Client(directory.name, settings=settings_in(where, directory))
+
+
+def settings_in(where: dict[str, Any], directory: Path) -> ClientSettings:
+    """The settings of a client that reaches the cluster; arguments as of `open_client`."""
     from pubsub.config.settings import ClientSettings
 
-    return Client(directory.name, settings=ClientSettings(**where, directory=directory))
+    return ClientSettings(**where, directory=directory)
 
 
 def produce(

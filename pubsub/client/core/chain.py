@@ -1,10 +1,14 @@
 """The puts of one publisher on one topic that are not finished, in order (docs/architecture.md, *Put: the chain*).
 
 Batches are sent in order, a window of them at a time. An answer tells the highest counter, `last`, that the log holds:
-every row up to it is finished, whichever transmission the answer belongs to and however late it comes. A gap means that
-a row before was lost on the way: the chain goes back to the row after `last`, once for each value of it; where that
-does not help, this holder cannot be the right one and another is asked. A row ends by success or by `discard`, by
-nothing else.
+every row up to it is finished, whichever transmission the answer belongs to, however late it comes, and whatever it
+says of the rest. A gap means that a row before was lost on the way: the chain goes back to the row after `last`, once
+for each value of it; where that does not help, this holder cannot be the right one and another is asked. A row ends by
+success or by `discard`, by nothing else.
+
+While MESSAGES_MAX messages are in flight light rows wait, and go together when one of them is answered: a train. One
+that is refused is sent again row by row, since the server may be of a release without trains; after a while trains are
+tried again. Rows wait for nothing but that: whenever all are to be sent anew, no message counts as in flight any more.
 """
 
 from __future__ import annotations
@@ -13,15 +17,26 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
+from pubsub.base.limits import TRAIN_BYTES_MAX, TRAIN_ROWS_MAX
 from pubsub.client.core.retries import Retries
 from pubsub.errors import PubsubError
 from pubsub.protocol import Outcome, Status
+from pubsub.protocol.train import ROW_BYTES
 
 UNSURE: Final = -1
 """In place of a power cut: below all of them."""
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Bytes of batches in flight per topic; one batch is always allowed."""
+
+MESSAGES_MAX: Final = 2
+"""Messages with light rows in flight per topic; one is taken in while the server commits the other."""
+
+LIGHT_BYTES: Final = 16 * 1024
+"""Bytes of a row up to which it goes with others: to copy a larger one costs more than a message."""
+
+SINGLY_SECONDS: Final = 60.0
+"""How long rows go one by one after a train was refused: the server is of an earlier release, until it is upgraded."""
 
 UNFINISHED, DONE, DISCARDED = 0, 1, 2
 
@@ -60,6 +75,11 @@ class Row:
         """The counter of its last record."""
         return self.counter + self.count - 1
 
+    @property
+    def light(self) -> bool:
+        """Whether it may go with others; what is marked is asked about by itself."""
+        return self.size <= LIGHT_BYTES and not self.whole
+
 
 class Chain:
     """The unfinished rows of one topic, in order, and how far they are sent.
@@ -72,6 +92,7 @@ class Chain:
         log: the log that has all that is done, of those that answered; avoid: one whose holder could not serve us.
         size: bytes of the rows.
         sent: how many rows from the front are in flight.
+        messages: the counter with which each of the messages ends that they are in.
         generation: rises whenever rows are sent anew; a gap or a retry answers only for its own generation.
         until: nothing is sent after it: the latest deadline of the calls that wait.
         trouble: what to tell them at their deadline; failure: what to raise at once, until somebody puts or flushes.
@@ -83,6 +104,8 @@ class Chain:
         self.previous = self.finished = self.cleared = self.loaded = 0
         self.log = self.avoid = ""
         self.size = self.sent = self._flying = self.generation = 0
+        self.messages: deque[int] = deque()
+        self._singly_until = float("-inf")
         self._allowed = window
         self._gap: int | None = None
         self._pausing = False
@@ -101,6 +124,16 @@ class Chain:
         """Whether there is room again for more than one or two: who waited for it then puts many at once."""
         return len(self.rows) <= self._window and self.size <= WINDOW_BYTES
 
+    @property
+    def is_full(self) -> bool:
+        """Whether one more row cannot be sent now: the window is in flight, or the next try is waited for."""
+        return self._pausing or self.sent >= self._allowed
+
+    @property
+    def is_flying(self) -> bool:
+        """Whether an answer may come that finishes one of its rows."""
+        return self.sent > 0 and self.until != float("-inf")
+
     def add(self, row: Row) -> None:
         """One more row at the end."""
         self.rows.append(row)
@@ -115,20 +148,42 @@ class Chain:
         self.failure = None
         self.until = max(self.until, until)
 
-    def sendable(self, now: float) -> list[Row]:
-        """The rows to send now, which count as in flight from here on."""
-        if self._pausing or now >= self.until or self.sent >= min(len(self.rows), self._allowed):
-            return []
-        out = []
-        while self.sent < min(len(self.rows), self._allowed):
-            row = self.rows[self.sent]
-            if row.held or (self.sent and self._flying + row.size > WINDOW_BYTES):
-                break
-            out.append(row)
-            self.sent += 1
-            self._flying += row.size
+    def sendable(self, now: float) -> list[list[Row]]:
+        """The rows to send now, those of each message together; they count as in flight from here on."""
+        out: list[list[Row]] = []
+        if self._pausing or now >= self.until:
+            return out
+        end, singly = min(len(self.rows), self._allowed), now < self._singly_until
+        while self.sent < end and (rows := self._next_message(end, singly=singly)):
+            out.append(rows)
+            self.sent += len(rows)
+            self._flying += sum([row.size for row in rows])
+            self.messages.append(rows[-1].last)
         if out and self.deadline is None:
             self.deadline = now + self.retries.patience
+        return out
+
+    def _next_message(self, end: int, *, singly: bool) -> list[Row]:
+        """The rows of the next message; none where they have to wait.
+
+        Args:
+            end: the place of the first row that may not be in flight now.
+            singly: whether each goes alone.
+        """
+        first = self.rows[self.sent]
+        room = WINDOW_BYTES - self._flying
+        if first.held or (self.sent and first.size > room):
+            return []
+        if singly or not first.light:
+            return [first]
+        if len(self.messages) >= MESSAGES_MAX:
+            return []
+        out, size, room = [first], first.size + ROW_BYTES, min(room, TRAIN_BYTES_MAX)
+        for row in islice(self.rows, self.sent + 1, min(end, self.sent + TRAIN_ROWS_MAX)):
+            size += row.size + ROW_BYTES
+            if row.held or not row.light or size > room:
+                break
+            out.append(row)
         return out
 
     def fail(self, error: PubsubError) -> None:
@@ -143,16 +198,20 @@ class Chain:
             The rows that are done by it.
         """
         outcome, current = status.outcome, generation == self.generation
-        if outcome in {Outcome.SUCCESS, Outcome.DUPLICATE}:
-            return self._progress(status, proxy, now)
-        if not current:
-            return []
+        successful = outcome in {Outcome.SUCCESS, Outcome.DUPLICATE}
+        # A train that ended early was taken up to `last` all the same.
+        reached = bool(self.rows) and self.rows[0].last <= status.last
+        done = self._progress(status, proxy, now) if successful or reached else []
+        if successful or not current or not self.rows:
+            return done
         if outcome is Outcome.GAP:
             self._go_back(status, now)
+        elif outcome is Outcome.REFUSED:
+            self._go_singly(now)
         else:
             self.trouble = status.reason.replace("_", " ") or outcome.value
             self._pause(now)
-        return []
+        return done
 
     def _progress(self, status: Status, proxy: int, now: float) -> list[Row]:
         done = []
@@ -165,6 +224,8 @@ class Chain:
                 self._flying -= row.size
             self.finished = row.last
             done.append(row)
+        while self.messages and self.messages[0] <= self.finished:
+            self.messages.popleft()
         # A late answer from a log that lacks what another one acknowledged since is no reason to go there: a log
         # that is named as ours, and lacks the put before, is taken for an older copy of itself.
         if status.log and status.last >= self.finished:
@@ -178,20 +239,25 @@ class Chain:
         return done
 
     def _go_back(self, status: Status, now: float) -> None:
-        index = next((i for i, row in enumerate(self.rows) if row.last > status.last), None)
-        if index is not None and self.rows[index].previous <= status.last and self._gap != status.last:
+        if self.rows[0].previous <= status.last and self._gap != status.last:
             self._gap = status.last
-            self.send_anew(index)
+            self.send_anew()
             self._allowed, self.deadline = self._window, now + self.retries.patience
         else:
             self._gap, self.avoid = None, status.log
             self.trouble = "the server that answered does not hold the puts before this one"
             self._pause(now)
 
-    def send_anew(self, index: int = 0) -> None:
-        """From this row on all are to be sent, whether they were before or not."""
-        self.sent = index
-        self._flying = sum([row.size for row in islice(self.rows, index)])
+    def _go_singly(self, now: float) -> None:
+        """A train was refused: at once the same row by row, of which each is told for itself."""
+        self._singly_until = now + SINGLY_SECONDS
+        self.send_anew()
+        self.deadline = now + self.retries.patience
+
+    def send_anew(self) -> None:
+        """All rows are to be sent, whether they were before or not."""
+        self.sent = self._flying = 0
+        self.messages.clear()
         self.generation += 1
 
     def _pause(self, now: float) -> None:

@@ -99,6 +99,7 @@ class Buried:
     Attributes:
         first, last: positions as text, `log.offset`.
         at: seconds since 1970.
+        key, headers: of the message, these as its batch has them.
     """
 
     topic: str
@@ -111,6 +112,8 @@ class Buried:
     error: str
     attempts: int
     at: float
+    key: bytes = b""
+    headers: bytes = b""
 
 
 @dataclass(slots=True)

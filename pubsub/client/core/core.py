@@ -17,14 +17,16 @@ from pubsub.client.core.chain import Chain
 from pubsub.client.core.changes import Confirmed, RowUnchained
 from pubsub.client.core.doors import Doors
 from pubsub.client.core.effects import Due, Outgoing
-from pubsub.client.core.flights import Flights
+from pubsub.client.core.flights import Flight, Flights
+from pubsub.client.core.groups import Groups
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
+from pubsub.client.core.put_message import put_message
 from pubsub.client.core.retries import Retries
 from pubsub.client.core.rights import ask_again, deny, refusal
 from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
 from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
-from pubsub.protocol import Get, Message, Outcome, Position, Put, Status, format_position
+from pubsub.protocol import Get, Message, Outcome, Position, Status, format_position
 
 SYNC_SECONDS: Final = 0.05
 """What was taken is fsynced, and so may be acknowledged, at the latest so long after it."""
@@ -65,6 +67,7 @@ class ClientCore:
         due: to be committed, oldest first.
         wants_sync: all that was committed is to be fsynced.
         flights: what was sent and may still be answered.
+        groups: what callers are about to put together.
         doors: which proxies refuse this client.
         copied: set where an answer shows that a copy of this state was used elsewhere.
     """
@@ -90,6 +93,7 @@ class ClientCore:
         self._unsynced: dict[str, Subscription] = {}
         self._sync_at: float | None = None
         self.flights = Flights()
+        self.groups = Groups()
 
     def _retries(self) -> Retries:
         settings = self.settings
@@ -197,11 +201,11 @@ class ClientCore:
         flight = self.flights.landed(token)
         if flight is None:
             return
-        target, row, generation, proxy = flight
+        target, row, generation, proxy, _ = flight
         if isinstance(target, Chain):
             if row is not None and token in row.tokens:
                 row.tokens.remove(token)
-            self._put_answered(target, status, generation, proxy, now)
+            self._put_answered(target, status, flight, now)
         elif generation == target.generation:
             target.tokens.clear()
             if target.settled:
@@ -209,18 +213,22 @@ class ClientCore:
             else:
                 self._intent_answered(target, status, proxy, now)
 
-    def _put_answered(self, chain: Chain, status: Status, generation: int, proxy: int, now: float) -> None:
+    def _put_answered(self, chain: Chain, status: Status, flight: Flight, now: float) -> None:
+        _, _, generation, proxy, train = flight
         if status.last >= 0 and (evidence := self.outbox.evidence(chain, status.last)):
             self.copied = StateCopied(self.settings.client, self.settings.path, evidence)
             chain.until, chain.deadline = IDLE, None
             return
-        if status.outcome is not Outcome.SUCCESS and generation == chain.generation and self._put_ended(chain, status):
+        # Of a train that is refused it is not known which row is meant, or whether the server knows trains at all.
+        ends = status.outcome is not Outcome.SUCCESS and not (train and status.outcome is Outcome.REFUSED)
+        if ends and generation == chain.generation and self._put_ended(chain, status):
             return
         done = self.outbox.answered(chain, status, generation, proxy, now)
         for row in done:
             self.flights.forget(row.tokens)
         if done:
             self.proxy = proxy
+            self.groups.answered(chain.topic)
 
     def _put_ended(self, chain: Chain, status: Status) -> bool:
         """Whether an answer ends what is sent of a chain, for now or in this log."""
@@ -317,19 +325,15 @@ class ClientCore:
 
     def _send_puts(self, out: list[Outgoing], now: float) -> None:
         for topic, chain in list(self.outbox.active.items()):
-            for row in chain.sendable(now):
-                # Only the oldest row names what is to be avoided: a gap before it there shows that what was
-                # acknowledged is not there any more. Before the others there is a gap whenever one was lost on the way.
-                avoid = chain.avoid if row is chain.rows[0] else ""
-                message = Put(
-                    self.settings.client, topic, row.counter, self.publisher, row.count, row.previous, row.checksum,
-                    int(row.whole > 0), chain.log, avoid, row.body or b"", int(chain.sent > 1),
-                )  # fmt: skip
-                token = self.flights.add(chain, row, chain.generation, chain.retries.proxy)
-                row.tokens.append(token)
-                if len(row.tokens) > TRANSMISSIONS_MAX:
-                    self.flights.forget([row.tokens.pop(0)])
-                out.append(Outgoing(token, chain.retries.proxy, message, row))
+            for rows in chain.sendable(now):
+                last, proxy = rows[-1], chain.retries.proxy
+                message = put_message(self.settings.client, self.publisher, chain, rows)
+                # The answer is waited for until the last one is done, whatever became of those before it.
+                token = self.flights.add(chain, last, chain.generation, proxy, train=len(rows) > 1)
+                last.tokens.append(token)
+                if len(last.tokens) > TRANSMISSIONS_MAX:
+                    self.flights.forget([last.tokens.pop(0)])
+                out.append(Outgoing(token, proxy, message, rows))
             if chain.until == IDLE:
                 del self.outbox.active[topic]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
-from pubsub.protocol import Message
+from pubsub.protocol import Message, Put
 
 
 @dataclass(slots=True)
@@ -17,13 +17,26 @@ class Outgoing:
     Attributes:
         token: comes back with the answer.
         proxy: index of the proxy.
-        message: what; the body of a put whose `row` has none in memory is on the disk.
+        message: what; `complete` puts into it what of its rows is on the disk only.
+        rows: of a put: one, or those of a train.
     """
 
     token: int
     proxy: int
     message: Message
-    row: Row | None = None
+    rows: Sequence[Row] = ()
+
+    def complete(self, load: Callable[[int], bytes]) -> Message:
+        """The message as it is to be sent.
+
+        Args:
+            load: gives the batch that is on the disk under a counter.
+        """
+        message = self.message
+        if isinstance(message, Put) and (message.rows or self.rows[0].body is None):
+            batches = [load(row.counter) if row.body is None else row.body for row in self.rows]
+            message.body = b"".join((message.body, *batches)) if message.rows else batches[0]
+        return message
 
 
 @dataclass(slots=True)

@@ -12,15 +12,17 @@ class Flight(NamedTuple):
     """One transmission.
 
     Attributes:
-        target: whose it is; row: of a chain, the put that was sent.
+        target: whose it is; row: of a chain, the put that was sent, or the last one of a train.
         generation: the target's at that time.
         proxy: index of the proxy it went to.
+        train: whether other rows were sent with it.
     """
 
     target: Chain | Subscription
     row: Row | None
     generation: int
     proxy: int
+    train: bool = False
 
 
 class Flights:
@@ -38,10 +40,12 @@ class Flights:
     def __len__(self) -> int:
         return len(self._flights)
 
-    def add(self, target: Chain | Subscription, row: Row | None, generation: int, proxy: int) -> int:
+    def add(
+        self, target: Chain | Subscription, row: Row | None, generation: int, proxy: int, *, train: bool = False
+    ) -> int:
         """A message is sent; the token for its answer."""
         self._token += 1
-        self._flights[self._token] = Flight(target, row, generation, proxy)
+        self._flights[self._token] = Flight(target, row, generation, proxy, train)
         return self._token
 
     def get(self, token: int) -> Flight | None:

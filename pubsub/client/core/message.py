@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple, overload
 
-from pubsub.protocol import Position, Run, format_position
+from pubsub.protocol import Position, Run, decode_headers, format_position
 
 
 class RunSlice(NamedTuple):
@@ -77,8 +77,18 @@ class Message:
 
     @property
     def key(self) -> bytes:
-        """Its key, where it came with one, as from a sink of Spark; else b""."""
+        """Its key, where it was put with one; else b""."""
         return self._run.keys[self._index] if self._run.keys else b""
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """Its headers, in the order in which they were given; none where it was put without."""
+        return decode_headers(self.header_bytes)
+
+    @property
+    def header_bytes(self) -> bytes:
+        """Its headers as they stand in its batch."""
+        return self._run.headers[self._index] if self._run.headers else b""
 
     @property
     def stamp(self) -> int:

@@ -39,15 +39,17 @@ class Draft:
         self.rows: list[Row] = []
         self._bytes = 0
 
-    def add(self, topic: str, bodies: Sequence[bytes]) -> Row:
-        """One more batch, of at most BATCH_RECORDS_MAX records and BATCH_BYTES_MAX bytes.
+    def add(
+        self, topic: str, bodies: Sequence[bytes], keys: Sequence[bytes] = (), headers: Sequence[bytes] = ()
+    ) -> Row:
+        """One more batch, of at most BATCH_RECORDS_MAX records and BATCH_BYTES_MAX bytes; arguments as of `Contents`.
 
         Raises:
             TooLarge: the batch is, or the outbox would be.
             StorageError: new numbers were needed and the disk refused.
         """
         outbox = self.outbox
-        body = encode_batch(bodies)
+        body = encode_batch(bodies, keys, headers)
         held = outbox.bytes + self._bytes + len(body)
         if held > outbox.bytes_max:
             raise TooLarge("outbox of unfinished puts", held, outbox.bytes_max, "outbox_bytes_max")

@@ -5,6 +5,9 @@ What is durable when (docs/architecture.md, *Put: the chain* and *Subscribe and 
     put                 its outbox row is committed before it is sent; fsynced too where the client is power_safe
     transaction         one commit with the caller's rows, fsynced before any of its puts is sent
     process             effect, puts and position in one commit; where it puts, fsynced before those are sent
+    request, call       the request and the call's own row are one commit, fsynced before it is sent
+    serve               as process, with the reply
+    reply               the reply, its call's row and the position are one commit before it is returned
     get, get_many       the position is committed before they return
     hand_on             what the caller does with messages comes first, then the position is committed
     subscribe, …        the intent is fsynced before the first transmission, the answer before the call returns
@@ -20,6 +23,7 @@ from typing import Final
 from pubsub.client.arguments import check_truth
 from pubsub.client.closing import close
 from pubsub.client.core.changes import Renewed
+from pubsub.client.flows.calling import Calling
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.subscribing import Subscribing
@@ -34,12 +38,13 @@ class Calls:
     """The calls on one session.
 
     Attributes:
-        puts, subscribing, gets: by what they do.
+        puts, subscribing, gets, calling: by what they do.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.puts, self.subscribing, self.gets = Puts(session), Subscribing(session), Gets(session)
+        self.calling = Calling(session, self.gets, self.subscribing)
 
     def renew(self, *, keep: bool) -> None:
         """Make the state directory another publisher, fsynced; `keep`: with its unfinished puts, else without."""

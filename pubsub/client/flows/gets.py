@@ -8,7 +8,7 @@ from functools import partial
 from threading import get_ident
 from typing import Final
 
-from pubsub.client.arguments import check_count
+from pubsub.client.arguments import check_count, check_not_of_calls
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.message import Batch
 from pubsub.client.core.prefetch import Loss, Taking
@@ -34,8 +34,13 @@ class Gets:
         self.session = session
         self.core, self.store = session.core, session.store
 
-    def available(self, topic: str, timeout: float | None) -> Flow[Subscription | None]:
+    def available(
+        self, topic: str, timeout: float | None, also: Callable[[], bool] | None = None
+    ) -> Flow[Subscription | None]:
         """Wait until there is something to take on a topic; None where nothing came.
+
+        Args:
+            also: ends the wait too; given by who takes from the topics of calls, which are for nobody else.
 
         Raises:
             NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, NotAllowed, NotLetIn, StorageError: see
@@ -44,37 +49,24 @@ class Gets:
         session, core = self.session, self.core
         started = session.now
         until = started + (session.settings.timeout_seconds if timeout is None else timeout)
+        if also is None:
+            check_not_of_calls(topic)
         with session.entered():
-            sub = core.subscriptions.get(check_topic(topic))
-            if sub is None or not sub.on:
-                if sub is None:
-                    # The error advises to subscribe, which a topic with a bad name does not allow.
-                    check_new_topic(topic)
-                raise NotSubscribed(session.name, topic)
-            session.check_disk()
-            self.close_chunk(sub)
-            if sub.told:
-                session.forget_told([sub])
-            if sub.available and not sub.busy and not sub.has_news:
-                return sub
-            core.want(sub, until, started)
-            if not sub.settled:  # Also for a call that looks and does not wait: the next one may find it settled.
-                core.settle(sub, started + session.settings.timeout_seconds)
-            try:
-                session.turn()
-            except BaseException:
-                sub.waiting -= 1
-                raise
-        ready: Subscription = sub
+            ready = self._subscription(topic)
+            if ready.available and not ready.busy and not ready.has_news:
+                return ready
+            self._want(ready, until, started)
 
         def done() -> bool:
             ended = ready.failure is not None or ready.has_news or not ready.on or core.doors.closed
-            return (ready.available and not ready.busy) or ended
+            return (ready.available and not ready.busy) or ended or (also is not None and also())
 
         try:
             while True:
                 if not (done() or session.over):
                     yield Wait(lambda: done() or session.over, until)
+                if also is not None and also():
+                    return None
                 found = self._found(ready, started, until)
                 # Special case: another call took what this one was woken for. It waits on.
                 if found is not None or session.now >= until:
@@ -83,7 +75,33 @@ class Gets:
                     return found
         finally:
             with session.lock:
-                sub.waiting -= 1
+                ready.waiting -= 1
+
+    def _subscription(self, topic: str) -> Subscription:
+        """The subscription to a topic, before a call takes of it. The lock is held."""
+        session = self.session
+        sub = self.core.subscriptions.get(check_topic(topic))
+        if sub is None or not sub.on:
+            if sub is None:
+                # The error advises to subscribe, which a topic with a bad name does not allow.
+                check_new_topic(topic)
+            raise NotSubscribed(session.name, topic)
+        session.check_disk()
+        self.close_chunk(sub)
+        if sub.told:
+            session.forget_told([sub])
+        return sub
+
+    def _want(self, sub: Subscription, until: float, started: float) -> None:
+        """Have a topic's messages asked for until `until`. The lock is held."""
+        self.core.want(sub, until, started)
+        if not sub.settled:  # Also for a call that looks and does not wait: the next one may find it settled.
+            self.core.settle(sub, started + self.session.settings.timeout_seconds)
+        try:
+            self.session.turn()
+        except BaseException:
+            sub.waiting -= 1
+            raise
 
     def _record_idle(self, sub: Subscription) -> None:
         session = self.session
@@ -143,12 +161,13 @@ class Gets:
             if sub is None:
                 return 0
             with self.session.entered():
-                if taken := self._hand_on(sub, most, sink, fsync=fsync):
+                if taken := self.take_into(sub, most, sink, fsync=fsync):
                     return taken
 
-    def _hand_on(
+    def take_into(
         self, sub: Subscription, most: int, sink: Callable[[Batch, Transaction], object], *, fsync: bool
     ) -> int:
+        """Take what is here as `hand_on` does; how many that was. The lock is held."""
         session = self.session
         if sub.busy:
             return 0

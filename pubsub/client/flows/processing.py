@@ -118,10 +118,10 @@ class Processing:
             sub = yield from self.gets.available(topic, max(0.0, until - self.session.now))
             if sub is None:
                 return 0
-            if taken := self._process_batch(sub, handler, most):
+            if taken := self.handle_batch(sub, handler, most):
                 return taken
 
-    def _process_batch(self, sub: Subscription, handler: Handler, most: int) -> int:
+    def handle_batch(self, sub: Subscription, handler: Handler, most: int) -> int:
         """What is here, up to `most` messages; 0 where all of it had been taken before."""
         session, taken = self.session, 0
         try:
@@ -155,17 +155,23 @@ class Processing:
             self.gets.took(sub, taking, fsynced=self.session.commit(taking.change(sub.topic)))
             return 0
         message = next(iter(Batch(sub.topic, taking.pieces)))
+        if self.settles(sub, taking, message):
+            return 1
         most = self.session.settings.handler_attempts
         number = sub.attempt(message.position)
         if number > most:
             attempt = Attempt(sub, taking, message, most, sub.emptied)
-            self._bury(attempt, f"the process ended in the handler {most} times")
+            self.bury(attempt, f"the process ended in the handler {most} times")
             return 1
         self.session.trying[sub.topic] = ((message.position, number),)
         if not (sub.counted_ahead and sub.tried == message.position):
             self.session.commit([Tried(sub.topic, message.position, number)])
         sub.attempted(message.position, number)
         return Attempt(sub, taking, message, number, sub.emptied)
+
+    def settles(self, sub: Subscription, taking: Taking, message: Message) -> bool:
+        """Whether a message was taken without its handler. The lock is held."""
+        return False
 
     def _handle(self, attempt: Attempt, handler: Handler, *, more: bool) -> int:
         following = attempt.sub.prefetch.following(attempt.taking) if more else None
@@ -217,7 +223,7 @@ class Processing:
         if number < self.session.settings.handler_attempts:
             self.session.let_pass(error)
             raise error
-        self._bury(attempt, f"{type(error).__name__}: {error}")
+        self.bury(attempt, f"{type(error).__name__}: {error}")
         return 1
 
     def uncount(self, attempt: Attempt) -> None:
@@ -232,11 +238,12 @@ class Processing:
             return
         sub.attempted(attempt.message.position, attempt.number - 1)
 
-    def _bury(self, attempt: Attempt, error: str) -> None:
+    def bury(self, attempt: Attempt, error: str) -> None:
+        """Take a message to the dead letters. The lock is held."""
         sub, message, number = attempt.sub, attempt.message, attempt.number
         letter = Buried(
             sub.topic, message.id, message.id, message.publisher, message.counter, message.stamp, message.body, error,
-            number, self.session.clock.wall(),
+            number, self.session.clock.wall(), message.key, message.header_bytes,
         )  # fmt: skip
         self.session.commit([*attempt.taking.change(sub.topic), letter])
         self.gets.took(sub, attempt.taking, fsynced=True)

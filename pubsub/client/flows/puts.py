@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from pubsub.client.arguments import check_bodies, check_kind, check_truth
-from pubsub.client.core.chain import DISCARDED, UNFINISHED, Chain, Row
+from pubsub.client.arguments import (
+    Headers,
+    check_body,
+    check_contents,
+    check_headers,
+    check_key,
+    check_kind,
+    check_not_of_calls,
+    check_truth,
+)
+from pubsub.client.contents import Contents, split
+from pubsub.client.core.chain import DISCARDED, DONE, UNFINISHED, Chain, Row
+from pubsub.client.core.groups import Share
 from pubsub.client.core.outbox import Draft
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Block
 from pubsub.client.session import Session
-from pubsub.client.storage.transaction import Transaction
+from pubsub.client.sharing import enter_outbox
+from pubsub.client.steps import guarded
+from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.errors import CallerError, InDoubt, Refused, Unavailable
-from pubsub.protocol import batch_size, check_new_topic, check_topic
-
-
-def split(bodies: Sequence[bytes]) -> list[Sequence[bytes]]:
-    """Bodies as batches, each within the limits."""
-    if len(bodies) <= BATCH_RECORDS_MAX and batch_size(len(bodies), sum(map(len, bodies))) <= BATCH_BYTES_MAX:
-        return [bodies] if bodies else []
-    out: list[Sequence[bytes]] = []
-    start = size = 0
-    for index, body in enumerate(bodies):
-        size += len(body)
-        if index - start == BATCH_RECORDS_MAX or batch_size(index - start + 1, size) > BATCH_BYTES_MAX:
-            out.append(bodies[start:index])
-            start, size = index, len(body)
-    out.append(bodies[start:])
-    return out
+from pubsub.protocol import check_new_topic, check_topic
 
 
 def _first_unfinished(awaited: Sequence[tuple[Chain, Row]]) -> Chain | None:
@@ -39,11 +37,16 @@ def _first_unfinished(awaited: Sequence[tuple[Chain, Row]]) -> Chain | None:
 
 
 class Puts:
-    """The calls that put, on one session."""
+    """The calls that put, on one session.
+
+    Attributes:
+        soon: has a group written by whoever opens it: at once, or by an event loop when it has turned.
+    """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.core, self.store = session.core, session.store
+        self.soon: Callable[[Callable[[], None]], object] = lambda write: write()
 
     def check_put(self, topic: str) -> None:
         """See that this client may put to a topic: one that it has put to before, or that may be made.
@@ -51,6 +54,7 @@ class Puts:
         Raises:
             InvalidName: it may not.
         """
+        check_not_of_calls(topic)
         chain = self.core.outbox.chains.get(check_topic(topic))
         if chain is None or not (chain.previous or chain.rows):
             check_new_topic(topic)
@@ -60,12 +64,113 @@ class Puts:
         with self.session.lock:
             return self.core.outbox.chain(topic)
 
+    def put(self, topic: str, body: bytes, key: bytes, headers: Headers | None, timeout: float | None) -> Flow[Ticket]:
+        """Put one message together with what others put to the topic at the same time, and wait for it.
+
+        What is not written yet when the call ends by an exception is not put.
+        """
+        self.check_put(topic)
+        session, groups = self.session, self.core.groups
+        started = session.now
+        until = session.until(timeout)
+        share = Share(check_body(body), check_key(key), check_headers(headers), until)
+        session.check_free()
+        chain = self.core.outbox.chains.get(topic) or self.chain(topic)
+        try:
+            opens = groups.join(chain, share, started)
+            if opens:
+                self.soon(partial(guarded, session, self.write_group, topic))
+            elif opens is None:
+                session.wake()  # Who drives the sockets is to look after it in time.
+            if not self._is_over(chain, share):
+                yield Wait(partial(self._is_over, chain, share), until)
+            if share.row is None and share.error is None and not session.over:
+                self.write_group(topic)  # Its time is over, or nobody can be reached: it is kept.
+        except BaseException:
+            groups.withdraw(topic, share)
+            raise
+        return (yield from self._ended(chain, share, started))
+
+    def _is_over(self, chain: Chain, share: Share) -> bool:
+        """Whether a caller has nothing to wait for any more."""
+        row = share.row
+        if row is None:
+            return share.error is not None or self._shut()
+        return row.state != UNFINISHED or chain.failure is not None or self._shut()
+
+    def write_group(self, topic: str) -> None:
+        """Write what waits on a topic, and send it; the callers are told what came of it."""
+        try:
+            with self.session.entered():
+                self.session.sharing.close(topic)
+        except CallerError:
+            pass  # The client was closed, or one of its steps cut off: each caller finds that out.
+
+    def _ended(self, chain: Chain, share: Share, started: float) -> Flow[Ticket]:
+        """What a caller is told whose wait is over."""
+        session = self.session
+        if share.row is None and share.error is None:
+            if self.core.groups.withdraw(chain.topic, share):
+                session.check_whole()
+                session.check_open()
+            with session.lock:  # Somebody has it in hand at this moment.
+                pass
+        if share.error is not None:
+            raise share.error
+        if share.row is None:
+            self._check(chain)
+            raise Unavailable("put", chain.topic, round(share.until - started, 3), session.silence)
+        if share.row.state != DONE:
+            yield from self.settle([chain], share.until, share.row, started)
+        return Ticket(share.row, share.index)
+
+    def put_now(
+        self, topic: str, body: bytes, key: bytes, headers: Headers | None, timeout: float | None
+    ) -> Ticket | None:
+        """Put one message and wait for nothing: what `put_many` does, without what only it needs.
+
+        Returns:
+            Its ticket; None where it takes the long way, with nothing written: to a topic that this client has not put
+            to before, or where there is no room.
+        """
+        chain = self.core.outbox.chains.get(topic)
+        if chain is None or not chain.previous or chain.crowded:
+            return None
+        check_not_of_calls(topic)
+        keys = [check_key(key)] if key else ()
+        blocks = [check_headers(headers)] if headers else ()
+        contents = Contents((check_body(body),), keys, blocks)
+        session = self.session
+        until = session.until(timeout)
+        with session.entered():
+            draft = self.draft(topic, (contents,))
+            enter_outbox(session, draft)
+            session.core.finish(topic, until)
+            if not chain.is_full:  # Else the answer that makes room has it sent.
+                session.follow(only_send=True)
+        return Ticket(draft.rows[0])
+
     def put_many(
-        self, topic: str, bodies: Sequence[bytes], timeout: float | None, transaction: Transaction | None, wait: bool
+        self,
+        topic: str,
+        bodies: Sequence[bytes],
+        timeout: float | None,
+        transaction: Transaction | None,
+        wait: bool,
+        keys: Sequence[bytes] = (),
+        headers: Sequence[Headers | None] = (),
     ) -> Flow[list[Row]]:
         """Put messages in one commit; the rows they are in, done where `wait`."""
         self.check_put(topic)
-        batches = split(check_bodies(bodies))
+        contents = check_contents(bodies, keys, headers)
+        return (yield from self.put_contents(topic, contents, timeout, transaction, wait))
+
+    def put_contents(
+        self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
+    ) -> Flow[list[Row]]:
+        """As `put_many`, of what was checked already."""
+        self.check_put(topic)
+        batches = split(contents)
         check_truth("wait", wait)
         until = self.session.until(timeout)
         if transaction is not None:
@@ -83,7 +188,7 @@ class Puts:
             yield from self.settle([chain], until, rows[-1])
         return rows
 
-    def rows(self, topic: str, batches: Sequence[Sequence[bytes]], until: float) -> list[Row]:
+    def rows(self, topic: str, batches: Sequence[Contents], until: float) -> list[Row]:
         """Commit batches to the outbox and send them, after those before. The lock is held.
 
         Raises:
@@ -91,7 +196,7 @@ class Puts:
         """
         return self.commit(topic, self.draft(topic, batches), until)
 
-    def draft(self, topic: str, batches: Sequence[Sequence[bytes]]) -> Draft:
+    def draft(self, topic: str, batches: Sequence[Contents]) -> Draft:
         """Batches as rows to be committed. The lock is held.
 
         Raises:
@@ -99,9 +204,10 @@ class Puts:
         """
         if self.session.core.copied is not None:
             raise self.session.core.copied
+        self.session.sharing.close(topic)  # What was put before it stands before it.
         draft = Draft(self.session.core.outbox)
-        for bodies in batches:
-            draft.add(topic, bodies)
+        for contents in batches:
+            draft.add(topic, *contents)
         return draft
 
     def commit(self, topic: str, draft: Draft, until: float) -> list[Row]:
@@ -110,13 +216,9 @@ class Puts:
         Raises:
             StorageError: nothing was written, nothing is sent.
         """
-        session, core = self.session, self.session.core
-        session.commit(draft.changes())
-        core.outbox.accept(draft)
-        if session.recorder is not None:
-            session.recorder.begun(draft.rows)
-        core.finish(topic, until)
-        session.follow()
+        enter_outbox(self.session, draft)
+        self.session.core.finish(topic, until)
+        self.session.follow()
         return draft.rows
 
     def room(self, topic: str, until: float) -> Flow[None]:
@@ -141,15 +243,20 @@ class Puts:
                 raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
         self._check(chain)
 
-    def settle(self, chains: Sequence[Chain], until: float, row: Row | None = None) -> Flow[None]:
+    def settle(
+        self, chains: Sequence[Chain], until: float, row: Row | None = None, started: float | None = None
+    ) -> Flow[None]:
         """Wait until a row, or all rows that some chains have now, are finished; they are, in order.
+
+        Args:
+            started: when the call began, where that was before.
 
         Raises:
             InDoubt: they are not in time; they are kept.
             StateCopied, Refused: the service says that they cannot be. NotAllowed, NotLetIn: and that we may not.
             CallerError: they were discarded meanwhile.
         """
-        started = self.session.now
+        started = self.session.now if started is None else started
         # Rows that other threads put meanwhile are waited for by those threads.
         lasts = [(chain, tuple(chain.rows)[-1:]) for chain in chains] if row is None else [(chains[0], (row,))]
         awaited = [(chain, last) for chain, rows in lasts for last in rows]
@@ -210,6 +317,7 @@ class Puts:
         with self.session.entered():
             if self.core.copied is not None:
                 raise self.core.copied
+            self.session.sharing.close_all()
             chains = [chain for chain in self.core.outbox.chains.values() if chain.rows]
             for chain in chains:
                 self.core.finish(chain.topic, until)
@@ -225,6 +333,7 @@ class Puts:
         with self.session.entered():
             if self.core.copied is not None:
                 raise self.core.copied
+            self.session.sharing.close(topic)
             chain = self.core.finish(topic, until)
             self.session.turn()
         if chain.rows:
@@ -234,6 +343,7 @@ class Puts:
         """Give up every unfinished put on a topic, fsynced; how many messages those were."""
         check_topic(topic)
         with self.session.entered():
+            self.session.sharing.close(topic)
             changes, rows = self.core.outbox.discard(topic)
             if not rows:
                 return 0
@@ -250,6 +360,7 @@ class Puts:
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not finished."""
         with self.session.entered():
+            self.session.sharing.close(check_topic(topic))
             return sum([row.count for row in self.core.outbox.chain(check_topic(topic)).rows])
 
     def transaction(self) -> Block:

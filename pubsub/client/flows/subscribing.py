@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pubsub.client.arguments import check_not_of_calls
+from pubsub.client.core.calling import check_service
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
 from pubsub.errors import CallerError, NotAllowed, NotSubscribed, PubsubError, StateCopied, Superseded, Unavailable
 from pubsub.protocol import check_new_topic, check_topic, format_position
+from pubsub.protocol.names import service_topic
 
 
 class Subscribing:
@@ -21,6 +24,7 @@ class Subscribing:
 
     def intend(self, topic: str, on: bool, timeout: float | None) -> Flow[None]:
         """Subscribe or unsubscribe, and wait until the service has confirmed it."""
+        check_not_of_calls(topic)
         if check_topic(topic) not in self.core.subscriptions and on:
             check_new_topic(topic)
         until = self.session.until(timeout)
@@ -29,6 +33,34 @@ class Subscribing:
         if on and (yield from self._still_subscribed(topic, until, timeout)):
             return
         yield from self._intend(topic, on, until, timeout)
+
+    def begin(self, topic: str, seconds: float) -> Flow[None]:
+        """Be subscribed to a topic of calls; where that is confirmed already, nothing is asked.
+
+        A confirmed one is never made anew, since what waits for it would be lost.
+
+        Raises:
+            As `Client.subscribe`; Superseded: this client was opened elsewhere later.
+        """
+        sub = self.core.subscriptions.get(topic)
+        if sub is None or not (sub.on and sub.settled):
+            yield from self._intend(topic, True, self.session.until(seconds), seconds)
+        elif not isinstance(sub.failure, NotAllowed | None):
+            raise sub.failure
+
+    def withdraw(self, service: str, part: int, parts: int, timeout: float | None) -> Flow[None]:
+        """Be a service's worker no more.
+
+        Raises:
+            NotSubscribed: this client never was.
+        """
+        check_service(service, part, parts)
+        topic = service_topic(service, part, parts)
+        with self.session.entered():
+            known = topic in self.core.subscriptions
+        if not known:
+            raise NotSubscribed(self.session.name, topic, never=True)
+        yield from self._intend(topic, False, self.session.until(timeout), timeout)
 
     def _still_subscribed(self, topic: str, until: float, timeout: float | None) -> Flow[bool]:
         """Ask the service whether it knows a subscription that it has confirmed; False: it is to be made anew."""
@@ -91,7 +123,8 @@ class Subscribing:
         if sub.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
         if not sub.settled or sub.unchecked:
-            self.session.check_disk_now()
+            with self.session.entered():
+                self.session.check_disk()
             seconds = self.session.settings.timeout_seconds if timeout is None else timeout
             raise Unavailable(
                 "subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble or self.session.silence

@@ -86,6 +86,9 @@ def _bury(db: apsw.Connection, letter: c.Buried) -> None:
     )
     if letter.body is None:
         db.execute("insert into pubsub_untold values (last_insert_rowid(), ?)", (letter.topic,))
+    if letter.key or letter.headers:
+        number = db.last_insert_rowid()
+        db.execute("insert into pubsub_letters_beside values (?, ?, ?)", (number, letter.key, letter.headers))
 
 
 def _tell(db: apsw.Connection, told: c.Told) -> None:

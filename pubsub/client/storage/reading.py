@@ -81,11 +81,15 @@ class Reading:
         )
 
     def dead_letters(self, topic: str | None) -> list[tuple[Any, ...]]:
-        """The dead letters of one topic or of all, oldest first, in the order of `Buried`'s fields."""
+        """The dead letters of one topic or of all, oldest first, in the order of `Buried`'s fields.
+
+        Key and headers of those that have neither are None.
+        """
         return list(
             self.db.execute(
-                "select topic, first, last, publisher, counter, stamp, body, error, attempts, at"
-                " from pubsub_dead_letters where ?1 is null or topic = ?1 order by id",
+                "select topic, first, last, publisher, counter, stamp, body, error, attempts, at, key, headers"
+                " from pubsub_dead_letters left join pubsub_letters_beside using (id)"
+                " where ?1 is null or topic = ?1 order by id",
                 (topic,),
             )
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from pubsub.client.contents import Contents
 from pubsub.client.core.chain import DISCARDED, DONE, Row
 from pubsub.client.core.outbox import Draft
 from pubsub.errors import AfterFork, CallerError, PubsubError, TooLarge
@@ -104,17 +105,17 @@ class Transaction:
         Raises:
             TooLarge: TRANSACTION_RECORDS_MAX is passed, or the batch or the outbox is.
         """
-        (row,) = self.put_batches(topic, [bodies])
+        (row,) = self.put_batches(topic, [Contents(bodies)])
         return row
 
-    def put_batches(self, topic: str, batches: Sequence[Sequence[bytes]]) -> list[Row]:
+    def put_batches(self, topic: str, batches: Sequence[Contents]) -> list[Row]:
         """Add batches, all of them or none.
 
         Raises:
             TooLarge: TRANSACTION_RECORDS_MAX is passed, or a batch or the outbox is.
         """
         self.check_open()
-        records = self._records + sum(map(len, batches))
+        records = self._records + sum([len(contents.bodies) for contents in batches])
         if records > TRANSACTION_RECORDS_MAX:
             raise TooLarge(
                 "number of records in a transaction", records, TRANSACTION_RECORDS_MAX, "TRANSACTION_RECORDS_MAX"
@@ -122,7 +123,7 @@ class Transaction:
         before = len(self.draft.rows)
         self._adding = True
         try:
-            rows = [self.draft.add(topic, bodies) for bodies in batches]
+            rows = [self.draft.add(topic, *contents) for contents in batches]
         except PubsubError:
             self.draft.cut(before)
             self._adding = False

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from starlette.responses import Response
 
+from pubsub.client.contents import Contents
 from pubsub.gateway import idempotency
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer
 from pubsub.gateway.ids import message_id, named
+from pubsub.gateway.messages import Wanted, read_http, read_lines
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.publishing import Put, Written
-from pubsub.gateway.splitting import LINES, media_type, split_lines
+from pubsub.gateway.splitting import LINES, MESSAGES, media_type, split_lines
 
-NOT_YET: Final = "pubsub-"
-"""Headers that begin so are a message's key and headers, which a put does not carry yet: they are refused, not lost."""
+PARSED_BYTES_MAX: Final = 256 * 1024
+"""Bytes of messages in JSON that are read at once; more of them are read on a thread, so that nobody waits for it."""
 
 
 class Puts:
@@ -37,25 +40,57 @@ class Puts:
         topic, headers = exchange.topic, exchange.request.headers
         if not exchange.user.may_put(topic):
             raise Problem("not-allowed", f"This token may not put to {topic}.")
-        for name in headers:
-            if name.startswith(NOT_YET):
-                raise Problem("bad-request", f"{name}: messages have no key and no headers yet; nothing was put.")
-        lines = media_type(headers.get("content-type", "")) in LINES
+        beside = read_http(headers.items())
+        kind = _kind(headers.get("content-type", ""))
+        if kind == "messages" and any(beside):
+            raise Problem("bad-request", "Each line has a key and headers of its own; nothing was put.")
         asked = headers.get("idempotency-key")
         key = "" if asked is None else idempotency.parse_key(asked)
         body, size = await exchange.body()
         try:
-            bodies = split_lines(body) if lines else [body]
-            if not bodies:
+            contents = await _contents(kind, body, *beside)
+            if not contents.bodies:
                 raise Problem("bad-request", "The body holds no line.")
-            put = Put(bodies, size, key, idempotency.fingerprint(lines, body) if key else b"")
+            told_by = idempotency.fingerprint(kind, body, *beside) if key else b""
+            put = Put(contents, sum(sum(map(len, column)) for column in contents), key, told_by)
             publishing = await self._clients.publishing(exchange.user.name)
             written = await publishing.put(topic, put)
         finally:
             exchange.release(size)
         if not written.replayed:
-            self.messages += len(bodies)
+            self.messages += put.count
         return answer(_facts(topic, written), 201, {"idempotency-replayed": "true"} if written.replayed else None)
+
+
+def _kind(content_type: str) -> str:
+    """How a body is read: as one message, as lines that are one each, or as lines that describe one each."""
+    found = media_type(content_type)
+    return "lines" if found in LINES else "messages" if found == MESSAGES else "one"
+
+
+async def _contents(kind: str, body: bytes, key: bytes, headers: bytes) -> Contents:
+    """The messages of a body.
+
+    Args:
+        kind: how it is read.
+        body: as it came.
+        key, headers: of each of them, where the request says them.
+
+    Raises:
+        Problem: a line describes no message.
+    """
+    if kind == "messages":
+        lines = split_lines(body)
+        wanted = read_lines(lines) if len(body) <= PARSED_BYTES_MAX else await asyncio.to_thread(read_lines, lines)
+        return _columns(wanted)
+    bodies = split_lines(body) if kind == "lines" else [body]
+    count = len(bodies)
+    return Contents(bodies, [key] * count if key else (), [headers] * count if headers else ())
+
+
+def _columns(wanted: list[Wanted]) -> Contents:
+    bodies, keys, headers = ([one[place] for one in wanted] for place in range(3))
+    return Contents(bodies, keys if any(keys) else (), headers if any(headers) else ())
 
 
 def _facts(topic: str, written: Written) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pubsub.client import Transaction
-from pubsub.gateway.mailbox import Mail, Mailbox
+from pubsub.gateway.mailbox import FIELDS, Mail, Mailbox
 
 REASON_LENGTH_MAX: Final = 300
 """Characters of why a delivery failed."""
@@ -91,8 +91,7 @@ def count(mailbox: Mailbox) -> int:
 def dead_letters(mailbox: Mailbox, after: int, most: int) -> list[dict[str, Any]]:
     """Dead letters behind a number, in order, as JSON has them: the message, its attempts and why it was given up."""
     rows = mailbox.client.read(
-        "SELECT number, position, publisher, counter, stamp, key, body, note, attempts, due FROM gateway_mail"
-        " WHERE topic = ? AND number > ? AND letter = 1 ORDER BY number LIMIT ?",
+        f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 1 ORDER BY number LIMIT ?",  # noqa: S608
         (mailbox.topic, after, most),
     )
     found = [Mail(*row) for row in rows]

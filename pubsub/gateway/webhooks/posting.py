@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
@@ -40,9 +40,15 @@ def make_poster() -> httpx2.AsyncClient:
 
 
 async def post(
-    poster: httpx2.AsyncClient, url: str, secrets: Sequence[str], message_id: str, topic: str, body: bytes
+    poster: httpx2.AsyncClient,
+    url: str,
+    secrets: Sequence[str],
+    message_id: str,
+    topic: str,
+    body: bytes,
+    more: Mapping[str, str],
 ) -> Outcome:
-    """POST one message; never raises for what a receiver does."""
+    """POST one message, with more HTTP headers; never raises for what a receiver does."""
     timestamp = int(time.time())
     headers = {
         "webhook-id": message_id,
@@ -51,6 +57,7 @@ async def post(
         "content-type": _kind(body),
         "pubsub-topic": topic,
         "user-agent": "pubsub-gateway",
+        **more,
     }
     try:
         async with poster.stream("POST", url, content=body, headers=headers) as response:

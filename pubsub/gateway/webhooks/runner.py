@@ -21,9 +21,11 @@ from pubsub.gateway.limits import (
     DEAD_LETTERS_MAX,
     WEBHOOK_ATTEMPTS_MAX,
     WEBHOOK_CONCURRENCY,
+    WEBHOOK_HEADERS_BYTES_MAX,
     WEBHOOK_WINDOW,
 )
 from pubsub.gateway.mailbox import Mailbox
+from pubsub.gateway.messages import http_headers
 from pubsub.gateway.registry import Subscriber
 from pubsub.gateway.webhooks import letters
 from pubsub.gateway.webhooks.backoff import backoff, left
@@ -137,7 +139,8 @@ class Runner:
                 return
             hook = self.subscriber.webhook
             assert hook is not None
-            outcome = await post(self._poster, hook.url, hook.secrets, mail.id, self.subscriber.topic, mail.body)
+            more = http_headers(mail.key, mail.headers, WEBHOOK_HEADERS_BYTES_MAX)
+            outcome = await post(self._poster, hook.url, hook.secrets, mail.id, self.subscriber.topic, mail.body, more)
             self._landed(delivery, outcome)
         except PubsubError as error:  # The disk: it is tried again, under the same ID.
             self.trouble = str(error)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from pubsub.client.contents import Contents
 from pubsub.client.core.chain import Row
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import HandlerMisused
@@ -81,7 +82,7 @@ class HandlerTransaction(Transaction):
         """Run a statement once for each row of bindings."""
         return self._begun().executemany(statement, rows)
 
-    def put_batches(self, topic: str, batches: Sequence[Sequence[bytes]]) -> list[Row]:
+    def put_batches(self, topic: str, batches: Sequence[Contents]) -> list[Row]:
         """Add batches of a client whose file this is; see `Transaction.put_batches`."""
         return self._begun().put_batches(topic, batches)
 

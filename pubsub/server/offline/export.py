@@ -5,9 +5,10 @@
                                order
                                messages/{message_id}
                                keys/{message_id}
+                               headers/{message_id}
 
 A topic's folder is its percent-encoded name. A message ID is `log.offset`; its file holds the bytes as they were put. A
-message with a key has a second file, in `keys`; the folder is there if one has.
+message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.beside`).
 The three others are lines of words, separated by single spaces, in ASCII:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
@@ -44,7 +45,7 @@ from pubsub.base.database import translate
 from pubsub.base.intervals import IntervalSet
 from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
 from pubsub.errors import CallerError, ConfigurationError, DecodeError, InvalidName
-from pubsub.protocol.batch import decode_batch, decode_keys, encode_batch
+from pubsub.protocol.batch import decode_batch, encode_batch
 from pubsub.protocol.names import (
     Position,
     check_topic,
@@ -56,6 +57,7 @@ from pubsub.protocol.names import (
     topic_of,
 )
 from pubsub.protocol.records import check_publisher
+from pubsub.server.offline.beside import read_beside, write_beside
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
@@ -241,7 +243,7 @@ def _export_range(
         if bodies is not None:
             for offset in range(place, last):
                 (messages / f"{log}.{offset}").write_bytes(bodies[offset - batch.offset])
-            _export_keys(batch, messages.with_name("keys"), log, range(place, last))
+            write_beside(batch.body or b"\0\0", batch.offset, messages.parent, log, range(place, last))
         counter += place - batch.offset if known else 0
         yield _line(log, place, last - place, publisher, counter, batch.stamp), 0 if bodies is None else last - place
         place = last
@@ -251,14 +253,6 @@ def _export_range(
 
 def _line(log: str, offset: int, count: int, publisher: str, counter: int, stamp: int) -> str:
     return f"{log}.{offset} {count} {publisher} {counter} {stamp}"
-
-
-def _export_keys(batch: Batch, folder: Path, log: str, offsets: range) -> None:
-    keys = decode_keys(batch.body or b"\0\0")
-    for offset in offsets if keys else ():
-        if keys[offset - batch.offset]:
-            folder.mkdir(exist_ok=True)
-            (folder / f"{log}.{offset}").write_bytes(keys[offset - batch.offset])
 
 
 def _bodies(batch: Batch) -> list[bytes] | None:
@@ -383,14 +377,12 @@ class _Import:
         return offsets, tuple(span for span in history if span.high != 1), end
 
     @staticmethod
-    def _bodies(folder: Path, position: Position, count: int) -> tuple[list[bytes], list[bytes]]:
-        """Messages and their keys."""
+    def _bodies(folder: Path, position: Position, count: int) -> tuple[list[bytes], list[bytes], list[bytes]]:
+        """Messages, their keys and their headers."""
         log, offset = position
         names = [f"{log}.{place}" for place in range(offset, offset + count)]
-        messages, keys = folder / "messages", folder / "keys"
         try:
-            found = [(keys / name).read_bytes() if (keys / name).exists() else b"" for name in names if keys.exists()]
-            return [(messages / name).read_bytes() for name in names], found
+            return [(folder / "messages" / name).read_bytes() for name in names], *read_beside(folder, names)
         except OSError as error:
             raise ConfigurationError(f"{error.filename} cannot be read: {error.strerror}") from None
 

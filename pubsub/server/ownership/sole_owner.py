@@ -96,6 +96,9 @@ class SoleOwner:
         self._decided: deque[tuple[str, Operation, bool]] = deque()
         """With its topic, and whether no proxy named another holder."""
 
+    def __len__(self) -> int:
+        return self._waiting
+
     def ask(self, topic: str, operation: Operation, size: int = 0) -> bool:
         """Have it asked at the end of this loop.
 

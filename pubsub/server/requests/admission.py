@@ -4,16 +4,20 @@
     frozen               moved: the topic is on its way to another server
     not here any more    moved: the proxy that passed the request on may not have heard that yet
     a limit is reached   full, with the limit's name
+    a service's topic    full: a call where nobody serves, or a second client that would serve
+                         (docs/clients.md, *Calls that happen once*)
 
 An obstacle is the name of what is in the way, or "" for none. To leave is let through where it frees what was waiting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome, Put
+from pubsub.protocol.names import is_service_topic
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
@@ -23,6 +27,11 @@ from pubsub.server.upkeep.staging import PIECES_MAX, STAGES_MAX
 
 ROOM: Final = frozenset({"STAGES_MAX", "PIECES_MAX", "backlog_bytes_max"})
 """Limits of what a topic holds, which stages count towards."""
+
+
+def _workers(topic: Topic) -> Iterator[str]:
+    """Clients that are subscribed."""
+    return (name for name, one in topic.subscriptions.items() if one.on and not name.startswith(KEY))
 
 
 class Admission:
@@ -71,6 +80,8 @@ class Admission:
         state = self._state
         if state.full:
             return "disk"
+        if is_service_topic(put.topic) and not (topic and any(_workers(topic))):
+            return "no_worker"  # It would reach nobody; the caller's outbox keeps it until somebody serves.
         if topic is None:
             return self._new_publisher(publisher) or self._new_topic()
         if publisher not in topic.last:
@@ -91,6 +102,8 @@ class Admission:
         known = topic is not None and key in topic.subscriptions
         if state.full and (on or not known):
             return "disk"
+        if on and topic is not None and is_service_topic(topic.name) and any(name != key for name in _workers(topic)):
+            return "another_client_serves_this"
         if topic is None:
             return self._new_topic()
         return "subscribers_max" if not known and len(topic.subscriptions) >= state.settings.subscribers_max else ""

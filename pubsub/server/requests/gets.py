@@ -9,6 +9,7 @@ from pubsub.protocol.messages import Get, Outcome
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.recovery.abandoned import Abandoned
 from pubsub.server.state.long_polls import Poll, newer
+from pubsub.server.state.measures import Timing
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import MENDING, State
 from pubsub.server.topic import changes as c
@@ -129,9 +130,12 @@ class Gets:
             state.long_polls.take(get.topic, get.sender)
             self._sole_owner.park_or_turn_away(poll.origin, get)
             return
-        self._hand_out(poll, topic, answer)
+        self._hand_out(poll, topic, answer, now)
 
-    def _hand_out(self, poll: Poll, topic: Topic, answer: Answer) -> None:
+    def _hand_out(self, poll: Poll, topic: Topic, answer: Answer, now: float) -> None:
+        measures = self._state.measures
+        if measures is not None and answer.records:
+            poll.origin.timing = Timing(measures.deliveries, now - self._state.stamps.age(answer.stamp, now))
         self._state.counters["delivered"] += answer.records
         self._state.long_polls.end(
             poll,

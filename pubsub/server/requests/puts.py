@@ -1,11 +1,14 @@
-"""Puts: what a server does with a batch of records."""
+"""Puts: what a server does with a batch of records, or with several of one chain that came together (a train)."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol.batch import check_batch
 from pubsub.protocol.messages import Outcome, Put
+from pubsub.protocol.train import split_train
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.recovery.abandoned import Abandoned
 from pubsub.server.requests.admission import Admission
@@ -34,48 +37,91 @@ class Puts:
         self._retention, self._abandoned = retention, abandoned
 
     def put(self, origin: Origin, put: Put, now: float, sole_owner: bool = False) -> None:
-        """PUT: take it, or say why not.
+        """PUT: take it, or say why not. Of a train each row is judged as if it came alone, up to one that is not taken.
 
         Args:
             sole_owner: every proxy has answered, for this very put, that no other server holds the topic.
         """
         state = self._state
-        if not 0 < put.count <= BATCH_RECORDS_MAX or put.counter + put.count > NUMBER_MAX or not put.counter:
-            state.replies.refuse(origin, "counter or count out of range")
-            return
+        rows = self._rows(origin, put)
         topic = state.topics.get(put.topic)
         name = f"{put.sender}/{put.publisher}"
         number = state.publishers.find(name)
         last = topic.last.get(number, 0) if topic and number is not None else 0
-        log = topic.open.id if topic else ""
-        verdict = judge(last, put.counter, put.count, put.previous)
-        if verdict is Verdict.GAP and self._abandoned.gap(origin, put, topic, sole_owner):
-            return
-        if verdict is not Verdict.TAKE:
-            state.counters[verdict.value] += 1
-            outcome = Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP
-            state.replies.answer(origin, outcome, last=last, log=log)
-            return
-        obstacle = self._admission.put(topic, number, put)
-        if obstacle:
-            state.replies.answer(origin, Outcome.FULL, reason=obstacle, last=last, log=log)
-            return
-        try:
-            check_batch(put.body, put.count, put.checksum)
-        except DecodeError as error:
-            state.replies.refuse(origin, error.reason)
-            return
-        if put.whole and not sole_owner:
-            self._sole_owner.park_or_turn_away(origin, put)
-            return
-        topic = topic or state.create(put.topic)
-        self._append(topic, state.publishers.number(name), put, now)
-        last = put.counter + put.count - 1
-        if put.cumulative:  # `last` says of the puts before, taken in this loop too, all there is.
-            key = origin.link, origin.origin, put.topic, name
-            state.replies.answer_together(key, origin, Outcome.SUCCESS, last=last, log=topic.open.id)
+        outcome, reason = Outcome.DUPLICATE, ""
+        for row in rows:
+            judged, reason = self._judge(topic, number, last, row)
+            if judged is Outcome.DUPLICATE:
+                state.counters[judged.value] += 1
+                continue
+            if judged is Outcome.GAP and row is rows[0] and self._abandoned.gap(origin, put, topic, sole_owner):
+                return
+            if judged is Outcome.SUCCESS and put.whole and not sole_owner:
+                self._sole_owner.park_or_turn_away(origin, put)
+                return
+            outcome = judged
+            if judged is not Outcome.SUCCESS:
+                break
+            topic = topic or state.create(put.topic)
+            number = state.publishers.number(name)
+            self._append(topic, number, row, now)
+            last = row.counter + row.count - 1
+        if rows:
+            self._answer(origin, put, outcome, reason, last, topic)
+
+    def _rows(self, origin: Origin, put: Put) -> Sequence[Put]:
+        """The rows that a put has; none where it is refused whole, which is answered."""
+        reason = ""
+        if put.rows:
+            self._state.counters["trains"] += 1
+            try:
+                return split_train(put)
+            except DecodeError as error:
+                reason = error.reason
+        elif not 0 < put.count <= BATCH_RECORDS_MAX or put.counter + put.count > NUMBER_MAX or not put.counter:
+            reason = "counter or count out of range"
         else:
-            state.replies.answer(origin, Outcome.SUCCESS, last=last, log=topic.open.id)
+            return (put,)
+        self._state.replies.refuse(origin, reason)
+        return ()
+
+    def _judge(self, topic: Topic | None, publisher: int | None, last: int, row: Put) -> tuple[Outcome, str]:
+        """What becomes of one row, and why: SUCCESS where it is to be taken.
+
+        Args:
+            last: the highest counter of its publisher that is held.
+        """
+        verdict = judge(last, row.counter, row.count, row.previous)
+        if verdict is not Verdict.TAKE:
+            return (Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP), ""
+        obstacle = self._admission.put(topic, publisher, row)
+        if obstacle:
+            return Outcome.FULL, obstacle
+        try:
+            check_batch(row.body, row.count, row.checksum)
+        except DecodeError as error:
+            return Outcome.REFUSED, error.reason
+        return Outcome.SUCCESS, ""
+
+    def _answer(self, origin: Origin, put: Put, outcome: Outcome, reason: str, last: int, topic: Topic | None) -> None:
+        """Say once how far a put went, by `last`, and what the rest of it got, if there is any."""
+        state = self._state
+        log = topic.open.id if topic else ""
+        if outcome is Outcome.SUCCESS and put.cumulative:
+            # `last` says of the puts before, taken in this loop too, all there is.
+            key = origin.link, origin.origin, put.topic, put.sender, put.publisher
+            state.replies.answer_together(key, origin, outcome, last=last, log=log)
+            return
+        if outcome is Outcome.GAP:
+            state.counters[outcome.value] += 1
+        if put.rows and outcome not in {Outcome.SUCCESS, Outcome.DUPLICATE}:
+            state.counters["trains_ended_early"] += 1
+        if outcome is not Outcome.REFUSED:
+            state.replies.answer(origin, outcome, reason=reason, last=last, log=log)
+        elif put.rows:
+            state.replies.refuse(origin, reason, last=last, log=log)
+        else:
+            state.replies.refuse(origin, reason)
 
     def _append(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
         state = self._state

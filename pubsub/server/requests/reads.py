@@ -51,6 +51,9 @@ class Reads:
         self._waiting: Counter[tuple[int | str, bytes]] = Counter()
         """How many of them are whose: by link and origin."""
 
+    def __len__(self) -> int:
+        return len(self._reads)
+
     def read(self, origin: Origin, read: Read, now: float, sole_owner: bool = False) -> None:
         """READ: it waits for the loop's changes to be in the store.
 

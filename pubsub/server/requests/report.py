@@ -7,12 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from pubsub.config.addresses import reaches_out
-from pubsub.errors import StoreDamaged
 from pubsub.protocol.names import format_position
+from pubsub.server.moves.giving import State as Progress
+from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.ownership.stores import Stores
+from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
-from pubsub.server.topic.spans import ALWAYS, Span
+from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Subscription, Topic
 
 TOPICS_MAX: Final = 10_000
@@ -20,7 +22,8 @@ SUBSCRIBERS_MAX: Final = 20_000
 """Named in one report, the subscribers of all topics together: a report fits into a message, and holds nobody up."""
 
 TOPICS_PER_SECOND: Final = 10_000
-"""A report of so many topics is good for one second: whoever asks all the time costs no more than who asks once."""
+"""A report of so many topics, and of batches that were looked up for it, is good for one second: whoever asks all the
+time costs no more than who asks once."""
 
 
 class Reports:
@@ -29,11 +32,14 @@ class Reports:
     Args:
         state: the server's.
         proxies, stores: what it knows of others.
+        moves: topics on their way.
     """
 
-    def __init__(self, state: State, proxies: Proxies, stores: Stores) -> None:
-        self._state, self._proxies, self._stores = state, proxies, stores
-        self._made_at, self._body = 0.0, b""
+    def __init__(self, state: State, proxies: Proxies, stores: Stores, moves: Moves) -> None:
+        self._state, self._proxies, self._stores, self._moves = state, proxies, stores, moves
+        self._made_at, self._body, self._lookups = 0.0, b"", 0
+        self.metrics = ""
+        """Where metrics are told, as a URL; "" where they are not."""
         self.keys: Callable[[], Mapping[str, Any]] | None = None
         """Gives what is told of keys; None: the server has none."""
         self.standby: Callable[[float], Mapping[str, Any]] | None = None
@@ -49,29 +55,36 @@ class Reports:
             An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
             `draining`, `insecure` (where others than this host are let in without a key, or ""), `stale` (why nothing
             is served, or ""), `aside` (topics that were given up here: `topic`, `log`, `reason`, `stamp`), `counters`,
-            `disk` (bytes), `proxies` (each with `address`, `alive`, `silence_seconds`, `problem`), `stores` (the other
-            ones that are known, and their servers) and `topics`: by name, each with `log`, `records` and `bytes`
-            stored, `publishers`, `others` (servers that hold it too), `damaged` (whether some of it cannot be read),
-            `backlog` (records waiting for the slowest subscriber) and `subscribers` (each with `waiting`, `polling`,
-            `acknowledged`). `left_out` counts topics and subscribers beyond the limits. A server with keys tells
-            `authorized_digest`, `authorized_lines` and `problems` (of its files) too, one whose store has two members
-            `standby`, see `server.standby.standing`.
+            `disk` (bytes of the store and its write-ahead log), `process` (`memory_bytes`, and of the disk that it
+            writes to `disk_size_bytes`, `disk_free_bytes`, `disk_used_bytes`), `metrics` (their URL, or ""), `moves`
+            (topics on their way: `topic`, `direction`, which is "giving" or "receiving", `other`, the server's ID or
+            address, `state`, `chunks` that the receiver has, `tries` without an answer), `proxies` (each with
+            `address`, `alive`, `silence_seconds`, `problem`), `stores` (the other ones that are known, and their
+            servers) and `topics`: by name, each with `log`, `records` and `bytes` stored, `publishers`, `others`
+            (servers that hold it too), `damaged` (whether some of it cannot be read), `backlog` (records waiting for
+            the slowest subscriber), `oldest_unacknowledged_seconds` (since the oldest of what waits for any of them was
+            put; null where nothing waits, or that is not known) and `subscribers` (each with `waiting`,
+            `oldest_unacknowledged_seconds`, `polling`, `acknowledged`). `left_out` counts topics and subscribers beyond
+            the limits, and `ages` beyond `waiting.LOOKUPS_MAX`. A server with keys tells `authorized_digest`,
+            `authorized_lines` and `problems` (of its files) too, one whose store has two members `standby`, see
+            `server.standby.standing`.
         """
         if topic:
             return _packed(self._facts(now, {topic} & self._state.topics.keys()))
         age = now - self._made_at
-        if not self._body or age * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self._state.topics)):
+        if not self._body or age * TOPICS_PER_SECOND >= min(TOPICS_MAX, len(self._state.topics) + self._lookups):
             self._made_at, self._body = now, _packed(self._facts(now, self._state.topics))
         return self._body
 
     def _facts(self, now: float, names: Collection[str]) -> dict[str, Any]:
         state = self._state
         topics: dict[str, Any] = {}
-        room = SUBSCRIBERS_MAX
+        room, waits = SUBSCRIBERS_MAX, Waiting(state, now)
         keys, bind = dict(self.keys()) if self.keys is not None else {}, state.settings.bind
         for name in sorted(names)[:TOPICS_MAX]:
-            topics[name] = _topic(state, state.topics[name], room)
+            topics[name] = _topic(state, state.topics[name], room, waits)
             room -= len(topics[name]["subscribers"])
+        self._lookups = waits.lookups
         return {
             "role": "server",
             "id": state.settings.id,
@@ -89,12 +102,16 @@ class Reports:
             ],
             "counters": {**keys.pop("counters", {}), **state.counters},
             "disk": state.disk(),
+            "process": state.process(),
+            "metrics": self.metrics,
+            "moves": _moves(self._moves),
             "proxies": self._proxy_facts(now),
             "stores": {store: known.server for store, known in self._stores.known.items()},
             "topics": topics,
             "left_out": {
                 "topics": len(names) - len(topics),
                 "subscribers": sum(topic.pop("left_out") for topic in topics.values()),
+                "ages": waits.left_out,
             },
             **keys,
             **({} if self.standby is None else {"standby": self.standby(now)}),
@@ -116,12 +133,17 @@ def _packed(facts: dict[str, Any]) -> bytes:
     return json.dumps(facts, separators=(",", ":")).encode()
 
 
-def _topic(state: State, topic: Topic, room: int) -> dict[str, Any]:
+def _topic(state: State, topic: Topic, room: int, waits: Waiting) -> dict[str, Any]:
     subscriptions = [
         (name, topic.subscriptions[name]) for name in sorted(topic.subscriptions) if topic.subscriptions[name].on
     ]
-    subscribers = {name: _subscriber(state, topic, name, subscription) for name, subscription in subscriptions[:room]}
+    due = {name: waits.due(topic, subscription.backlog) for name, subscription in subscriptions}
+    subscribers = {
+        name: _subscriber(state, topic, name, subscription, due[name], waits)
+        for name, subscription in subscriptions[:room]
+    }
     state.measure(topic)
+    ages = [facts["oldest_unacknowledged_seconds"] for facts in subscribers.values()]
     return {
         "log": topic.open.id,
         "logs": len(topic.logs),
@@ -134,45 +156,49 @@ def _topic(state: State, topic: Topic, room: int) -> dict[str, Any]:
         "staged": {"stages": len(topic.stages), "bytes": topic.staged_bytes},
         "damaged": topic.name in state.damaged,
         "quarantined": state.held.get(topic.name, ""),
-        "backlog": max((_waiting(state, topic, subscription.backlog) for _, subscription in subscriptions), default=0),
+        "backlog": max((topic.waiting(spans) for spans in due.values()), default=0),
+        "oldest_unacknowledged_seconds": max((age for age in ages if age is not None), default=None),
         "subscribers": subscribers,
         "left_out": len(subscriptions) - len(subscribers),
     }
 
 
-def _subscriber(state: State, topic: Topic, name: str, subscription: Subscription) -> dict[str, Any]:
+def _subscriber(
+    state: State, topic: Topic, name: str, subscription: Subscription, due: list[Span], waits: Waiting
+) -> dict[str, Any]:
+    """What is told of a subscriber. Records that both halves of a split held count twice until it has come by them."""
+    age = waits.oldest(topic, due)
     return {
-        "waiting": _waiting(state, topic, subscription.backlog),
+        "waiting": topic.waiting(due),
+        "oldest_unacknowledged_seconds": None if age is None else round(age, 3),
         "polling": state.long_polls.waits(topic.name, name),
         "acknowledged": format_position(subscription.acknowledged),
         "number": subscription.number,
     }
 
 
-def _waiting(state: State, topic: Topic, spans: tuple[Span, ...]) -> int:
-    """How many records wait in these spans, without those that were put before the subscription.
-
-    Those that both halves of a split held are counted twice until the subscriber has come by them.
-    """
-    return topic.waiting([_due(state, topic, span) for span in spans])
-
-
-def _due(state: State, topic: Topic, span: Span) -> Span:
-    """A span from its first batch on that it does not leave out by its stamp; stamps rise with offsets."""
-    log = topic.logs.get(span.log)
-    if span.since == ALWAYS or log is None:
-        return span
-    low = span.low
-    high = max(low, log.end if span.high is None else min(span.high, log.end))
-    end = high
-    try:
-        while low < high:
-            middle = (low + high) // 2
-            found = state.reader.newest(log.number, max(log.low, 1), middle)
-            if found is None or found[2] <= span.since:
-                low = middle + 1 if found is None else max(middle + 1, found[0] + found[1])
-            else:
-                high = max(span.low, min(middle, found[0]))
-    except StoreDamaged:
-        return span
-    return span.from_offset(min(low, end))
+def _moves(moves: Moves) -> list[dict[str, Any]]:
+    """The topics that are on their way from or to this server, merges and operators' moves alike."""
+    giving = [
+        {
+            "topic": gift.topic,
+            "direction": "giving",
+            "other": gift.server or gift.address,
+            "state": "frozen" if gift.frozen and gift.state is Progress.OFFERED else gift.state.value,
+            "chunks": gift.acknowledged,
+            "tries": gift.tries,
+        }
+        for gift in moves.giving.gifts.values()
+    ]
+    receiving = [
+        {
+            "topic": one.topic,
+            "direction": "receiving",
+            "other": one.giver,
+            "state": "receiving",
+            "chunks": one.next,
+            "tries": 0,
+        }
+        for one in moves.receiving.incoming.values()
+    ]
+    return sorted(giving + receiving, key=lambda one: (str(one["topic"]), str(one["direction"]), str(one["other"])))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.protocol.messages import Get, Outcome, Subscribe, Unsubscribe
-from pubsub.protocol.names import Position
+from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
 from pubsub.server.state.replies import Origin
@@ -38,8 +38,12 @@ class Subscriptions:
     def __init__(self, state: State, sole_owner: SoleOwner, admission: Admission) -> None:
         self._state, self._sole_owner, self._admission = state, sole_owner, admission
 
-    def subscribe(self, origin: Origin, request: Subscribe | Unsubscribe, now: float) -> None:
-        """SUBSCRIBE and UNSUBSCRIBE of a client's own subscription."""
+    def subscribe(self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool = False) -> None:
+        """SUBSCRIBE and UNSUBSCRIBE of a client's own subscription.
+
+        Args:
+            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
+        """
         state = self._state
         if not request.number:
             state.replies.refuse(origin, "number is 0")
@@ -50,6 +54,9 @@ class Subscriptions:
         if obstacle:
             state.replies.answer(origin, Outcome.FULL, reason=obstacle)
             return
+        if on and not sole_owner and self._begins_to_serve(topic, request):
+            self._sole_owner.park_or_turn_away(origin, request)
+            return
         topic = topic or state.create(request.topic)
         outcome, subscription, changed = topic.subscribe(
             request.sender, request.number, request.opening, on, self._since(now)
@@ -57,6 +64,14 @@ class Subscriptions:
         if changed:
             state.long_polls.end_outdated(topic.name, request.sender, subscription)
         self._answer(origin, topic, subscription, outcome)
+
+    @staticmethod
+    def _begins_to_serve(topic: Topic | None, request: Subscribe | Unsubscribe) -> bool:
+        """Whether a service would get a worker by this: another server that holds its topic might have one already."""
+        if not is_service_topic(request.topic):
+            return False
+        subscription = topic.subscriptions.get(request.sender) if topic else None
+        return subscription is None or request.number > subscription.number
 
     def subscribe_named(
         self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool = False

@@ -44,6 +44,9 @@ class LongPolls:
         self._expiries: list[tuple[float, str, str]] = []
         self._ready: dict[str, None] = {}
 
+    def __len__(self) -> int:
+        return self._count
+
     def park(self, poll: Poll) -> None:
         """Let a GET wait, in place of an earlier one of the same subscriber; it is looked at in this loop."""
         topic, subscriber = poll.get.topic, poll.get.sender

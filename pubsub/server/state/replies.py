@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pubsub.protocol.messages import Message, Outcome, Status, Transfer
+from pubsub.server.state.measures import Timing
 
 LISTENER: Final = -1
 """The link that other servers use to reach this one."""
@@ -24,6 +25,7 @@ class Origin:
         speaker: ID of the server whose key the connection has, "" where that is not authorized (any more); None where
             no key is asked for. Of our own address only.
         waits: whether the answer waits; see `Outgoing`.
+        timing: what is observed when it is answered; see `Outgoing`.
     """
 
     link: int | str
@@ -31,6 +33,7 @@ class Origin:
     callback: int
     speaker: str | None = None
     waits: bool = True
+    timing: Timing | None = None
 
 
 @dataclass(slots=True)
@@ -44,6 +47,7 @@ class Outgoing:
         source: our callback that is to get the answer; 0 for none.
         waits: whether it waits, where the store has two members, until both have what it rests on. What only says that
             this process lives, or how it is, does not.
+        timing: what is observed when it has been sent, if it says success; None: nothing.
     """
 
     link: int | str
@@ -52,6 +56,7 @@ class Outgoing:
     source: int
     message: Message
     waits: bool = True
+    timing: Timing | None = None
 
 
 class Replies:
@@ -79,15 +84,16 @@ class Replies:
         else:
             self.answer(origin, outcome, **facts)
 
-    def refuse(self, origin: Origin, reason: str) -> None:
+    def refuse(self, origin: Origin, reason: str, **facts: object) -> None:
         """Answer a request whose bytes cannot be served.
 
         Args:
             reason: a few words for a person.
+            facts: of a train, how far it went before.
         """
         self._counters["refused"] += 1
         if origin.callback:
-            self.answer(origin, Outcome.REFUSED, reason=_words(reason))
+            self.answer(origin, Outcome.REFUSED, reason=_words(reason), **facts)
 
     def reply(self, origin: Origin, message: Status | Transfer) -> None:
         """Answer another server."""
@@ -102,13 +108,16 @@ class Replies:
     def retry(self, outcome: Outcome, reason: str) -> None:
         """The loop was taken back: answer its requests so, to be tried again.
 
-        What was answered speaks of logs, counters and positions that are not there any more; a refusal of bytes stands.
+        What was answered speaks of logs, counters and positions that are not there any more; a refusal of bytes stands,
+        but for one that says how far a train went before.
         """
         retry = Status(self._server, outcome, reason=reason)
-        self._answers = [
-            (origin, answer if isinstance(answer, Status) and answer.outcome is Outcome.REFUSED else retry)
-            for origin, answer in self._answers
-        ]
+        self._answers = [(origin, answer if _stands(answer) else retry) for origin, answer in self._answers]
+
+
+def _stands(answer: Status | Transfer) -> bool:
+    """Whether an answer is true of the request's bytes, whatever becomes of the loop."""
+    return isinstance(answer, Status) and answer.outcome is Outcome.REFUSED and answer.last < 0
 
 
 def _words(text: str) -> str:

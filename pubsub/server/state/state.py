@@ -16,6 +16,7 @@ from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Get, Publish, Put, Read, Stage, Subscribe, Transfer, Unsubscribe
 from pubsub.protocol.names import format_holder, parse_holder
 from pubsub.server.state.long_polls import LongPolls
+from pubsub.server.state.measures import Measures
 from pubsub.server.state.publishers import Publishers
 from pubsub.server.state.replies import Replies
 from pubsub.server.state.uncommitted import Uncommitted
@@ -90,6 +91,10 @@ class State:
         """Topics of which some could not be read."""
         self.disk: Callable[[], dict[str, int]] = dict
         """Gives sizes in bytes that the shell knows, for reports."""
+        self.process: Callable[[], dict[str, int]] = dict
+        """Gives what the process uses of its machine, for reports."""
+        self.measures: Measures | None = None
+        """What is measured; None where nobody is told."""
         self.mends: Callable[[int, int], bool] = lambda log, offset: False
         """Whether the batch at this place, which is damaged here, may come from the other member: that one is asked."""
         self.held = {name.removeprefix(HELD): str(why) for name, why in loaded.notes.items() if name.startswith(HELD)}

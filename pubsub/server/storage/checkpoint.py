@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 import apsw
 
 from pubsub.base.database import PAGE_BYTES, Turns, open_database, translate
+from pubsub.base.histograms import SECONDS, Counted, Histogram
 from pubsub.errors import StorageError
 from pubsub.server.storage.store import Store
 
@@ -61,6 +63,9 @@ class Checkpointer:
         store: whose file it is.
         lock: held by the loop while it writes.
         failed: called, on this thread, when it ends by an error.
+
+    Attributes:
+        rounds: how long rounds took that copied something, in seconds; any thread may take it.
     """
 
     def __init__(self, store: Store, lock: Turns, failed: Callable[[], None]) -> None:
@@ -71,6 +76,8 @@ class Checkpointer:
         self._was_full = False
         self._finished = 0
         """Pages of the log when all of it was copied under the lock; so many again means that nothing was written."""
+        self._durations, self._copied = Histogram(SECONDS), (0, 0)
+        self.rounds: Counted = self._durations.counted()
 
     def start(self) -> None:
         """Begin.
@@ -125,8 +132,13 @@ class Checkpointer:
     def _round(self, db: apsw.Connection) -> None:
         # A connection that has not read yet answers (-1, -1) to a checkpoint, and does nothing.
         db.execute("select 1 from sqlite_schema limit 1").fetchall()
-        pages, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        begun = time.monotonic()
+        pages, copied = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         if pages * PAGE_BYTES > WAL_BYTES_MAX and pages != self._finished:
             with self._lock:
                 pages, copied = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._finished = pages if copied == pages else 0
+        if (pages, copied) != self._copied:  # What is copied already is told again in each round.
+            self._copied = pages, copied
+            self._durations.observe(time.monotonic() - begun)
+            self.rounds = self._durations.counted()

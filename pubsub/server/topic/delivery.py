@@ -15,7 +15,7 @@ from zlib import crc32
 
 from pubsub.base.limits import BATCH_RECORDS_MAX
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.batch import HEAD_BYTES, Buffer, batch_count, batch_ends, batch_keys
+from pubsub.protocol.batch import HEAD_BYTES, Buffer, batch_count, batch_ends, batch_tables
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position
 from pubsub.protocol.records import RecordsBuilder
@@ -83,6 +83,7 @@ class Answer:
         outcome: SUCCESS with records, LOST, or EMPTY.
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost one.
+        stamp: with SUCCESS, that of the first record (microseconds since 1970).
         damaged: batches (log number, offset) found to be bad.
         mendable: with LOST, the batch whose bytes are not what was put; None where there is none to be mended.
         rest: where nothing is to be handed out: the spans behind all that was looked at and is left out. Something may
@@ -98,6 +99,7 @@ class Answer:
     damaged: list[tuple[int, int]] = field(default_factory=list)
     rest: tuple[Span, ...] | None = None
     mendable: tuple[int, int] | None = None
+    stamp: int = 0
 
 
 class _Full(Exception):
@@ -114,6 +116,7 @@ class _Walk:
         self._batches_left = BATCHES_MAX
         self.builder = RecordsBuilder()
         self.last: Position | None = None
+        self.stamp = 0
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
         self.mendable: tuple[int, int] | None = None
@@ -180,9 +183,10 @@ class _Walk:
         assert body is not None  # a lost batch has ended the walk
         index = first - batch.offset
         count = min(stop - first, self._records_left)
-        if self.builder.data_bytes + self.builder.key_bytes + len(body) > self._bytes_max:
+        if self.builder.size + len(body) > self._bytes_max:
             count = self._fitting(body, index, count)
         publisher = self._publishers[batch.publisher]
+        self.stamp = self.stamp or batch.stamp
         self.builder.add(span.log, first, publisher, batch.counter + index, batch.stamp, body, index, index + count)
         self.last = (span.log, first + count - 1)
         self._records_left -= count
@@ -205,11 +209,11 @@ class _Walk:
     def _fitting(self, body: Buffer, index: int, count: int) -> int:
         """How many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
         ends: Sequence[int] = batch_ends(body)
-        keys, _ = batch_keys(body)
-        if keys:
-            ends = [end + key for end, key in zip(ends, keys, strict=True)]
+        for beside, _ in batch_tables(body):
+            if beside:
+                ends = [end + its for end, its in zip(ends, beside, strict=True)]
         begin = ends[index - 1] if index else 0
-        room = self._bytes_max - self.builder.data_bytes - self.builder.key_bytes
+        room = self._bytes_max - self.builder.size
         fitting = bisect_right(ends, begin + room, index, index + count) - index
         if not fitting and self.builder.records:
             raise _Full
@@ -249,4 +253,12 @@ def collect(
     if not walk.builder.records:
         return Answer(Outcome.EMPTY, damaged=walk.damaged, rest=walk.rest)
     body = walk.builder.build()
-    return Answer(Outcome.SUCCESS, body, walk.builder.records, crc32(body), last=walk.last, damaged=walk.damaged)
+    return Answer(
+        Outcome.SUCCESS,
+        body,
+        walk.builder.records,
+        crc32(body),
+        last=walk.last,
+        damaged=walk.damaged,
+        stamp=walk.stamp,
+    )

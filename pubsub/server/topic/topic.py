@@ -13,13 +13,13 @@ collects what changed. The rules are those of docs/architecture.md:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
-from pubsub.protocol.names import Position
+from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
 from pubsub.server.topic.changes import TopicContested, TopicSettled
 from pubsub.server.topic.noted import Noted
@@ -273,8 +273,12 @@ class Topic:
         opened = max(epoch, subscription.epoch if subscription else 0)
         log = self.open
         spans = (Span(log.id, log.end),) if on else ()
-        subscription = Subscription(number, opened, on, since, (log.id, log.end - 1), spans)
-        self.enter(name, subscription)
+        fresh = Subscription(number, opened, on, since, (log.id, log.end - 1), spans)
+        if on and subscription is not None and subscription.on and is_service_topic(self.name):
+            # A repeat: calls were taken as soon as there was a worker, and none of them may go with the earlier number.
+            fresh = replace(subscription, number=number, epoch=opened)
+        self.enter(name, fresh)
+        subscription = fresh
         return Outcome.SUCCESS, subscription, True
 
     def enter(self, name: str, subscription: Subscription) -> None:

@@ -1,0 +1,50 @@
+"""What is put together: bodies, and beside them keys and headers, cut into batches within the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.protocol import batch_size
+from pubsub.protocol.batch import END_BYTES
+
+
+class Contents(NamedTuple):
+    """What one batch holds.
+
+    Attributes:
+        bodies: one for each message.
+        keys: none, or one for each message, b"" where it has none.
+        headers: none, or each message's as `encode_headers` writes them.
+    """
+
+    bodies: Sequence[bytes]
+    keys: Sequence[bytes] = ()
+    headers: Sequence[bytes] = ()
+
+
+def split(contents: Contents) -> list[Contents]:
+    """Messages as batches, each within the limits, as far as that can be: a message alone may be beyond them."""
+    bodies = contents.bodies
+    columns = [column for column in contents if column]
+    tables = END_BYTES * (len(columns) - 1)
+    total = sum([sum(map(len, column)) for column in columns]) + tables * len(bodies)
+    if len(bodies) <= BATCH_RECORDS_MAX and batch_size(len(bodies), total) <= BATCH_BYTES_MAX:
+        return [contents] if bodies else []
+    out: list[Contents] = []
+    start = size = 0
+    for index, lengths in enumerate(zip(*[map(len, column) for column in columns], strict=True)):
+        its = sum(lengths) + tables
+        size += its
+        if index > start and (
+            index - start == BATCH_RECORDS_MAX or batch_size(index - start + 1, size) > BATCH_BYTES_MAX
+        ):
+            out.append(_part(contents, start, index))
+            start, size = index, its
+    out.append(_part(contents, start, len(bodies)))
+    return out
+
+
+def _part(contents: Contents, start: int, stop: int) -> Contents:
+    return Contents(*(column[start:stop] for column in contents))

@@ -1,0 +1,43 @@
+"""What commands of a client say of messages, as JSON can say it: bytes that are not UTF-8 are base64."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pubsub.client.core.message import Message
+
+
+def written(message: Message, as_json: bool, *, alone: bool) -> bytes:
+    """A message as `get` writes it; `alone`: it is the only one, and written as it is."""
+    if not as_json:
+        return message.body if alone or message.body.endswith(b"\n") else message.body + b"\n"
+    facts = {"id": message.id, "topic": message.topic, "publisher": message.publisher, "counter": message.counter}
+    facts["stamp"] = message.stamp
+    return json.dumps(facts | body_facts(message.body) | beside_facts(message.key, message.headers)).encode() + b"\n"
+
+
+def body_facts(body: bytes | None) -> dict[str, object]:
+    """`body`, or `body_base64`."""
+    return {"body": None} if body is None else _named("body", body)
+
+
+def beside_facts(key: bytes, headers: Mapping[str, bytes]) -> dict[str, object]:
+    """`key` or `key_base64`, `headers` and `headers_base64` by name; nothing of what is not there."""
+    found = _named("key", key) if key else {}
+    for name, value in headers.items():
+        for kind, text in _named("headers", value).items():
+            its = found.setdefault(kind, {})
+            assert isinstance(its, dict)
+            its[name] = text
+    return found
+
+
+def _named(name: str, value: bytes) -> dict[str, object]:
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(value).decode()}

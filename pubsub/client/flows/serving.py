@@ -1,0 +1,249 @@
+"""Serving: a call's effect, its reply and the position in one commit (docs/clients.md, *Calls that happen once*).
+
+A worker handles the calls of its service as `process` handles messages, one after another, and puts each reply in the
+handler's own transaction. What `process` would take to the dead letters is answered with an error, in one commit with
+the position too: when the handler has failed so often, or the process has ended in it so often. A call whose deadline
+has passed is answered so without the handler. So each call that is taken has one reply, and its effect happens once or,
+where the reply is an error, not at all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from pubsub.client.arguments import check_count
+from pubsub.client.contents import Contents
+from pubsub.client.core import calling
+from pubsub.client.core.calling import Request
+from pubsub.client.core.message import Message
+from pubsub.client.core.prefetch import Taking
+from pubsub.client.core.subscription import Subscription
+from pubsub.client.flows.awaiting import AsyncProcessing
+from pubsub.client.flows.flow import Flow, Wait
+from pubsub.client.flows.gets import Gets
+from pubsub.client.flows.processing import AsyncHandler, Attempt, Handler, Processing, check_result
+from pubsub.client.flows.subscribing import Subscribing
+from pubsub.client.flows.work import Work
+from pubsub.client.session import Session
+from pubsub.client.storage.transaction import Transaction
+from pubsub.errors import CallerError, DecodeError, PubsubError, StoreFull, TooLarge, Unavailable
+from pubsub.protocol import encode_headers
+from pubsub.protocol.names import service_topic
+
+CallHandler = Callable[[Request, Transaction], bytes]
+"""What `Client.serve` calls: a plain function that returns the reply."""
+
+AsyncCallHandler = Callable[[Request, Transaction], Awaitable[bytes] | bytes]
+"""What `AsyncClient.serve` calls: an `async def` function, or a plain one."""
+
+SERVE_MAX: Final = 1_000
+"""Calls that are handled before it is looked anew whether replies are stuck."""
+
+LOOK_SECONDS: Final = 5.0
+"""A worker without calls looks so often after replies that could not be sent yet."""
+
+PAUSE_SECONDS: Final = 0.1
+"""Before a call whose handler failed is tried again; it doubles with each try, up to PAUSE_SECONDS_MAX."""
+
+PAUSE_SECONDS_MAX: Final = 5.0
+
+_log: Final = logging.getLogger("pubsub.client")
+
+
+class TryLater(PubsubError):
+    """A handler failed, and its call is to be tried again in a while."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(seconds)
+
+
+class _Service(Processing):
+    """What a worker does with calls, whoever runs its handlers.
+
+    Args:
+        service: its name; part, parts: which of the calls are this worker's, by their keys.
+    """
+
+    def __init__(
+        self, session: Session, gets: Gets, subscribing: Subscribing, service: str, part: int, parts: int
+    ) -> None:
+        calling.check_service(service, part, parts)
+        super().__init__(session, gets)
+        self.service, self.topic = service, service_topic(service, part, parts)
+        self._subscribing = subscribing
+        self._looked = float("-inf")
+        self.served = 0
+        """Calls that were taken, each with a reply."""
+
+    def begin_serving(self) -> Flow[None]:
+        """Become the service's worker.
+
+        Raises:
+            Unavailable: that is not confirmed; the reason says so where another client is.
+        """
+        yield from self._subscribing.begin(self.topic, self.session.settings.timeout_seconds)
+
+    def next(self, until: float) -> Flow[Subscription | None]:
+        """Wait for a call, and look after replies that could not be sent yet; None where none came.
+
+        Raises:
+            StoreFull: the outbox is full of them.
+        """
+        session = self.session
+        while True:
+            with session.entered():
+                self._send_stuck()
+            now = session.now
+            left = max(0.0, min(until, now + LOOK_SECONDS) - now)
+            try:
+                sub = yield from self.gets.available(self.topic, left, lambda: False)
+            except Unavailable:  # A worker waits for its service to come back, as long as it has time.
+                if session.now >= until:
+                    raise
+                continue
+            if sub is not None or session.now >= until:
+                return sub
+
+    def left(self, most: int | None) -> int:
+        """How many calls may be handled before it is looked again."""
+        return SERVE_MAX if most is None else min(SERVE_MAX, most - self.served)
+
+    def _send_stuck(self) -> None:
+        """Replies that could not be sent in time, in this life or an earlier one, are tried again. The lock is held."""
+        session, now = self.session, self.session.now
+        if now < self._looked + LOOK_SECONDS:
+            return
+        self._looked = now
+        for chain in tuple(session.core.outbox.chains.values()):
+            if chain.rows and chain.failure is None:
+                session.core.finish(chain.topic, now + session.settings.timeout_seconds)
+        session.follow()
+
+    def pause(self, seconds: float) -> Flow[None]:
+        """Let some time pass."""
+        session = self.session
+        if not session.over:
+            yield Wait(lambda: session.over, session.now + seconds)
+        session.check_whole()
+        session.check_open()
+
+    # What differs from messages
+
+    def settles(self, sub: Subscription, taking: Taking, message: Message) -> bool:
+        """Take what is no call to the dead letters, and answer a call whose deadline has passed."""
+        try:
+            request = calling.read_request(message)
+        except DecodeError as error:
+            super().bury(Attempt(sub, taking, message, 0, sub.emptied), f"not a call: {error.reason}")
+            return True
+        if request.deadline is None or self.session.clock.wall() < request.deadline:
+            return False
+        self._answer(sub, taking, request, calling.EXPIRED, "its deadline had passed before a worker began it")
+        return True
+
+    def failed(self, attempt: Attempt, error: Exception) -> int:
+        """The handler raised: it is tried again, or the error is the reply. The lock is held."""
+        message, number = attempt.message, attempt.number
+        self.session.counters["handler_errors"] += 1
+        self.session.trying.pop(attempt.sub.topic, None)
+        _log.warning("handler failed on call %s of %s, attempt %d: %r", message.id, self.service, number, error)
+        if number < self.session.settings.handler_attempts:
+            raise TryLater(min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** (number - 1)))
+        self.bury(attempt, f"{type(error).__name__}: {error}")
+        return 1
+
+    def bury(self, attempt: Attempt, error: str) -> None:
+        """The error is the reply. The lock is held."""
+        request = calling.read_request(attempt.message)
+        self._answer(attempt.sub, attempt.taking, request, calling.FAILED, error)
+        _log.error("call %s of %s is answered with an error after %d attempts: %s", request.id, self.service,
+                   attempt.number, error)  # fmt: skip
+
+    def handled(self, attempt: Attempt, following: Any) -> None:
+        """The handler's transaction is committed. The lock is held."""
+        super().handled(attempt, following)
+        self.served += 1
+
+    def _answer(self, sub: Subscription, taking: Taking, request: Request, outcome: str, text: str) -> None:
+        """Commit an error reply with the position."""
+        with Work(self.session, partial(taking.change, sub.topic), fsync=False) as transaction:
+            self.put_reply(transaction, request, outcome, calling.error_body(text))
+        self.gets.took(sub, taking, fsynced=self.session.settings.power_safe)
+        if self.session.recorder is not None:
+            self.session.recorder.delivered(sub.topic, taking.pieces, handler=True)
+        self.served += 1
+
+    def put_reply(self, transaction: Transaction, request: Request, outcome: str, body: bytes) -> None:
+        """Put a reply in a transaction.
+
+        Raises:
+            StoreFull: the outbox has no room for it; TooLarge: no batch has.
+        """
+        block = encode_headers(calling.reply_headers(request.id, outcome))
+        try:
+            transaction.put_batches(request.reply_topic, [Contents([body], (), [block])])
+        except TooLarge as error:
+            if error.name != "outbox_bytes_max":
+                raise
+            reason = f"no room for a reply: {error}; the call is not taken, and comes again"
+            raise StoreFull(self.session.store.path, reason) from None
+
+    def put_result(self, transaction: Transaction, request: Request, found: object) -> None:
+        """Put what a handler returned."""
+        if not isinstance(found, bytes | bytearray | memoryview):
+            raise CallerError(f"a handler of serve returns the reply as bytes, not {type(found).__name__}")
+        self.put_reply(transaction, request, calling.DONE, bytes(found))
+
+
+class Serving(_Service):
+    """The call `serve`, for handlers that are plain functions."""
+
+    def serve(self, handler: CallHandler, timeout: float | None, most: int | None) -> Flow[int]:
+        """Handle calls until none comes for `timeout` seconds; how many were taken."""
+        if most is not None:
+            check_count("max", most)
+        session = self.session
+        session.until(timeout)
+        yield from self.begin_serving()
+        while (left := self.left(most)) > 0:
+            sub = yield from self.next(float("inf") if timeout is None else session.now + timeout)
+            if sub is None:
+                break
+            try:
+                self.handle_batch(sub, self.wrapped(handler), left)
+            except TryLater as later:
+                yield from self.pause(later.seconds)
+        return self.served
+
+    def wrapped(self, handler: CallHandler) -> Handler:
+        """The handler as `process` has one."""
+
+        def handle(message: Message, transaction: Transaction) -> None:
+            request = calling.read_request(message)
+            found: object = handler(request, transaction)
+            check_result(found, awaits=False)
+            self.put_result(transaction, request, found)
+
+        return handle
+
+
+class AsyncServing(_Service, AsyncProcessing):
+    """The call `serve` of a client for asyncio, on what `next` has found."""
+
+    def wrapped(self, handler: AsyncCallHandler) -> AsyncHandler:
+        """The handler as `process` has one."""
+
+        async def handle(message: Message, transaction: Transaction) -> None:
+            request = calling.read_request(message)
+            found: Any = handler(request, transaction)
+            check_result(found, awaits=True)
+            if inspect.isawaitable(found):
+                found = await found
+            self.put_result(transaction, request, found)
+
+        return handle

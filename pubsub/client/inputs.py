@@ -1,0 +1,177 @@
+"""What a command of a client is given: its client, opened, and from outside files, lines, keys and headers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pubsub import console
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.console.options import naming_default
+from pubsub.errors import CallerError, InDoubt, TooLarge, Unavailable
+
+if TYPE_CHECKING:
+    from pubsub.client import Client
+
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="A header of the message; as often as there are headers."),
+]
+KeyOption = Annotated[
+    str, typer.Option("--message-key", metavar="TEXT", help="The message's key, as its subscribers and Spark see it.")
+]
+
+
+def headers_of(words: Sequence[str] | None) -> dict[str, bytes]:
+    """Headers as they are written on a command line.
+
+    Raises:
+        CallerError: one is not NAME=VALUE, or a name comes twice.
+    """
+    found: dict[str, bytes] = {}
+    for word in words or ():
+        name, equals, value = word.partition("=")
+        if not equals or name in found:
+            raise CallerError(f"--header {word!r} {'names a header twice' if equals else 'is not NAME=VALUE'}")
+        found[name] = os.fsencode(value)
+    return found
+
+
+@contextmanager
+def opened_client(
+    ctx: typer.Context, loaded: Loaded[ClientSettings], topic: str | None = None, *, new: bool = False
+) -> Iterator[Client]:
+    """The client; one that is not there is made only where it may be `new`, and for nothing that no topic can be."""
+    from pubsub.base.reachability import telling_obstacles
+    from pubsub.client import Client
+    from pubsub.client.storage.places import check_exists
+    from pubsub.protocol import check_topic
+
+    if topic is not None:
+        check_topic(topic)
+    if not new:
+        check_exists(ctx.obj, loaded.settings.directory)
+    opened = Client(ctx.obj, settings=loaded.settings)
+    try:
+        with naming_default(loaded):
+            try:
+                with opened, telling_obstacles(opened.settings.proxies, console.note):
+                    yield opened
+            except Unavailable as error:
+                if error.reason == opened._session.silence:
+                    error.reason = _silence(opened)
+                raise
+    finally:
+        if opened.record_problem:
+            console.complain(f"the record is not whole: {opened.record_problem}")
+
+
+def _silence(opened: Client) -> str:
+    """Why no proxy answered: what keeps a connection from being made, or what those said that refuse."""
+    from pubsub.base.reachability import obstacles
+
+    shut, proxies = opened._session.core.doors.shut, opened.settings.proxies
+    return "; ".join(shut.get(index) or obstacles([address]) for index, address in enumerate(proxies))
+
+
+@contextmanager
+def source(path: Path) -> Iterator[IO[bytes]]:
+    """The file, or standard input for `-`, opened."""
+    if str(path) == "-":
+        yield sys.stdin.buffer
+        return
+    with readable(path):
+        stream = path.open("rb")
+    with stream:
+        yield stream
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Say of which file an error is.
+
+    Raises:
+        CallerError: it cannot be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        name = "standard input" if str(path) == "-" else str(path)
+        raise CallerError(f"{name}: {error.strerror or error}") from None
+
+
+def message_of(stream: IO[bytes]) -> bytes:
+    """All that is there; what no message can be is not read to its end, which may be more than there is memory.
+
+    Raises:
+        TooLarge: it is no message.
+    """
+    from pubsub.protocol import RECORD_BYTES_MAX
+
+    body = stream.read(RECORD_BYTES_MAX + 1)
+    if len(body) > RECORD_BYTES_MAX:
+        size = len(body)
+        with suppress(OSError):  # Of a pipe it is not known, and where there is no file there is no number.
+            size = max(size, os.fstat(stream.fileno()).st_size)
+        raise TooLarge("body", size, RECORD_BYTES_MAX, "RECORD_BYTES_MAX")
+    return body
+
+
+def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
+    """Each line, one that no message can be only so far that it is refused."""
+    from pubsub.protocol import RECORD_BYTES_MAX
+
+    with readable(path):
+        yield from iter(partial(stream.readline, RECORD_BYTES_MAX + 2), b"")
+
+
+def put_lines(
+    opened: Client, topic: str, stream: IO[bytes], path: Path, key: bytes, headers: Mapping[str, bytes]
+) -> tuple[int, float]:
+    """Put each line, with this key and these headers; how many, and the seconds that it took.
+
+    A bar on stderr shows how far it is, if that is a terminal.
+
+    Raises:
+        InDoubt: there was no room for a line; those before it are kept.
+    """
+    started = time.monotonic()
+    done = 0
+    try:
+        with _progress(path) as advance, opened.publisher(topic) as publisher:
+            for line in _lines(stream, path):
+                publisher.put(line[:-1] if line.endswith(b"\n") else line, key=key, headers=headers)
+                done += 1
+                advance(len(line))
+            publisher.flush()
+    except Unavailable as error:
+        if isinstance(error, InDoubt) or not (unfinished := opened.unfinished(topic)):
+            raise
+        # There was no room for a line: those before it are kept, and must not be put once more.
+        reason = f"{error.reason}; lines behind the first {done:,} were not put"
+        raise InDoubt(opened.name, topic, error.seconds, reason, unfinished) from None
+    return done, time.monotonic() - started
+
+
+@contextmanager
+def _progress(path: Path) -> Iterator[Any]:
+    if not sys.stderr.isatty():
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    size = path.stat().st_size if path.is_file() else None
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("put", total=size)
+        yield lambda count: bar.advance(task, count)

@@ -1,0 +1,186 @@
+"""Keys and headers of messages, as HTTP headers and as JSON have them (docs/http.md, *Keys and headers*).
+
+HTTP's names know no case and few characters, and its values no bytes but text. So what HTTP cannot carry is written as
+%XX, in names and in values, as the HTTP binding of CloudEvents 1.0 has it for values (section 3.1.3.2). In JSON what
+is no text is base64, under a name of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pubsub.errors import InvalidName, TooLarge
+from pubsub.gateway.problems import Problem
+from pubsub.protocol import decode_headers, encode_headers
+
+RESERVED: Final = "pubsub-"
+"""How the names of all HTTP headers begin that say something of a message."""
+
+KEY: Final = "pubsub-key"
+HEADER: Final = "pubsub-header-"
+OMITTED: Final = "pubsub-omitted"
+
+_LINE: Final = frozenset({"body", "body_base64", "key", "key_base64", "headers", "headers_base64"})
+_NOT_IN_NAMES: Final = re.compile(rb"[^A-Za-z0-9!#$&'*+.^_`|~-]")
+_NOT_IN_VALUES: Final = re.compile(rb"[^ -$&-~]|^ | \Z")
+_ESCAPE: Final = re.compile(rb"%(..)?", re.DOTALL)
+_HEX: Final = re.compile(rb"[0-9A-Fa-f]{2}")
+
+
+class Wanted(NamedTuple):
+    """A message that somebody wants put; `headers` as a batch holds them."""
+
+    body: bytes
+    key: bytes
+    headers: bytes
+
+
+def _escaped(text: bytes, what: re.Pattern[bytes]) -> str:
+    return what.sub(lambda found: b"%%%02X" % found[0][0], text).decode("ascii")
+
+
+def _unescaped(name: str, text: str) -> bytes:
+    def byte(found: re.Match[bytes]) -> bytes:
+        if found[1] is None or _HEX.fullmatch(found[1]) is None:
+            raise Problem("bad-request", f"{name}: a % is followed by two hexadecimal digits, and itself written %25.")
+        return bytes.fromhex(found[1].decode())
+
+    return _ESCAPE.sub(byte, text.encode("latin-1"))
+
+
+def _block(headers: Mapping[str, bytes], where: str = "") -> bytes:
+    try:
+        return encode_headers(headers)
+    except (InvalidName, TooLarge) as error:
+        raise Problem("bad-request", f"{where}{error}; nothing was put.") from None
+
+
+def read_http(fields: Iterable[tuple[str, str]]) -> tuple[bytes, bytes]:
+    """The key, and the headers as a batch holds them, that a request's HTTP headers say.
+
+    Args:
+        fields: names in lower case, and values as Latin-1.
+
+    Raises:
+        Problem: they are not allowed, or too many, or one is given twice or is nothing that we know.
+    """
+    key: bytes | None = None
+    headers: dict[str, bytes] = {}
+    for field, value in fields:
+        if not field.startswith(RESERVED):
+            continue
+        if field == KEY and key is None:
+            key = _unescaped(field, value)
+        elif field.startswith(HEADER):
+            name = _unescaped(field, field.removeprefix(HEADER)).decode("latin-1")
+            if name in headers:
+                raise Problem("bad-request", f"{field} is given twice; nothing was put.")
+            headers[name] = _unescaped(field, value)
+        else:
+            twice = (
+                "is given twice"
+                if field == KEY
+                else "says nothing of a message; there are Pubsub-Key and Pubsub-Header-…"
+            )
+            raise Problem("bad-request", f"{field} {twice}; nothing was put.")
+    return key or b"", _block(headers)
+
+
+def http_headers(key: bytes, headers: bytes, bytes_max: int) -> dict[str, str]:
+    """A message's key and headers as HTTP headers.
+
+    Args:
+        key: the message's.
+        headers: its own, as a batch holds them.
+        bytes_max: of names and values together; what finds no room is named by OMITTED, headers before the key.
+    """
+    groups = (
+        ("key", {KEY: _escaped(key, _NOT_IN_VALUES)} if key and len(key) <= bytes_max else {}),
+        ("headers", {
+            HEADER + _escaped(name.encode("ascii"), _NOT_IN_NAMES): _escaped(value, _NOT_IN_VALUES)
+            for name, value in decode_headers(headers).items()
+        }),
+    )  # fmt: skip
+    found: dict[str, str] = {}
+    omitted = ["key"] if key and len(key) > bytes_max else []
+    left = bytes_max
+    for what, group in groups:
+        size = sum(len(name) + len(value) for name, value in group.items())
+        if size > left:
+            omitted.append(what)
+            continue
+        found |= group
+        left -= size
+    return found | ({OMITTED: ", ".join(omitted)} if omitted else {})
+
+
+def text_or_base64(name: str, value: bytes) -> dict[str, str]:
+    """A value as JSON has it: under its name where it is text, else as base64 under `name_base64`."""
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+def json_facts(key: bytes, headers: bytes) -> dict[str, Any]:
+    """A message's key and headers as JSON has them."""
+    out: dict[str, Any] = dict(text_or_base64("key", key)) if key else {}
+    for name, value in decode_headers(headers).items():
+        ((kind, text),) = text_or_base64("headers", value).items()
+        out.setdefault(kind, {})[name] = text
+    return out
+
+
+def read_lines(lines: Iterable[bytes]) -> list[Wanted]:
+    """Messages of which each is a line of JSON with the fields `body`, `key` and `headers`.
+
+    Raises:
+        Problem: a line is no message.
+    """
+    return [_read_line(line, f"Line {number}: ") for number, line in enumerate(lines, 1)]
+
+
+def _read_line(line: bytes, where: str) -> Wanted:
+    try:
+        facts = json.loads(line, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise Problem("bad-request", f"{where}it is no JSON object in which each name stands once.") from None
+    if not isinstance(facts, dict) or not facts.keys() <= _LINE:
+        raise Problem("bad-request", f"{where}a message has body, key and headers, or the same with _base64.")
+    body, key = (_value(facts, name, where) for name in ("body", "key"))
+    if body is None:
+        raise Problem("bad-request", f"{where}there is no body.")
+    headers: dict[str, bytes] = {}
+    for kind in ("headers", "headers_base64"):
+        given = facts.get(kind, {})
+        if not isinstance(given, dict) or not given.keys().isdisjoint(headers):
+            raise Problem("bad-request", f"{where}{kind} is an object, with names that stand once.")
+        headers |= {name: _bytes(kind, value, where) for name, value in given.items()}
+    return Wanted(body, key or b"", _block(headers, where))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _value(facts: Mapping[str, Any], name: str, where: str) -> bytes | None:
+    given = [kind for kind in (name, f"{name}_base64") if kind in facts]
+    if len(given) > 1:
+        raise Problem("bad-request", f"{where}{name} is given twice.")
+    return _bytes(given[0], facts[given[0]], where) if given else None
+
+
+def _bytes(kind: str, value: object, where: str) -> bytes:
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value, validate=True) if kind.endswith("_base64") else value.encode()
+    except ValueError:
+        pass
+    raise Problem("bad-request", f"{where}{kind} holds {'base64' if kind.endswith('_base64') else 'text'} only.")

@@ -1,0 +1,78 @@
+"""A snapshot in Prometheus's text format, by the library that Prometheus itself publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from pubsub.metrics.counted import COUNTERS
+from pubsub.metrics.snapshot import Distribution, Gauge, Snapshot
+
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Families(Collector):
+    """What a snapshot holds, as the library takes it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Any]:
+        """Every metric of it."""
+        snapshot = self._snapshot
+        prefix = f"pubsub_{snapshot.role}"
+        about = GaugeMetricFamily("pubsub_process_info", "Which process this is.", labels=["role", "id", "version"])
+        about.add_metric([snapshot.role, snapshot.id, _version()], 1)
+        yield about
+        yield GaugeMetricFamily(f"{prefix}_ready", "Whether it can serve.", float(not snapshot.unready))
+        texts = COUNTERS[snapshot.role]
+        for name in sorted(texts.keys() | snapshot.counters.keys()):
+            text = texts.get(name, "As in the report.")
+            yield CounterMetricFamily(f"{prefix}_{name}", text, snapshot.counters.get(name, 0))
+        yield from _gauges(prefix, snapshot.gauges)
+        for distribution in snapshot.distributions:
+            yield _histogram(prefix, distribution)
+
+
+def _gauges(prefix: str, gauges: tuple[Gauge, ...]) -> Iterator[Any]:
+    families: dict[str, Any] = {}
+    for gauge in gauges:
+        family = families.get(gauge.name)
+        if family is None:
+            family = families[gauge.name] = GaugeMetricFamily(
+                f"{prefix}_{gauge.name}", gauge.help, labels=list(gauge.labels)
+            )
+        family.add_metric(list(gauge.labels.values()), gauge.value)
+    yield from families.values()
+
+
+def _histogram(prefix: str, distribution: Distribution) -> Any:
+    counted = distribution.counted
+    names = [*(f"{bound:g}" if bound < 1e6 else str(int(bound)) for bound in counted.bounds), "+Inf"]
+    buckets = list(zip(names, accumulate(counted.counts), strict=True))
+    return HistogramMetricFamily(f"{prefix}_{distribution.name}", distribution.help, buckets, counted.total)
+
+
+def _version() -> str:
+    try:
+        return version("pirate-pubsub")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def exposition(snapshot: Snapshot) -> bytes:
+    """A snapshot as text, and what the library knows of any process: memory, open files, processor time.
+
+    Args:
+        snapshot: of the process that this one is.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(snapshot))
+    ProcessCollector(registry=registry)
+    return bytes(generate_latest(registry))

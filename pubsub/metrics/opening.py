@@ -1,0 +1,103 @@
+"""How a process comes to tell its metrics: where it may, and what it needs for it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from pubsub.base.loopback import reaches_out
+from pubsub.errors import ConfigurationError
+from pubsub.metrics.handover import Handover
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Metrics:
+    """The metrics of a running process.
+
+    Args:
+        address: HOST:PORT to listen on; port 0: one that is free.
+        insecure: others than this host may reach it.
+        wake: ends the sleep of the process's loop; any thread may call it.
+
+    Attributes:
+        url: where they are read.
+        handover: takes the snapshots of the process's loop.
+
+    Raises:
+        ConfigurationError: the address cannot be used, others would reach it, or prometheus-client is not installed.
+    """
+
+    def __init__(self, address: str, wake: Callable[[], None], *, insecure: bool = False) -> None:
+        try:
+            from pubsub.metrics.exposition import MEDIA_TYPE, exposition  # noqa: PLC0415  only where it is asked for
+            from pubsub.metrics.pages import Pages  # noqa: PLC0415
+        except ImportError as error:
+            raise ConfigurationError(f"--metrics needs pip install 'pirate-pubsub[http]' ({error})") from None
+        listening = listen(address, insecure=insecure)
+        host, port = listening.getsockname()[:2]
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+        self.handover = Handover(wake)
+        self._pages = Pages(listening, self.handover, exposition, MEDIA_TYPE)
+        self._pages.start()
+        if reaches_out(f"tcp://{address}"):
+            _log.warning("metrics are told at %s to anyone who reaches it", self.url)
+
+    def close(self) -> None:
+        """Tell no more."""
+        self._pages.stop()
+
+
+def open_metrics(
+    address: str | None, insecure: bool, wake: Callable[[], None], closers: list[Callable[[], Any]]
+) -> Metrics | None:
+    """The metrics of a process that is told to have them, else None.
+
+    Args:
+        address, insecure, wake: as of `Metrics`; address None: it has none.
+        closers: gets what closes them.
+
+    Raises:
+        ConfigurationError: as of `Metrics`.
+    """
+    if address is None:
+        return None
+    made = Metrics(address, wake, insecure=insecure)
+    closers.append(made.close)
+    return made
+
+
+def listen(address: str, *, insecure: bool) -> socket.socket:
+    """A socket that is bound there.
+
+    Raises:
+        ConfigurationError: it cannot be, or others would reach it.
+    """
+    if reaches_out(f"tcp://{address}") and not insecure:
+        raise ConfigurationError(
+            f"--metrics {address} can be reached by others than this host, and asks nobody who they are: listen on"
+            " 127.0.0.1, or say --insecure"
+        )
+    host, _, port = address.rpartition(":")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigurationError(f"--metrics {address}: {error.strerror or error}") from None
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(place)
+        made.listen()  # Now, so that an address in use is found before the thread begins.
+    except OSError as error:
+        made.close()
+        raise ConfigurationError(f"--metrics {address}: {error.strerror or error}") from None
+    return made
+
+
+def said(metrics: Metrics | None) -> str:
+    """The end of the line by which a process says that it is ready."""
+    return "" if metrics is None else f", metrics {metrics.url}"

@@ -1,0 +1,68 @@
+"""`pubsub client ID call|replies|serve`: what is printed, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pubsub.client.commands import main
+from tests.client.opened import names
+
+
+def test_a_call_is_made_served_asked_for_again_and_forgotten(
+    service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    assert main(["w", "serve", name, "--idle", "0", *place]) == 0
+    assert "served 0 calls" in capfd.readouterr().out
+    assert main(["c", "call", name, "hello", "--id", "c1", "--wait", "3", *place]) == 30
+    assert "it goes on, once. Ask again: pubsub client c replies c1" in capfd.readouterr().err
+    assert main(["w", "serve", name, "--count", "1", *place, "--", "tr", "a-z", "A-Z"]) == 0
+    capfd.readouterr()
+    assert main(["c", "replies", "c1", "--wait", "20", *place]) == 0
+    assert capfd.readouterr().out == "HELLO"
+    assert main(["c", "call", name, "hello", "--id", "c1", "--json", *place]) == 0
+    assert json.loads(capfd.readouterr().out) == {"call": "c1", "service": name, "body": "HELLO"}
+    assert main(["c", "call", name, "other", "--id", "c1", *place]) == 2
+    assert main(["c", "replies", "--json", *place]) == 0
+    (kept,) = json.loads(capfd.readouterr().out)
+    assert (kept["id"], kept["outcome"], kept["told"]) == ("c1", "done", True)
+    assert main(["c", "replies", "c1", "--forget", *place]) == 0
+    assert main(["c", "replies", "c1", *place]) == 33
+    assert main(["w", "serve", name, "--withdraw", *place]) == 0
+    assert f"w serves {name} no more" in capfd.readouterr().out
+
+
+def test_a_command_that_fails_is_an_error_reply_and_a_late_call_is_told_so(
+    service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    assert main(["w", "serve", name, "--idle", "0", *place]) == 0
+    assert main(["c", "call", name, "bad", "--id", "bad", "--wait", "3", *place]) == 30
+    assert main(["c", "call", name, "late", "--id", "late", "--deadline", "0", "--wait", "0", *place]) == 30
+    failing = ["--handler-attempts", "1", "--count", "2", *place, "--", "sh", "-c", "echo why >&2; exit 3"]
+    assert main(["w", "serve", name, *failing]) == 0
+    capfd.readouterr()
+    assert main(["c", "replies", "bad", "--wait", "20", *place]) == 31
+    assert "sh ended with 3: why" in capfd.readouterr().err
+    assert main(["c", "replies", "late", "--wait", "20", *place]) == 32
+    assert "deadline had passed" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["call", "a b", "x"],
+        ["call", "s", "x", "--header", "pubsub-call=1"],
+        ["replies", "--forget"],
+        ["serve", "s", "--part", "1"],
+    ],
+)
+def test_what_cannot_be_is_one_line_with_exit_code_2_and_makes_no_client(
+    tmp_path: Path, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["c", *words, "--directory", str(tmp_path)]) == 2
+    assert len(capfd.readouterr().err.splitlines()) == 1
+    assert not list(tmp_path.glob("*.db"))

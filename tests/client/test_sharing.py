@@ -1,0 +1,308 @@
+"""Puts of many callers of one client at a real proxy and server: shared rows, and to each caller its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.client import AsyncClient, Client
+from pubsub.client.core import groups
+from pubsub.client.core.changes import RowAdded
+from pubsub.config.settings import ClientSettings
+from pubsub.embedded import Embedded
+from pubsub.errors import CallerError, InDoubt, StoreFull, TooLarge, Unavailable
+from tests.client.opened import bodies, eventually, names
+
+
+def run(cluster: Embedded, work: Callable[[AsyncClient], Coroutine[Any, Any, None]], **options: Any) -> None:
+    async def main() -> None:
+        async with cluster.async_client(f"client{next(names)}", **options) as client:
+            await work(client)
+
+    asyncio.run(main())
+
+
+def rows_of(client: Client | AsyncClient, monkeypatch: pytest.MonkeyPatch) -> list[RowAdded]:
+    """The rows that are written from now on."""
+    store, found = client._session.store, list[RowAdded]()
+    commit = store.commit
+
+    def noted(changes: Any, **named: Any) -> bool:
+        fsynced = commit(changes, **named)
+        found.extend(change for change in changes if isinstance(change, RowAdded))
+        return fsynced
+
+    monkeypatch.setattr(store, "commit", noted)
+    return found
+
+
+def nobody(nowhere: str, tmp_path: Path, **named: Any) -> ClientSettings:
+    return ClientSettings(proxies=(nowhere,), directory=tmp_path, **named)
+
+
+def test_tasks_that_put_at_once_share_a_row_and_each_has_its_own_ticket(
+    cluster: Embedded, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.subscribe(topic)
+
+    async def work(putter: AsyncClient) -> None:
+        rows = rows_of(putter, monkeypatch)
+        puts = [
+            putter.put(topic, b"%d" % n, key=b"k%d" % n if n % 2 else b"", headers={"n": b"%d" % n} if n > 7 else None)
+            for n in range(10)
+        ]
+        tickets = await asyncio.gather(*puts)
+        assert [row.count for row in rows] == [1, 9], "the plain ones are apart from those with a key"
+        assert all(ticket.done for ticket in tickets)
+        got = [message for _, message in zip(range(10), client.messages(topic, timeout=5.0), strict=False)]
+        assert [message.counter for message in got] == [ticket.counter for ticket in tickets]
+        for n, message in enumerate(got):
+            assert message.body == b"%d" % n
+            assert message.key == (b"k%d" % n if n % 2 else b"")
+            assert message.headers == ({"n": b"%d" % n} if n > 7 else {})
+
+    run(cluster, work)
+
+
+def test_threads_share_rows_and_each_has_its_own_in_order(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.subscribe(topic)
+    rows = rows_of(client, monkeypatch)
+    tickets: dict[bytes, int] = {}
+
+    def work(name: int) -> None:
+        for number in range(50):
+            body = b"%d %d" % (name, number)
+            tickets[body] = client.put(topic, body).counter
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(rows) < sum(row.count for row in rows) == 400
+    got = [message for _, message in zip(range(400), client.messages(topic, timeout=5.0), strict=False)]
+    assert {message.body: message.counter for message in got} == tickets
+    for name in range(8):
+        own = [message.body for message in got if message.body.startswith(b"%d " % name)]
+        assert own == [b"%d %d" % (name, number) for number in range(50)]
+
+
+def test_a_put_while_another_is_in_flight_is_kept_though_nobody_answers(
+    nowhere: str, tmp_path: Path, topic: str
+) -> None:
+    with Client("c", settings=nobody(nowhere, tmp_path)) as client:
+
+        def put(body: bytes) -> None:
+            with pytest.raises(InDoubt):
+                client.put(topic, body, timeout=1.0)
+
+        first = threading.Thread(target=put, args=(b"first",))
+        first.start()
+        eventually(lambda: bool(client._session.core.outbox.chain(topic).sent))
+        with pytest.raises(InDoubt):
+            client.put(topic, b"second", timeout=0.0)
+        held = threading.Thread(target=put, args=(b"third",))
+        held.start()
+        # Neither an answer nor its time-out has it written.
+        eventually(lambda: len(client._session.core.outbox.chain(topic).rows) == 3, 0.9)
+        first.join()
+        held.join()
+        assert client.unfinished(topic) == 3
+
+
+def test_a_task_that_is_cancelled_before_its_group_is_written_has_not_put(
+    nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "HOLD_SECONDS", 60.0)
+
+    async def work() -> None:
+        async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
+            rows = rows_of(putter, monkeypatch)
+            first = asyncio.create_task(putter.put(topic, b"first"))
+            while not putter._session.core.outbox.chain(topic).sent:
+                await asyncio.sleep(0)
+            puts = [asyncio.create_task(putter.put(topic, b"%d" % n)) for n in range(3)]
+            await asyncio.sleep(0)
+            puts[1].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await puts[1]
+            assert [row.count for row in rows] == [1], "the group is held"
+            assert putter.unfinished(topic) == 3
+            assert [row.count for row in rows] == [1, 2]
+            for put in (first, puts[0], puts[2]):
+                put.cancel()
+
+    asyncio.run(work())
+
+
+def test_a_task_that_is_cancelled_later_is_in_doubt_and_the_others_are_not(
+    nowhere: str, tmp_path: Path, topic: str
+) -> None:
+    async def work() -> None:
+        async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
+            puts = [asyncio.create_task(putter.put(topic, b"%d" % n, timeout=0.3)) for n in range(3)]
+            while not putter._session.core.outbox.chain(topic).rows:
+                await asyncio.sleep(0)
+            puts[1].cancel()
+            answers = await asyncio.gather(*puts, return_exceptions=True)
+            assert [type(answer).__name__ for answer in answers] == ["InDoubt", "CancelledError", "InDoubt"]
+            assert putter.unfinished(topic) == 3
+
+    asyncio.run(work())
+
+
+def test_each_caller_has_its_own_time_out(nowhere: str, tmp_path: Path, topic: str) -> None:
+    async def work() -> None:
+        async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
+            over: list[float] = []
+
+            async def put(seconds: float) -> None:
+                with pytest.raises(InDoubt) as told:
+                    await putter.put(topic, b"x", timeout=seconds)
+                assert told.value.seconds == pytest.approx(seconds)
+                over.append(seconds)
+
+            await asyncio.gather(put(0.4), put(0.0), put(0.2))
+            assert over == [0.0, 0.2, 0.4]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("way", ["put_many", "nowait", "publisher", "transaction"])
+def test_what_is_put_otherwise_comes_behind_the_open_group(
+    cluster: Embedded, client: Client, topic: str, way: str
+) -> None:
+    client.subscribe(topic)
+
+    async def otherwise(putter: AsyncClient) -> None:
+        if way == "put_many":
+            await putter.put_many(topic, [b"1"])
+        elif way == "nowait":
+            await putter.put(topic, b"1", wait=False)
+        elif way == "publisher":
+            async with putter.publisher(topic, records=2) as publisher:
+                await publisher.put(b"1")
+        else:
+            with putter.transaction() as transaction:
+                await putter.put(topic, b"1", transaction=transaction)
+
+    async def work(putter: AsyncClient) -> None:
+        await putter.put(topic, b"first")
+        await asyncio.gather(putter.put(topic, b"0"), otherwise(putter))
+        await putter.flush()
+        assert bodies(client, topic, 3) == [b"first", b"0", b"1"]
+
+    run(cluster, work)
+
+
+def test_one_callers_too_large_message_fails_no_other(nowhere: str, tmp_path: Path, topic: str) -> None:
+    async def work() -> None:
+        settings = nobody(nowhere, tmp_path, outbox_bytes_max="64 KiB")
+        async with AsyncClient("c", settings=settings) as putter:
+            sizes = [10, 70_000, 20]
+            puts = [putter.put(topic, bytes(size), timeout=0.1) for size in sizes]
+            answers = await asyncio.gather(*puts, return_exceptions=True)
+            assert [type(answer) for answer in answers] == [InDoubt, TooLarge, InDoubt]
+            assert putter.unfinished(topic) == 2
+
+    asyncio.run(work())
+
+
+def test_what_a_full_disk_takes_of_a_group_it_takes(
+    cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(putter: AsyncClient) -> None:
+        store = putter._session.store
+        commit = store.commit
+
+        def full(changes: Any, **named: Any) -> bool:
+            if any(isinstance(change, RowAdded) and len(change.body) > 1_000 for change in changes):
+                raise StoreFull(store.path, "no space is left")
+            return commit(changes, **named)
+
+        monkeypatch.setattr(store, "commit", full)
+        puts = [putter.put(topic, bytes(size)) for size in (10, 2_000, 20)]
+        answers = await asyncio.gather(*puts, return_exceptions=True)
+        assert [type(answer).__name__ for answer in answers] == ["Ticket", "StoreFull", "Ticket"]
+
+    run(cluster, work)
+
+
+def test_an_argument_that_cannot_be_is_told_to_its_caller_alone(cluster: Embedded, topic: str) -> None:
+    async def work(putter: AsyncClient) -> None:
+        puts = [putter.put(topic, body) for body in (b"good", "bad", b"good")]  # type: ignore[arg-type]
+        answers = await asyncio.gather(*puts, return_exceptions=True)
+        assert [type(answer).__name__ for answer in answers] == ["Ticket", "CallerError", "Ticket"]
+
+    run(cluster, work)
+
+
+def test_a_close_keeps_what_waits_and_tells_its_callers(nowhere: str, tmp_path: Path, topic: str) -> None:
+    settings = nobody(nowhere, tmp_path)
+    told: Counter[type] = Counter()
+    with Client("c", settings=settings) as client:
+
+        def put() -> None:
+            with pytest.raises(CallerError) as raised:
+                client.put(topic, b"x")
+            told[type(raised.value)] += 1
+
+        threads = [threading.Thread(target=put) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: sum(row.count for row in tuple(client._session.core.outbox.chain(topic).rows)) == 4)
+    for thread in threads:
+        thread.join()
+    assert told == {CallerError: 4}
+    with Client("c", settings=settings) as client:
+        assert client.unfinished(topic) == 4
+
+
+def test_a_discard_reaches_those_who_wait_in_a_group(nowhere: str, tmp_path: Path, topic: str) -> None:
+    async def work() -> None:
+        async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
+            puts = [asyncio.create_task(putter.put(topic, b"x")) for _ in range(3)]
+            while not putter._session.core.groups.topics:
+                await asyncio.sleep(0)
+            assert putter.discard(topic) == 3
+            for put in puts:
+                with pytest.raises(CallerError, match="discarded"):
+                    await put
+
+    asyncio.run(work())
+
+
+def test_a_put_that_does_not_wait_is_in_the_outbox_when_it_returns(nowhere: str, tmp_path: Path, topic: str) -> None:
+    settings = nobody(nowhere, tmp_path, window=2)
+    with Client("c", settings=settings) as client:
+        tickets = [client.put(topic, b"%d" % n, wait=False) for n in range(2)]
+        tickets.append(client.put(topic, b"2", wait=False, key=b"k"))
+        tickets.append(client.put(topic, b"3", wait=False, headers={"h": b"v"}))
+        assert client.unfinished(topic) == 4
+        assert len({ticket.counter for ticket in tickets}) == 4
+        with pytest.raises(Unavailable, match="4 batches before it are unfinished"):
+            client.put(topic, b"one too many", wait=False, timeout=0.05)
+        with pytest.raises(CallerError, match="body is bytes"):
+            client.put(topic, "text", wait=False)  # type: ignore[arg-type]
+        assert client.unfinished(topic) == 4
+    with Client("c", settings=settings) as client:
+        assert client.unfinished(topic) == 4
+
+
+def test_puts_that_do_not_wait_go_out_beyond_the_window_in_order(cluster: Embedded, client: Client, topic: str) -> None:
+    client.subscribe(topic)
+    with cluster.client(f"client{next(names)}") as putter:
+        tickets = [putter.put(topic, b"%d" % n, wait=False) for n in range(600)]
+        putter.flush()
+        assert all(ticket.done for ticket in tickets)
+    got = [message for _, message in zip(range(600), client.messages(topic, timeout=5.0), strict=False)]
+    assert [message.body for message in got] == [b"%d" % n for n in range(600)]
+    assert [message.counter for message in got] == [ticket.counter for ticket in tickets]

@@ -1,0 +1,34 @@
+"""The hand-over between a loop and who asks."""
+
+from __future__ import annotations
+
+from pubsub.metrics.handover import Handover
+from pubsub.metrics.snapshot import Snapshot
+
+SNAPSHOT = Snapshot("proxy", "p1", "", {})
+
+
+def test_who_asks_wakes_the_loop_and_gets_what_it_gives() -> None:
+    woken: list[bool] = []
+    handover = Handover(lambda: woken.append(handover.wanted))
+    assert not handover.wanted
+    taken: list[Snapshot] = []
+    handover.ask(taken.append)
+    assert woken == [True]
+    handover.give(SNAPSHOT)
+    assert taken == [SNAPSHOT]
+    assert not handover.wanted
+
+
+def test_who_asked_before_is_forgotten() -> None:
+    handover = Handover(lambda: None)
+    first: list[Snapshot] = []
+    second: list[Snapshot] = []
+    handover.ask(first.append)
+    handover.ask(second.append)
+    handover.give(SNAPSHOT)
+    assert (first, second) == ([], [SNAPSHOT])
+
+
+def test_what_nobody_asked_for_goes_nowhere() -> None:
+    Handover(lambda: None).give(SNAPSHOT)

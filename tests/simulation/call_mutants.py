@@ -1,0 +1,135 @@
+"""Deliberate breakages of what calls rest on; each takes one rule out of the shipped code.
+
+They are tried like the others (`mutants`), and by `test_calls` each with seeds that show it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pubsub.client.core.calling
+import pubsub.client.flows.calling
+import pubsub.client.flows.serving
+import pubsub.client.flows.work
+import pubsub.client.session
+import pubsub.client.storage.call_table
+import pubsub.server.requests.admission
+import pubsub.server.topic.topic
+from pubsub.protocol.names import is_reply_topic, reply_topic
+from tests.simulation.mutants import _replace, mutant
+from tests.simulation.pair_mutants import MUTANTS, broken
+
+CALL = "call: "
+
+__all__ = ["CALL", "MUTANTS", "broken"]
+
+
+@mutant(CALL + "reply sent before its commit")
+def _(stack: contextlib.ExitStack) -> None:
+    work = pubsub.client.flows.work.Work
+    original = work.__exit__
+
+    def leave(self: Any, kind: Any, error: Any, *trace: Any) -> None:
+        session, transaction = self._session, self._transaction
+        if error is not None or not any(is_reply_topic(row.topic) for row in transaction.draft.rows):
+            original(self, kind, error, *trace)
+            return
+        session.accept(transaction.draft, fsync=True)
+        session.send()
+        with mock.patch.object(session, "accept"):
+            original(self, kind, error, *trace)
+
+    _replace(stack, work, "__exit__", leave)
+
+
+@mutant(CALL + "correlation forgotten on restart")
+def _(stack: contextlib.ExitStack) -> None:
+    session = pubsub.client.session.Session
+    original = session._ask_again
+
+    def forgetting(self: Any) -> None:
+        self.store.db.execute("delete from pubsub_calls where outcome = 'waiting'")
+        original(self)
+
+    _replace(stack, session, "_ask_again", forgetting)
+
+
+@mutant(CALL + "deadline ignored")
+def _(stack: contextlib.ExitStack) -> None:
+    core = pubsub.client.core.calling
+    original = core.read_request
+    service = pubsub.client.flows.serving._Service
+    settles = service.settles
+
+    def without(self: Any, sub: Any, taking: Any, message: Any) -> bool:
+        with mock.patch.object(core, "read_request", lambda found: replace(original(found), deadline=None)):
+            return settles(self, sub, taking, message)
+
+    _replace(stack, service, "settles", without)
+
+
+@mutant(CALL + "reply handed to another caller")
+def _(stack: contextlib.ExitStack) -> None:
+    """To who called before, whose worker remembers it."""
+    service = pubsub.client.flows.serving._Service
+    original = service.put_reply
+    last: list[str] = []
+
+    def put(self: Any, transaction: Any, request: Any, outcome: str, body: bytes) -> None:
+        to = request if not last else replace(request, caller=last[-1])
+        last[:] = [request.caller]
+        original(self, transaction, to, outcome, body)
+
+    assert reply_topic
+    _replace(stack, service, "put_reply", put)
+
+
+@mutant(CALL + "call taken though nobody serves")
+def _(stack: contextlib.ExitStack) -> None:
+    admission = pubsub.server.requests.admission
+    _replace(stack, admission, "_workers", lambda topic: iter(["nobody"]))
+    put = admission.Admission.put
+
+    def taking(self: Any, topic: Any, publisher: Any, request: Any) -> str:
+        obstacle = put(self, topic, publisher, request)
+        return "" if obstacle == "no_worker" else obstacle
+
+    _replace(stack, admission.Admission, "put", taking)
+    subscription = admission.Admission.subscription
+    _replace(
+        stack,
+        admission.Admission,
+        "subscription",
+        lambda self, topic, key, *, on: subscription(self, topic, key, on=on).replace("another_client_serves_this", ""),
+    )
+
+
+@mutant(CALL + "calls gone with an earlier number of their worker")
+def _(stack: contextlib.ExitStack) -> None:
+    _replace(stack, pubsub.server.topic.topic, "is_service_topic", lambda topic: False)
+
+
+@mutant(CALL + "call not durable before it is sent")
+def _(stack: contextlib.ExitStack) -> None:
+    """The request goes out with its own commit, and the row that would know the call again is never written."""
+    table = pubsub.client.storage.call_table.CallTable
+    original = table.find
+
+    def find(self: Any, call: str) -> Any:
+        found = original(self, call)
+        if found is not None and found[0].outcome == "waiting":
+            self._db.execute("update pubsub_calls set id = id || '.' || n where id = ?", (call,))
+            return None
+        return found
+
+    calling = pubsub.client.flows.calling.Calling
+    known = calling._is_known
+
+    def forgets(self: Any, call: str, topic: str, told_by: bytes) -> bool:
+        with mock.patch.object(table, "find", find):
+            return known(self, call, topic, told_by)
+
+    _replace(stack, calling, "_is_known", forgets)

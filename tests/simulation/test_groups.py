@@ -1,0 +1,22 @@
+"""Groups in the simulation: puts begun together in small runs, and each breakage of the rules of groups caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.group_mutants import GROUPS, broken
+from tests.simulation.simulation import shortened, simulate
+
+TRIES_MAX = 60
+"""Seeds from the first on; each breakage was shown by one of some ten."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", GROUPS)
+def test_a_breakage_is_caught(title: str) -> None:
+    for seed in range(1, 1 + TRIES_MAX):
+        with broken(title):
+            violations = simulate(seed, shortened(seed)).violations
+        if violations and not simulate(seed, shortened(seed)).violations:
+            return
+    pytest.fail(f"try: scripts/simulate --mutants '{title}' --short --seed 1")
