@@ -51,13 +51,19 @@ class CallExpired(CallOver):
 
 
 class NoSuchCall(CallerError):
-    """This client has made no call of that ID, or has forgotten it."""
+    """This client has made no call of that ID, or keeps its reply no more.
+
+    Attributes:
+        over: it was made, and had its reply, which was handed over and had to make room for others since.
+    """
 
     exit_code = 33
 
-    def __init__(self, client: str, call: str) -> None:
-        self.client, self.call = client, call
+    def __init__(self, client: str, call: str, *, over: bool = False) -> None:
+        self.client, self.call, self.over = client, call, over
         super().__init__(client, call)
 
     def __str__(self) -> str:
+        if self.over:
+            return f"client {self.client} keeps the reply to call {self.call} no more: it was handed over long ago"
         return f"client {self.client} keeps no call {self.call}; it keeps: pubsub client {self.client} replies"

@@ -181,7 +181,7 @@ class ClientBase:
         return guarded(self._session, self._calls.calling.calls)
 
     def forget(self, call: str) -> None:
-        """Keep a call no more; a reply that comes later is dropped.
+        """Keep a call no more; a reply that comes later is dropped, and its ID may be another call's.
 
         Raises:
             NoSuchCall: none of that ID is kept.
