@@ -52,7 +52,7 @@ class Mutant:
         old, new: the text that stands there once, and what is written instead.
         wrong: what goes wrong by it.
         group: "chosen", "blind", "third", "fourth"; "reserve", which stand in for those that turned out to change
-            nothing; "earlier"; or "doors": checks of keys.
+            nothing; "earlier"; "doors": checks of keys; or "trains".
         equivalent: why this one changes nothing; "" where it does.
     """
 
