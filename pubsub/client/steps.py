@@ -205,6 +205,11 @@ class Steps:
         """Whether nothing more will come: it is closed, or a step was cut off."""
         return self.closed or self.torn
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nothing more will come, or a step was cut off and nobody found out yet. Between steps, lock held."""
+        return self.over or self.midway
+
     def check_free(self) -> None:
         """See that a call may begin which takes no lock now, and waits later.
 

@@ -31,12 +31,17 @@ def _closed_lock() -> Lock:
 
 
 class _Waiter:
-    """A caller who waits. `chosen`: it was woken to drive."""
+    """A caller who waits.
 
-    __slots__ = ("chosen", "done", "lock")
+    Attributes:
+        done: what for; lock: who opens it wakes him; chosen: he was woken to drive.
+        outer: the same thread, which waits already, and is in a signal's handler now.
+    """
 
-    def __init__(self, done: Callable[[], bool]) -> None:
-        self.done, self.lock, self.chosen = done, _closed_lock(), False
+    __slots__ = ("chosen", "done", "lock", "outer")
+
+    def __init__(self, done: Callable[[], bool], outer: _Waiter | None) -> None:
+        self.done, self.lock, self.chosen, self.outer = done, _closed_lock(), False, outer
 
     def has_it(self) -> bool:
         """Whether it waits for nothing any more, or is itself to find out what is wrong with what it waits for."""
@@ -101,7 +106,7 @@ class Driving:
             True when this thread has the turn; False when `done()` or too late.
         """
         if not self.try_take():
-            mine = _Waiter(done)
+            mine = _Waiter(done, self._waiting.get(get_ident()))
             self._waiting[get_ident()] = mine
             try:
                 if self._thread_drives:
@@ -133,11 +138,16 @@ class Driving:
         """An exception left a caller, wherever it struck: he waits for nothing any more, and has no turn."""
         self._leave()
         self.caller_gives()
+        self._tell()  # It may have struck when the turn was given back, or the waiter gone, and nobody told of it yet.
 
     def _leave(self) -> None:
         """This thread waits no more. Where it was to drive and does not, or nobody else waits, another one is told."""
         mine = self._waiting.pop(get_ident(), None)
-        if mine is not None and not self.is_mine() and (mine.chosen or not self._waiting):
+        if mine is None:
+            return
+        if mine.outer is not None:
+            self._waiting[get_ident()] = mine.outer
+        if not self.is_mine() and (mine.chosen or not self._waiting):
             self._tell()
 
     def announce(self) -> None:
@@ -170,12 +180,14 @@ class Driving:
             now = self._clock.monotonic()
             free = not self._waiting and now >= self._grace_until
             if free and self._lock.acquire(blocking=False):
-                self._thread_drives = True
+                self._parked, self._thread_drives = False, True
                 return True
             # Special case: a caller drives for long. It is not to be asked again and again; it will say so.
-            self._parked = bool(self._waiting) or (free and now - self._since > self._grace)
-            # A missed word costs one second at most, never a hang.
-            self._thread_waits.acquire(timeout=1.0 if self._parked else max(self._grace_until - now, self._grace / 4))
+            long = bool(self._waiting) or (free and now - self._since > self._grace)
+            if long and not self._parked:
+                self._parked = True  # And one look more: who gives the turn back behind that look says so.
+                continue
+            self._thread_waits.acquire(timeout=1.0 if long else max(self._grace_until - now, self._grace / 4))
             self._parked = False
         return False
 

@@ -62,7 +62,7 @@ class Loop:
     Attributes:
         turn: whose turn it is to drive.
         gate: held while the queue is changed or exchanged.
-        queued_messages, queued_bytes: what the queue holds.
+        queued_messages, queued_bytes: what the queue holds of messages, and what is being moved out of it.
         ticker: timers of the application that are looked after.
         driver: the thread that drives; 0: none.
         closed: it is to end, or has ended.
@@ -87,7 +87,7 @@ class Loop:
         self.closed = self.cleaned = self.torn = False
         self._midway = False
         """Whether messages are being moved."""
-        self._queue: list[Action] = []
+        self._queue: list[tuple[Action, int | None]] = []
         self._wakeup = Wakeup()
         self._sockets: dict[Link, zmq.Socket[bytes]] = {}
         self._links: dict[zmq.Socket[bytes], Link] = {}
@@ -101,12 +101,13 @@ class Loop:
 
     # From any thread
 
-    def enqueue(self, action: Action, size: int = 0) -> None:
-        """Have something done at the sockets. `size`: the bytes of the message that it is about."""
+    def enqueue(self, action: Action, size: int | None = None) -> None:
+        """Have something done at the sockets. `size`: the bytes of the message that it sends; None: it sends none."""
         with self.gate:
-            self._queue.append(action)
-            self.queued_messages += 1
-            self.queued_bytes += size
+            self._queue.append((action, size))
+            if size is not None:
+                self.queued_messages += 1
+                self.queued_bytes += size
         # Whoever drives looks at the queue once more after it gave back its turn, so one of us two sees it.
         self.flush_if_free()
         if self._queue:
@@ -329,10 +330,15 @@ class Loop:
         if self._queue:
             with self.gate:
                 queue, self._queue = self._queue, []
-                self.queued_messages = self.queued_bytes = 0
             now = self._clock.monotonic()
-            for action in queue:
-                action(now)
+            for action, size in queue:
+                if size is None:
+                    action(now)
+                    continue
+                with self.gate:  # Who counts meanwhile finds the message in the queue or pending, and never in both.
+                    action(now)
+                    self.queued_messages -= 1
+                    self.queued_bytes -= size
         for peer, head, parts in core.take():
             sock = self._sockets.get(peer.link)
             if sock is not None and send_frames(sock, peer.routing, head, parts):

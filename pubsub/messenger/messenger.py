@@ -323,14 +323,10 @@ class Messenger:
         size = sum(map(len, parts))
         if size > limits.message_bytes_max:
             raise TooLarge("message", size, limits.message_bytes_max, "message_bytes_max")
-        if pending.count + queue.queued_messages >= limits.messages_max:
-            raise TooLarge(
-                "number of unanswered messages",
-                pending.count + queue.queued_messages + 1,
-                limits.messages_max,
-                "messages_max",
-            )
-        total = pending.size + queue.queued_bytes + size
+        with queue.gate:
+            count, total = pending.count + queue.queued_messages + 1, pending.size + queue.queued_bytes + size
+        if count > limits.messages_max:
+            raise TooLarge("number of unanswered messages", count, limits.messages_max, "messages_max")
         if total > limits.bytes_max:
             raise TooLarge("size of unanswered messages", total, limits.bytes_max, "bytes_max")
         return size
@@ -395,7 +391,8 @@ class Messenger:
     @property
     def pending(self) -> int:
         """Messages that wait for their answer or acknowledgement, and those still queued."""
-        return self._core.pending.count + self._loop.queued_messages
+        with self._loop.gate:
+            return self._core.pending.count + self._loop.queued_messages
 
     @property
     def callbacks(self) -> int:

@@ -5,9 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 
-from pubsub.client import Message, Transaction
+from pubsub.client import Client, Message, Transaction
 from pubsub.embedded import Embedded
 from pubsub.errors import Interrupted
+
+PATIENCE = 60.0
+"""Seconds until something counts as lost."""
+
+END = "end"
+"""Put last: what is not here before it does not come."""
+
+
+def until_end(client: Client, topic: str, end: str) -> list[str]:
+    """The bodies of all that comes before one, and of what is here behind it."""
+    bodies: list[str] = []
+    for message in client.messages(topic, timeout=PATIENCE):
+        if message.body.decode() == end:
+            return bodies + [message.body.decode() for message in client.get_many(topic, timeout=0.0)]
+        bodies.append(message.body.decode())
+    raise AssertionError("lost")
 
 
 class Writing:
@@ -34,12 +50,12 @@ class Writing:
 
     def put(self) -> None:
         (body,) = self.bodies(1)
-        self.client.put(self.topic, body, timeout=10.0)
+        self.client.put(self.topic, body, timeout=PATIENCE)
         self.sure.add(body.decode())
 
     def put_many(self) -> None:
         bodies = self.bodies(5)
-        self.client.put_many(self.topic, bodies, timeout=10.0)
+        self.client.put_many(self.topic, bodies, timeout=PATIENCE)
         self.sure.update(body.decode() for body in bodies)
 
     def transaction(self) -> None:
@@ -70,8 +86,9 @@ class Writing:
         return refused
 
     def check(self) -> None:
-        self.client.flush(timeout=10.0)
-        got = Counter(message.body.decode() for message in self.reader.messages(self.topic, timeout=0.5))
+        self.client.flush(timeout=PATIENCE)
+        self.client.put(self.topic, END.encode(), timeout=PATIENCE)
+        got = Counter(until_end(self.reader, self.topic, END))
         assert not {body for body, times in got.items() if times > 1}, "twice"
         assert not self.sure - got.keys(), "lost"
         assert not got.keys() - self.tried
@@ -112,18 +129,18 @@ class Reading:
         self.client.put(f"{self.topic}-out", message.body, transaction=transaction)
 
     def process(self) -> None:
-        self.client.process(self.topic, self._handle, timeout=10.0)
+        self.client.process(self.topic, self._handle, timeout=PATIENCE)
 
     def get(self) -> None:
-        message = self.client.get(self.topic, timeout=10.0)
+        message = self.client.get(self.topic, timeout=PATIENCE)
         if message is not None:
             self.seen.append(message.body.decode())
 
     def get_many(self) -> None:
-        self.seen.extend(message.body.decode() for message in self.client.get_many(self.topic, timeout=10.0))
+        self.seen.extend(message.body.decode() for message in self.client.get_many(self.topic, timeout=PATIENCE))
 
     def messages(self) -> None:
-        with closing(self.client.messages(self.topic, timeout=10.0)) as messages:  # type: ignore[type-var]
+        with closing(self.client.messages(self.topic, timeout=PATIENCE)) as messages:  # type: ignore[type-var]
             for count, message in enumerate(messages, 1):
                 self.seen.append(message.body.decode())
                 if count == 3:
@@ -132,7 +149,7 @@ class Reading:
     def again(self) -> bool:
         refused = False
         try:
-            self.client.put(f"{self.topic}-other", b"still here", timeout=10.0)
+            self.client.put(f"{self.topic}-other", b"still here", timeout=PATIENCE)
         except Interrupted:
             refused = True
             self.client.close()
@@ -142,17 +159,20 @@ class Reading:
 
     def check(self, kind: str) -> None:
         if kind == "process":
-            while self.client.process(self.topic, self._handle, timeout=0.5):
-                pass
-            self.client.flush(timeout=10.0)
-            with self.client.transaction() as transaction:
-                effects = Counter(body for (body,) in transaction.execute("select body from effects"))
-            out = Counter(m.body.decode() for m in self.listener.messages(f"{self.topic}-out", timeout=0.5))
+            effects: Counter[str] = Counter()
+            while self.put[-1] not in effects:
+                assert self.client.process(self.topic, self._handle, timeout=PATIENCE)
+                with self.client.transaction() as transaction:
+                    effects = Counter(body for (body,) in transaction.execute("select body from effects"))
+            self.client.flush(timeout=PATIENCE)
+            self.client.put(f"{self.topic}-out", END.encode(), timeout=PATIENCE)
+            out = Counter(until_end(self.listener, f"{self.topic}-out", END))
             assert effects == Counter(self.put), "effects"
             assert out == effects, "puts of handlers"
             assert not self.client.dead_letters()
         else:
-            self.seen.extend(message.body.decode() for message in self.client.messages(self.topic, timeout=0.5))
+            self.writer.put(self.topic, END.encode(), timeout=PATIENCE)
+            self.seen.extend(until_end(self.client, self.topic, END))
             assert len(set(self.seen)) == len(self.seen), "twice"
             # Each call that was struck may have taken and not returned; nothing else is missing.
             each = {"get": 1, "get_many": self.EACH * 2, "messages": 1}[kind]

@@ -12,6 +12,10 @@ from pubsub.messenger.driving import Driving
 FOREVER = time.monotonic() + 3600
 
 
+class Strike(BaseException):
+    """What a signal's handler raises."""
+
+
 def never() -> bool:
     return False
 
@@ -190,9 +194,6 @@ def test_when_the_driver_leaves_one_of_those_who_wait_on_drives(driving, until):
 
 
 def test_who_is_interrupted_when_he_is_to_drive_has_another_one_drive(driving, until, monkeypatch):
-    class Strike(BaseException):
-        pass
-
     assert driving.try_take()
     struck: list[BaseException] = []
 
@@ -247,3 +248,86 @@ def test_who_waits_for_what_raises_is_woken_to_raise_it_himself(driving, until):
     assert said
     assert driving.callers == 0
     driving.give_up()
+
+
+def test_who_is_interrupted_between_giving_the_turn_and_saying_so_says_so_when_he_recovers(driving, until, monkeypatch):
+    assert driving.caller_takes(never, FOREVER)
+    thread, said = waiting(driving, never, 30.0)
+    until(lambda: driving.callers == 1)
+    with monkeypatch.context() as patch:
+
+        def strikes() -> None:
+            raise Strike
+
+        patch.setattr(driving, "_tell", strikes)
+        with pytest.raises(Strike):
+            driving.caller_gives()
+    driving.recover()
+    thread.join(10)
+    assert said == [True]
+
+
+def test_a_signals_handler_that_waits_within_a_wait_leaves_that_one_to_be_woken(driving, until, monkeypatch):
+    """The handler runs between two instructions of the call that waits, on its thread."""
+    done, inner = threading.Event(), []
+    assert driving.try_take()
+    take = driving.try_take
+
+    def strikes() -> bool:
+        if threading.current_thread() is thread and not inner:
+            inner.append("begins")
+            inner.append(driving.caller_takes(lambda: True, FOREVER))
+        return take()
+
+    said: list[bool] = []
+    thread = threading.Thread(target=lambda: said.append(driving.caller_takes(done.is_set, FOREVER)))
+    monkeypatch.setattr(driving, "try_take", lambda: strikes() if driving._waiting else take())
+    thread.start()
+    until(lambda: len(inner) == 2)
+    assert driving.callers == 1
+    done.set()
+    driving.announce()
+    thread.join(10)
+    assert said == [False]
+    driving.give_up()
+
+
+def test_the_thread_that_parks_misses_no_word(driving, until):
+    """The turn is given back between its look and its sleep; where nobody else calls, nobody would say it again."""
+    lock, waits, slept = driving._lock, driving._thread_waits, []
+
+    class Busy:
+        """It is given back right after the thread has found it taken."""
+
+        release, _is_owned = lock.release, lock._is_owned
+
+        def acquire(self, blocking: bool = True) -> bool:
+            taken = lock.acquire(blocking=blocking)
+            if not taken and threading.current_thread() is not threading.main_thread():
+                gives.set()
+                driver.join()
+            return taken
+
+    class Waits:
+        release = waits.release
+
+        def acquire(self, timeout: float) -> bool:
+            slept.append(timeout)
+            return waits.acquire(timeout=timeout)
+
+    held, gives = threading.Event(), threading.Event()
+
+    def drives() -> None:
+        assert driving.try_take()
+        held.set()
+        gives.wait()
+        driving.give_up()
+
+    driver = threading.Thread(target=drives)
+    driver.start()
+    held.wait()
+    driving._lock, driving._thread_waits = Busy(), Waits()
+    thread, out = in_thread(lambda: driving.thread_takes(never))
+    thread.join(10)
+    assert out == [True]
+    assert max(slept, default=0.0) < 1.0

@@ -1,5 +1,6 @@
 """The Messenger over real sockets: tcp, ipc and inproc, many threads, callers that drive and callers that do not."""
 
+import contextlib
 import doctest
 import logging
 import threading
@@ -253,6 +254,18 @@ def test_bytes_of_a_stranger_are_counted_and_do_no_harm(make, context, until):
 # Limits
 
 
+@contextlib.contextmanager
+def undriven(client, until):
+    """What is queued meanwhile is moved at the end, and by this thread."""
+    turn = client._loop.turn
+    until(turn.try_take)
+    try:
+        yield
+    finally:
+        turn.give_up()
+        client._loop.flush_if_free()
+
+
 def test_a_message_too_large_is_refused_with_the_limit_named(make):
     client = make(message_bytes_max=1000)
     with pytest.raises(TooLarge, match="message_bytes_max = 1,000"):
@@ -271,6 +284,46 @@ def test_unanswered_messages_have_a_limit_in_number_and_bytes(make):
         small.send("inproc://nobody", bytes(1000))
     with pytest.raises(TooLarge, match="bytes_max = 5,000"):
         small.send("inproc://nobody", bytes(1000))
+
+
+def test_what_is_to_be_done_at_the_sockets_counts_as_no_message(make, until):
+    """A connection is made there, too: on a busy machine that stands in the queue for a while."""
+    client = make(messages_max=10, message_bytes_max=1000)
+    with undriven(client, until):
+        client.connect("inproc://nobody")
+        with pytest.raises(TooLarge, match="message_bytes_max"):
+            client.send("inproc://nobody", bytes(1001))
+        assert client.pending == 0
+        for _ in range(10):
+            client.send("inproc://nobody", b"x")
+        with pytest.raises(TooLarge, match="messages_max = 10"):
+            client.send("inproc://nobody", b"x")
+    assert client.pending == 10
+
+
+def test_a_message_that_is_moved_out_of_the_queue_counts_once(make, monkeypatch, until):
+    client = make(messages_max=3, bytes_max=3000)
+    peer, send = client.connect("inproc://nobody"), client._core.send
+    told, threads = [], []
+
+    def counted(*arguments, **named) -> None:
+        def other() -> None:
+            told.append(client.pending)
+            with pytest.raises(TooLarge, match="messages_max"):
+                client.send(peer, b"x")
+
+        thread = threading.Thread(target=other)
+        thread.start()  # It waits for what is being moved, and finds it pending.
+        send(*arguments, **named)
+        threads.append(thread)
+
+    with undriven(client, until):
+        for _ in range(3):
+            client.send(peer, bytes(500))
+        monkeypatch.setattr(client._core, "send", counted)
+    for thread in threads:
+        thread.join(10)
+    assert told == [3, 3, 3]
 
 
 def test_callbacks_have_a_limit(make):

@@ -210,7 +210,7 @@ class AsyncProcessing(Processing):
         session = self.session
         with session.lock:
             sub.busy = None
-            if not session.over:
+            if not session.is_cut_off:
                 with suppress(Interrupted), session.entered():
                     self.send_due()
             session.look()
@@ -248,7 +248,7 @@ class AsyncProcessing(Processing):
                 self._uncount(attempt)
                 raise HandlerMisused(transaction.problem) from error
             with session.lock:
-                if session.over or sub.emptied != attempt.emptied:
+                if session.is_cut_off or sub.emptied != attempt.emptied:
                     raise
                 with session.entered():
                     return self.failed(attempt, error)
@@ -268,6 +268,6 @@ class AsyncProcessing(Processing):
 
     def _uncount(self, attempt: Attempt) -> None:
         with self.session.lock:
-            if not self.session.over:
+            if not self.session.is_cut_off:
                 with suppress(Interrupted), self.session.entered():
                     self.uncount(attempt)

@@ -245,7 +245,7 @@ class Gets:
             chunk.stop()
             sub = self.core.subscriptions[topic]
             # Inside a transaction of this thread nothing else can be committed: the next call gives back what is left.
-            if not session.over and sub.chunk is chunk and session.owner != get_ident():
+            if not session.is_cut_off and sub.chunk is chunk and session.owner != get_ident():
                 with suppress(Interrupted), session.entered():
                     self.close_chunk(sub)
                     session.send()
