@@ -8,7 +8,7 @@ wrote, the replies that callers wrote down, how many messages the topics of requ
 subscribers' positions tell it, and what comes of asking again, by ID and by the same call, and of another call under
 the same ID.
 
-In the long form workers and callers are forked (`forked`), so that most of a round is not the start of Python.
+In the long form all processes are forked (`forked`), so that most of a round is not the start of Python.
 """
 
 from __future__ import annotations
@@ -173,9 +173,11 @@ class Round:
     def _look_after(self, process: Process) -> Iterator[str]:
         """Start it again where it has died; at the end without a death of its own."""
         code = process.running.poll()
+        if code is None:
+            return
         for line in process.lines("different"):
             yield f"{process.name}: {line}"
-        if code is None or code == 0:
+        if code == 0:
             return
         if code != -9:
             yield f"{process.name} ended with {code}: {process.errors.read_text()[-500:]}"
@@ -217,7 +219,7 @@ class Rounds:
             under_way = [row for row in under_way if row not in ended]
             for number, one, _ in ended:
                 self._ended(number, one)
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def _ended(self, number: int, one: Round) -> None:
         self.over += 1
@@ -239,7 +241,7 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=1, help="rounds side by side, on the same servers and proxies")
     named = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="call-rounds-"))
-    print(f"all files are in {directory} where something is not as it was promised", flush=True)
+    print(f"files: {directory}; kept where something is not as it was promised", flush=True)
     with Forking(directory) as cluster:
         cluster.run(2, 2)
         done = Rounds(cluster, named.rounds, named.seed, named.width, say=True)

@@ -1,4 +1,4 @@
-"""Workers that are forked off this process instead of started, so that a death costs no start of Python.
+"""Processes that are forked off this one instead of started, so that a death costs no start of Python.
 
 What is forked is a process like any other, with its own store and sockets; it is killed and waited for as one. Only a
 process with one thread may fork: rounds by the hundred do (`call_rounds`), pytest does not.
@@ -6,6 +6,7 @@ process with one thread may fork: rounds by the hundred do (`call_rounds`), pyte
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -15,9 +16,20 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NoReturn, cast
 
+from pubsub.cli import main as pubsub
 from tests.faults.cluster import Cluster, Process
+
+
+@cache
+def _load() -> None:
+    """What the processes would load, each for itself; nothing of it is looked at by a collection again."""
+    for module in ("pubsub.proxy.process", "pubsub.server.process", "pubsub.cli.app"):
+        importlib.import_module(module)
+    gc.freeze()
 
 
 class Child:
@@ -55,18 +67,19 @@ class Child:
 
 
 class ForkedProcess(Process):
-    """A worker whose command is `-m MODULE FACTS`; its `main` is called in a child."""
+    """One whose command is `-m pubsub WORDS…` or `-m MODULE FACTS`; the module's `main` is called in a child."""
 
     def start(self, *extra: str) -> Process:
         """Forks it."""
-        assert not extra
         assert threading.active_count() == 1, "a process with threads must not fork"
         assert self.popen is None or self.popen.poll() is not None, f"{self.name} is running"
         self._starts += 1
         self.output = self._directory / f"{self.name}.{self._starts}.out"
         self.errors = self._directory / f"{self.name}.{self._starts}.err"
-        _, module, facts = self.command
-        main = importlib.import_module(module).main
+        _, module, *words = self.command
+        _load()
+        main = pubsub if module == "pubsub" else importlib.import_module(module).main
+        given = [*words, *extra] if module == "pubsub" else json.loads(words[0])
         self.output.touch()
         self.errors.touch()
         if self.popen is not None and self.popen.stdin is not None:
@@ -76,12 +89,12 @@ class ForkedProcess(Process):
         pid = os.fork()
         if not pid:
             os.close(write)
-            self._child(main, json.loads(facts), read)
+            self._child(main, given, read)
         os.close(read)
         self.popen = cast(Any, Child(pid, write))
         return self
 
-    def _child(self, main: Any, facts: dict[str, Any], stdin: int) -> NoReturn:
+    def _child(self, main: Callable[[Any], int | None], given: Any, stdin: int) -> NoReturn:
         code = 1
         try:
             flags = os.O_WRONLY | os.O_APPEND
@@ -89,8 +102,7 @@ class ForkedProcess(Process):
                 os.dup2(source, target)
             sys.stdin, sys.stdout = os.fdopen(0, "r"), os.fdopen(1, "w")
             sys.stderr = os.fdopen(2, "w", buffering=1)
-            main(facts)
-            code = 0
+            code = main(given) or 0
         except BaseException:  # noqa: BLE001 - it is told, and this process ends.
             traceback.print_exc()
         finally:
@@ -99,12 +111,10 @@ class ForkedProcess(Process):
 
 
 class Forking(Cluster):
-    """A cluster whose workers are forked."""
+    """A cluster whose processes are forked."""
 
     def process(self, name: str, *command: str) -> Process:
         """A process that is ended with the cluster; it is not started."""
-        if not command[1].startswith("tests.faults."):
-            return super().process(name, *command)
         made = ForkedProcess(name, self.directory, command)
         self.processes.append(made)
         return made
