@@ -230,7 +230,7 @@ class Rounds:
             self._cluster.processes.remove(process)
         if self._say:
             facts = f"{self.deaths.total()} deaths, {len(self.found)} objections"
-            print(f"{self.over} over, round {number} of seed {self._seed}: {facts}", flush=True)
+            print(f"{time.strftime('%X')} {self.over} over, round {number} of seed {self._seed}: {facts}", flush=True)
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,15 @@ def serve(client: Client, service: str, orders: Orders, fails: int) -> None:
         client.serve(service, handler, timeout=0.01)
     print("serving", flush=True)
     while not orders.finishing.is_set():
-        with suppress(Unavailable):
+        try:
             client.serve(service, handler, timeout=0.5)
+        except Unavailable as error:
+            _tell(error)
+
+
+def _tell(error: Unavailable) -> None:
+    """For whoever looks into a round that takes long."""
+    print(f"{time.strftime('%X')} {error}", file=sys.stderr, flush=True)
 
 
 def call(client: Client, service: str, count: int) -> None:
@@ -62,8 +70,8 @@ def call(client: Client, service: str, count: int) -> None:
             try:
                 reply = client.call(service, body, id=name, deadline=3600.0)
                 break
-            except Unavailable:  # The call is kept, or is not made yet.
-                continue
+            except Unavailable as error:  # The call is kept, or is not made yet.
+                _tell(error)
         if known.get(name, reply.body) != reply.body:
             print("different", name, flush=True)
         with client.transaction() as transaction:
