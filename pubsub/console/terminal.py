@@ -10,7 +10,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pubsub.errors import PubsubError, StorageError, without_secrets
@@ -35,13 +35,16 @@ STOP_SECONDS = 5.0
 """How long a process may take to end after its parent has."""
 
 _interrupts: list[int] = []
+_handlers: list[Callable[[int, object], None]] = []
+"""What Ctrl-C calls, once this process is known to be ours."""
 
 
 def end_silently_when_interrupted() -> None:
-    """Has Ctrl-C end this process at once, without a traceback: while modules are loaded, and when all is done."""
+    """Has a signal end this process at once, without a traceback: while modules are loaded, and when all is done."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def end_with_parent(lifeline: str | None) -> None:
@@ -86,6 +89,18 @@ def end_when_interrupted() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
+    _handlers.append(interrupt)
+
+
+def end_when_terminated() -> None:
+    """Has SIGTERM end this process as Ctrl-C does, where it is ours: for a command that has others run meanwhile.
+
+    They would go on, with nobody to take what they say.
+    """
+    import signal
+
+    for handler in _handlers:
+        signal.signal(signal.SIGTERM, handler)
 
 
 class ReaderGone(PubsubError):
