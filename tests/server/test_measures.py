@@ -80,10 +80,10 @@ def test_a_commit_is_measured_with_what_shared_it(stage: Measured) -> None:
     assert values(measures.records.counted()) == [(5, 1)]
 
 
-def test_requests_that_change_nothing_count_with_the_next_commit(stage: Measured) -> None:
+def test_requests_of_a_turn_without_a_commit_share_none(stage: Measured) -> None:
     stage.turn(Get("bob", "t", None, 1, 1))
     assert values(stage.measures.requests.counted()) == []
-    stage.turn(put(1))
+    stage.turn(put(1), Get("bob", "t", None, 1, 1))
     assert stage.measures.requests.counted().total == 2
 
 
