@@ -104,3 +104,9 @@ WEBHOOK_HEADERS_BYTES_MAX: Final = 8 * 1024
 
 DEAD_LETTERS_MAX: Final = 100_000
 """Dead letters of one webhook; where there are so many it waits until some are redriven or removed."""
+
+METRICS_TOPICS_MAX: Final = 10_000
+"""Topics that have lines of their own in `/metrics`; what else there is, is counted there."""
+
+METRICS_SUBSCRIBERS_MAX: Final = 20_000
+"""Subscribers of topics that have lines of their own in `/metrics`; what else there is, is counted there."""

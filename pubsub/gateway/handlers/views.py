@@ -35,6 +35,7 @@ class Views:
 
     def __init__(self, reports: Reports, requests: Requests, numbers: Numbers, stopping: asyncio.Event) -> None:
         self._reports, self._requests, self._numbers, self._stopping = reports, requests, numbers, stopping
+        self._writing = asyncio.Lock()
 
     async def _report(self, exchange: Exchange) -> dict[str, Any]:
         if not exchange.user.status:
@@ -80,7 +81,9 @@ class Views:
             report: dict[str, Any] | None = await self._reports.get()
         except PubsubError:
             report = None
-        text = exposition(self._requests, Facts(*self._numbers(), report))
+        async with self._writing:  # One at a time, on a thread: of ten thousand topics it takes a while.
+            facts = Facts(*self._numbers(), report)
+            text = await asyncio.to_thread(exposition, self._requests, facts)
         return Response(text, 200, None, MEDIA_TYPE)
 
     async def live(self, exchange: Exchange) -> Response:
