@@ -30,6 +30,10 @@ def closed(properties: dict[str, Schema], optional: frozenset[str] = frozenset()
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
+_SHOWN: Final = (
+    "id", "position", "publisher", "counter", "stamp", "key", "key_base64", "body", "body_base64",
+)  # fmt: skip
+
 _MESSAGE: Final = closed(
     {
         "id": {**STRING, "description": "STORE-COUNTER, the same wherever the message appears."},
@@ -46,6 +50,15 @@ _MESSAGE: Final = closed(
         "error": {**STRING, "description": "Of a dead letter: why it was given up."},
     },
     frozenset({"key", "key_base64", "body", "body_base64", "number", "attempts", "error"}),
+)
+
+_PEEKED: Final = closed(
+    {
+        **{name: _MESSAGE["properties"][name] for name in _SHOWN},
+        "bytes": {**COUNT, "description": "Of the whole body."},
+        "cut": {"type": "boolean", "description": "Only the body's beginning is shown."},
+    },
+    frozenset({"key", "key_base64", "body", "body_base64"}),
 )
 
 _LOST: Final = closed(
@@ -69,6 +82,8 @@ _TOPIC: Final = closed(
         "records": COUNT,
         "bytes": COUNT,
         "backlog": COUNT,
+        "puts": {"type": ["number", "null"], "description": "Messages put a second; null: not known yet."},
+        "deliveries": {"type": ["number", "null"], "description": "Messages taken a second, by all subscribers."},
         "held_by": {"type": ["string", "null"], "description": "The client with the largest backlog."},
         "subscribers": listed(closed({"client": STRING, "waiting": COUNT, "polling": {"type": "boolean"}})),
     }
@@ -123,6 +138,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "ids": listed(closed({"first": STRING, "last": STRING, "count": COUNT})),
         },
         frozenset({"id"}),
+    ),
+    "Peeked": closed(
+        {
+            "topic": STRING,
+            "held": {**COUNT, "description": "Messages that the topic holds."},
+            "messages": listed(_PEEKED),
+            "next": {"type": ["string", "null"], "description": "`after` of the next page."},
+        }
     ),
     "Message": _MESSAGE,
     "Lost": _LOST,
