@@ -81,6 +81,18 @@ LANES_MAX: Final = 10_000
 REPORT_SECONDS: Final = 1.0
 """A report on the cluster is asked for at most so often."""
 
+PEEK_RECORDS_MAX: Final = 100
+"""Messages that are looked at in one request."""
+
+PEEK_BODY_BYTES: Final = 4096
+"""Of a message that is looked at, so many bytes of its body are shown."""
+
+PEEK_KEY_BYTES: Final = 256
+"""And so many of its key."""
+
+PEEKS_MAX: Final = 4
+"""Requests that look at messages at the same time."""
+
 WEBHOOK_URL_LENGTH_MAX: Final = 2_048
 """Characters of a webhook's URL."""
 

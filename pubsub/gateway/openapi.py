@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
+from pubsub.gateway.limits import PEEK_RECORDS_MAX, POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
 from pubsub.gateway.problems import MEDIA_TYPE as PROBLEM
 from pubsub.gateway.schemas import SCHEMAS, Schema, ref
 from pubsub.gateway.splitting import MESSAGES
+from pubsub.monitoring.rows import SORTS
 
 _JSON: Final = "application/json"
 _TEXT: Final[Schema] = {"type": "string"}
@@ -71,6 +72,16 @@ def _put() -> dict[str, Any]:
     }
     answers = {"201": _json("They are on the server's disk.", "Put"), **_problems(408, 409, 413, 422)}
     return _operation("putMessages", "Put one message or many.", answers, key, message_key, header, requestBody=bodies)
+
+
+def _peek() -> dict[str, Any]:
+    most = {"type": "integer", "minimum": 1, "maximum": PEEK_RECORDS_MAX}
+    parameters = (
+        _query("after", "Those behind this position, -1 for the oldest; left out: the newest.", _TEXT),
+        _query("max", "Messages at most [20].", most),
+    )
+    answers = {"200": _json("What the topic holds; nobody's position moves.", "Peeked"), **_problems(409)}
+    return _operation("peek", "Look at messages without taking them.", answers, *parameters)
 
 
 def _stream() -> dict[str, Any]:
@@ -150,9 +161,10 @@ def _views() -> dict[str, Any]:
 
     search = _query("search", "Only topics with this in their names.", _TEXT)
     after = _query("after", "The last topic that was seen.", _TEXT)
+    sort = _query("sort", "The largest of this first, without a next page [topic: by name].", {"enum": list(SORTS)})
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
-        "/topics": view("listTopics", "Topics, by name.", "Topics", search, after, _MAX),
+        "/topics": view("listTopics", "Topics, by name.", "Topics", search, after, _MAX, sort),
         "/topics/{topic}": view("getTopic", "One topic.", "Topic"),
         "/servers": view("listServers", "Servers.", "Servers"),
         "/proxies": view("listProxies", "Proxies.", "Proxies"),
@@ -198,7 +210,7 @@ def _page() -> dict[str, Any]:
 def document() -> dict[str, Any]:
     """The document."""
     paths: dict[str, Any] = {
-        "/topics/{topic}/messages": {"post": _put()},
+        "/topics/{topic}/messages": {"post": _put(), "get": _peek()},
         **_subscribers(),
         "/topics/{topic}/stream": {"get": _stream()},
         **_webhooks(),

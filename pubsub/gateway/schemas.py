@@ -48,6 +48,11 @@ _WANTED: Final = {
     "not": {"required": ["key", "key_base64"]},
 }
 
+_SHOWN: Final = (
+    "id", "position", "publisher", "counter", "stamp", "key", "key_base64", "headers", "headers_base64", "body",
+    "body_base64",
+)  # fmt: skip
+
 _MESSAGE: Final = closed(
     {
         "id": {**STRING, "description": "STORE-COUNTER, the same wherever the message appears."},
@@ -66,6 +71,15 @@ _MESSAGE: Final = closed(
         "error": {**STRING, "description": "Of a dead letter: why it was given up."},
     },
     frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64", "number", "attempts", "error"}),
+)
+
+_PEEKED: Final = closed(
+    {
+        **{name: _MESSAGE["properties"][name] for name in _SHOWN},
+        "bytes": {**COUNT, "description": "Of the whole body."},
+        "cut": {**listed({"enum": ["key", "body"]}), "description": "Of what only the beginning is shown."},
+    },
+    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64"}),
 )
 
 _LOST: Final = closed(
@@ -94,6 +108,8 @@ _TOPIC: Final = closed(
         "records": COUNT,
         "bytes": COUNT,
         "backlog": COUNT,
+        "puts": {"type": ["number", "null"], "description": "Messages put a second; null: not known yet."},
+        "deliveries": {"type": ["number", "null"], "description": "Messages taken a second, by all subscribers."},
         "held_by": {"type": ["string", "null"], "description": "The client with the largest backlog."},
         "oldest_unacknowledged_seconds": _OLDEST,
         "subscribers": listed(
@@ -158,6 +174,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "ids": listed(closed({"first": STRING, "last": STRING, "count": COUNT})),
         },
         frozenset({"id"}),
+    ),
+    "Peeked": closed(
+        {
+            "topic": STRING,
+            "held": {**COUNT, "description": "Messages that the topic holds."},
+            "messages": listed(_PEEKED),
+            "next": {"type": ["string", "null"], "description": "`after` of the next page."},
+        }
     ),
     "Message": _MESSAGE,
     "MessageWanted": _WANTED,
