@@ -14,6 +14,8 @@ from pubsub.console.terminal import (
     print_table,
     report,
     run,
+    screen,
+    size,
     table,
     take_streams,
 )
@@ -32,6 +34,8 @@ __all__ = [
     "print_table",
     "report",
     "run",
+    "screen",
+    "size",
     "table",
     "take_streams",
 ]
