@@ -84,10 +84,10 @@ REPORT_SECONDS: Final = 1.0
 PEEK_RECORDS_MAX: Final = 100
 """Messages that are looked at in one request."""
 
-PEEK_BODY_BYTES: Final = 4096
+PREVIEW_BODY_BYTES: Final = 4096
 """Of a message that is looked at, so many bytes of its body are shown."""
 
-PEEK_KEY_BYTES: Final = 256
+PREVIEW_KEY_BYTES: Final = 256
 """And so many of its key."""
 
 PEEKS_MAX: Final = 4
@@ -113,6 +113,9 @@ WEBHOOK_ATTEMPTS_MAX: Final = 12
 
 WEBHOOK_HEADERS_BYTES_MAX: Final = 8 * 1024
 """Bytes of a message's key and headers as HTTP headers of a delivery, beyond which they are left out of it."""
+
+DEAD_LETTERS_BYTES_MAX: Final = 16 * MIB
+"""Bytes of dead letters in one answer; one is always allowed."""
 
 DEAD_LETTERS_MAX: Final = 100_000
 """Dead letters of one webhook; where there are so many it waits until some are redriven or removed."""

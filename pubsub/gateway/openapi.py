@@ -129,6 +129,7 @@ def _webhooks() -> dict[str, Any]:
     made = {"201": _json("Made.", "Webhook"), "200": _json("Changed.", "Webhook")}
     wanted = {"required": True, **_content(_JSON, ref("WebhookWanted"))}
     after = _query("after", "The number of the last one that was seen.", {"type": "integer", "minimum": 0})
+    beginnings = _query("beginnings", "Only the beginnings of large keys and bodies.", {"type": "boolean"})
     return {
         base: {"get": _operation("listWebhooks", "Webhooks.", {"200": _json("They.", "Webhooks"), **_problems()})},
         one: {
@@ -142,7 +143,7 @@ def _webhooks() -> dict[str, Any]:
         f"{one}/dead-letters": {
             "get": _operation(
                 "listDeadLetters", "What was given up.",
-                {"200": _json("They.", "DeadLetters"), **_problems()}, after, _MAX,
+                {"200": _json("They.", "DeadLetters"), **_problems()}, after, _MAX, beginnings,
             ),
         },
         f"{one}/retry": {

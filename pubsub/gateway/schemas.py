@@ -48,10 +48,7 @@ _WANTED: Final = {
     "not": {"required": ["key", "key_base64"]},
 }
 
-_SHOWN: Final = (
-    "id", "position", "publisher", "counter", "stamp", "key", "key_base64", "headers", "headers_base64", "body",
-    "body_base64",
-)  # fmt: skip
+_OF_LETTERS: Final = ("number", "attempts", "error", "failed_at")
 
 _MESSAGE: Final = closed(
     {
@@ -68,17 +65,16 @@ _MESSAGE: Final = closed(
         "body_base64": {**STRING, "description": "The message, where it is not."},
         "number": {**COUNT, "description": "Of a dead letter: its place."},
         "attempts": {**COUNT, "description": "Of a dead letter: how often it was tried."},
-        "error": {**STRING, "description": "Of a dead letter: why it was given up."},
+        "error": {**STRING, "description": "Of a dead letter: how the last try failed, or why there is none."},
+        "failed_at": {**COUNT, "description": "Of a dead letter: when, microseconds since 1970."},
+        "bytes": {**COUNT, "description": "Of the whole body, where beginnings were asked for."},
+        "cut": {**listed({"enum": ["key", "body"]}), "description": "Of what only the beginning is shown."},
     },
-    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64", "number", "attempts", "error"}),
+    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64", *_OF_LETTERS, "bytes", "cut"}),
 )
 
 _PEEKED: Final = closed(
-    {
-        **{name: _MESSAGE["properties"][name] for name in _SHOWN},
-        "bytes": {**COUNT, "description": "Of the whole body."},
-        "cut": {**listed({"enum": ["key", "body"]}), "description": "Of what only the beginning is shown."},
-    },
+    {name: schema for name, schema in _MESSAGE["properties"].items() if name not in _OF_LETTERS},
     frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64"}),
 )
 
@@ -90,8 +86,9 @@ _LOST: Final = closed(
         "number": COUNT,
         "attempts": COUNT,
         "error": STRING,
+        "failed_at": COUNT,
     },
-    frozenset({"number", "attempts", "error"}),
+    frozenset(_OF_LETTERS),
 )
 
 _OLDEST: Final[Schema] = {
@@ -136,6 +133,7 @@ _WEBHOOK: Final = closed(
         "reason": {**STRING, "description": "Why nothing is delivered at present; empty where all is well."},
         "waiting": COUNT,
         "dead_letters": {"type": ["integer", "null"]},
+        "last_failure": {"oneOf": [{"type": "null"}, ref("Failure")]},
         "delivered": COUNT,
         "failed": COUNT,
     },
@@ -206,6 +204,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "Webhook": _WEBHOOK,
+    "Failure": closed(
+        {
+            "id": {**STRING, "description": "The message's."},
+            "error": {**STRING, "description": "The receiver's status, or why there was none."},
+            "attempts": {**COUNT, "description": "How often it was tried."},
+            "failed_at": {**COUNT, "description": "Microseconds since 1970."},
+        },
+        frozenset({"failed_at"}),
+    ),
     "Webhooks": closed({"webhooks": listed(ref("Webhook"))}),
     "WebhookWanted": closed(
         {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.gateway.limits import PEEK_BODY_BYTES
+from pubsub.gateway.limits import PREVIEW_BODY_BYTES
 from pubsub.gateway.tokens import digest, new_token
 from tests.faults.cluster import Cluster
 from tests.gateway.serving import Gateway
@@ -31,11 +31,11 @@ def test_what_is_looked_at_is_still_received(gateway: Gateway) -> None:
 
 
 def test_a_large_body_is_cut_between_characters(gateway: Gateway) -> None:
-    gateway.put("cut", b"x" + "é".encode() * PEEK_BODY_BYTES)
+    gateway.put("cut", b"x" + "é".encode() * PREVIEW_BODY_BYTES)
     gateway.put("cut", b"\xff")
     large, other = gateway.ask("GET", "/topics/cut/messages").json()["messages"]
-    assert (large["cut"], large["bytes"]) == (["body"], 2 * PEEK_BODY_BYTES + 1)
-    assert large["body"] == "x" + "é" * ((PEEK_BODY_BYTES - 1) // 2)
+    assert (large["cut"], large["bytes"]) == (["body"], 2 * PREVIEW_BODY_BYTES + 1)
+    assert large["body"] == "x" + "é" * ((PREVIEW_BODY_BYTES - 1) // 2)
     assert other["body_base64"] == "/w=="
 
 

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from pubsub.gateway.exchange import Exchange, answer
 from pubsub.gateway.ids import message_id
-from pubsub.gateway.limits import PEEK_BODY_BYTES, PEEK_KEY_BYTES, PEEK_RECORDS_MAX, PEEKS_MAX
-from pubsub.gateway.messages import json_facts, text_or_base64
+from pubsub.gateway.limits import PEEK_RECORDS_MAX, PEEKS_MAX
+from pubsub.gateway.messages import preview
 from pubsub.gateway.problems import Problem
 from pubsub.protocol import check_topic
 from pubsub.protocol.names import parse_position
@@ -19,12 +19,7 @@ from pubsub.protocol.names import parse_position
 Peek = Callable[[str, str, str | None, int], dict[str, Any]]
 """Called with user, topic, position (None: the newest) and how many messages; it blocks: called on a thread."""
 
-CHARACTER_BYTES_MAX: Final = 4
-"""Of UTF-8."""
-
 _RECORDS: Final = 20
-_SHOWN: Final = {"key": PEEK_KEY_BYTES, "body": PEEK_BODY_BYTES}
-"""How many bytes of a message are shown; its headers are small, and all shown."""
 
 
 class Peeking:
@@ -59,28 +54,11 @@ class Peeking:
 
 
 def _facts(message: dict[str, Any]) -> dict[str, Any]:
-    body, key = message["body"], message["key"]
     return {
         "id": message_id(message["publisher"], message["counter"]),
         "position": message["position"],
         "publisher": message["publisher"],
         "counter": str(message["counter"]),
         "stamp": message["stamp"],
-        "bytes": len(body),
-        "cut": [name for name, most in _SHOWN.items() if len(message[name]) > most],
-        **json_facts(b"", message["headers"]),
-        **(_beginning("key", key) if key else {}),
-        **_beginning("body", body),
+        **preview(message["key"], message["headers"], message["body"]),
     }
-
-
-def _beginning(name: str, value: bytes) -> dict[str, str]:
-    """A value as JSON has it, as much of it as is shown; no character of a text is cut through."""
-    most = _SHOWN[name]
-    if len(value) > most:
-        try:
-            return {name: value[:most].decode()}
-        except UnicodeDecodeError as error:
-            if error.start > most - CHARACTER_BYTES_MAX and error.end == most:
-                return {name: value[: error.start].decode()}
-    return text_or_base64(name, value[:most])
