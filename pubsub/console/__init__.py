@@ -15,6 +15,8 @@ from pubsub.console.terminal import (
     print_table,
     report,
     run,
+    screen,
+    size,
     table,
     take_streams,
 )
@@ -34,6 +36,8 @@ __all__ = [
     "print_table",
     "report",
     "run",
+    "screen",
+    "size",
     "table",
     "take_streams",
 ]

@@ -17,6 +17,7 @@ from pubsub.errors import PubsubError, StorageError, without_secrets
 
 if TYPE_CHECKING:
     import typer
+    from rich.console import Console
     from rich.table import Table
 
 EXIT_OK = 0
@@ -270,6 +271,24 @@ def print_json(facts: object) -> None:
     sys.stdout.write(json.dumps(facts, default=str) + "\n")
 
 
+def size(count: float | None) -> str:
+    """Bytes in the unit that suits them; "" where they are not known."""
+    if count is None:
+        return ""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def screen(width: int | None = None) -> Console:
+    """A terminal to which a name is nothing but its characters: no colour in brackets, no emoji between colons."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
 def table(*columns: str, title: str | None = None) -> Table:
     """An empty table for a person."""
     from rich.box import SIMPLE_HEAD
@@ -283,10 +302,8 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 def print_table(*tables: Table) -> None:
     """Prints tables: as wide as the terminal, or as wide as they are where there is none."""
-    from rich.console import Console
-
-    screen = Console(highlight=False)
-    if not screen.is_terminal and "COLUMNS" not in os.environ:
-        screen = Console(highlight=False, width=240)
+    found = screen()
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found = screen(240)
     for made in tables:
-        screen.print(made)
+        found.print(made)

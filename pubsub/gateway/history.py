@@ -45,6 +45,8 @@ class History:
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self._counted: dict[str, int] = {}
         self._at = 0.0
+        self.count = 0
+        """Samples that were ever taken."""
         self.rates: dict[str, float] = {}
 
     def add(self, report: Mapping[str, Any], at: float, now: float) -> None:
@@ -69,6 +71,7 @@ class History:
         self._counted, self._at = counted, now
         waiting = [facts["waiting"] for topic in report["topics"] for facts in topic["subscribers"].values()]
         disks = [server["report"]["disk"] or {} for server in report["servers"] if server["report"] is not None]
+        self.count += 1
         self.samples.append(
             Sample(
                 at=round(at, 1),
@@ -81,6 +84,7 @@ class History:
             )
         )
 
-    def facts(self) -> dict[str, list[float]]:
-        """All samples as JSON has them: a list for each of their fields."""
-        return {name: [getattr(sample, name) for sample in self.samples] for name in Sample._fields}
+    def facts(self, behind: int = 0) -> dict[str, list[float]]:
+        """Samples as JSON has them, a list for each of their fields, but the first `behind` that were ever taken."""
+        new = list(self.samples)[max(0, len(self.samples) - (self.count - behind)) :]
+        return {name: [getattr(sample, name) for sample in new] for name in Sample._fields}

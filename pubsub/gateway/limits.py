@@ -81,6 +81,18 @@ LANES_MAX: Final = 10_000
 REPORT_SECONDS: Final = 1.0
 """A report on the cluster is asked for at most so often."""
 
+PEEK_RECORDS_MAX: Final = 100
+"""Messages that are looked at in one request."""
+
+PREVIEW_BODY_BYTES: Final = 4096
+"""Of a message that is looked at, so many bytes of its body are shown."""
+
+PREVIEW_KEY_BYTES: Final = 256
+"""And so many of its key."""
+
+PEEKS_MAX: Final = 4
+"""Requests that look at messages at the same time."""
+
 WEBHOOK_URL_LENGTH_MAX: Final = 2_048
 """Characters of a webhook's URL."""
 
@@ -101,6 +113,9 @@ WEBHOOK_ATTEMPTS_MAX: Final = 12
 
 WEBHOOK_HEADERS_BYTES_MAX: Final = 8 * 1024
 """Bytes of a message's key and headers as HTTP headers of a delivery, beyond which they are left out of it."""
+
+DEAD_LETTERS_BYTES_MAX: Final = 16 * MIB
+"""Bytes of dead letters in one answer; one is always allowed."""
 
 DEAD_LETTERS_MAX: Final = 100_000
 """Dead letters of one webhook; where there are so many it waits until some are redriven or removed."""

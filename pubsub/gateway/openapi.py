@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
+from pubsub.gateway.limits import PEEK_RECORDS_MAX, POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
 from pubsub.gateway.problems import MEDIA_TYPE as PROBLEM
 from pubsub.gateway.schemas import SCHEMAS, Schema, ref
 from pubsub.gateway.splitting import MESSAGES
+from pubsub.monitoring.rows import SORTS
 
 _JSON: Final = "application/json"
 _TEXT: Final[Schema] = {"type": "string"}
@@ -73,6 +74,16 @@ def _put() -> dict[str, Any]:
     return _operation("putMessages", "Put one message or many.", answers, key, message_key, header, requestBody=bodies)
 
 
+def _peek() -> dict[str, Any]:
+    most = {"type": "integer", "minimum": 1, "maximum": PEEK_RECORDS_MAX}
+    parameters = (
+        _query("after", "Those behind this position, -1 for the oldest; left out: the newest.", _TEXT),
+        _query("max", "Messages at most [20].", most),
+    )
+    answers = {"200": _json("What the topic holds; nobody's position moves.", "Peeked"), **_problems(409)}
+    return _operation("peek", "Look at messages without taking them.", answers, *parameters)
+
+
 def _stream() -> dict[str, Any]:
     parameters = (
         _query("subscriber", "Whose messages.", _TEXT, required=True),
@@ -118,6 +129,7 @@ def _webhooks() -> dict[str, Any]:
     made = {"201": _json("Made.", "Webhook"), "200": _json("Changed.", "Webhook")}
     wanted = {"required": True, **_content(_JSON, ref("WebhookWanted"))}
     after = _query("after", "The number of the last one that was seen.", {"type": "integer", "minimum": 0})
+    beginnings = _query("beginnings", "Only the beginnings of large keys and bodies.", {"type": "boolean"})
     return {
         base: {"get": _operation("listWebhooks", "Webhooks.", {"200": _json("They.", "Webhooks"), **_problems()})},
         one: {
@@ -131,7 +143,7 @@ def _webhooks() -> dict[str, Any]:
         f"{one}/dead-letters": {
             "get": _operation(
                 "listDeadLetters", "What was given up.",
-                {"200": _json("They.", "DeadLetters"), **_problems()}, after, _MAX,
+                {"200": _json("They.", "DeadLetters"), **_problems()}, after, _MAX, beginnings,
             ),
         },
         f"{one}/retry": {
@@ -150,9 +162,10 @@ def _views() -> dict[str, Any]:
 
     search = _query("search", "Only topics with this in their names.", _TEXT)
     after = _query("after", "The last topic that was seen.", _TEXT)
+    sort = _query("sort", "The largest of this first, without a next page [topic: by name].", {"enum": list(SORTS)})
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
-        "/topics": view("listTopics", "Topics, by name.", "Topics", search, after, _MAX),
+        "/topics": view("listTopics", "Topics, by name.", "Topics", search, after, _MAX, sort),
         "/topics/{topic}": view("getTopic", "One topic.", "Topic"),
         "/servers": view("listServers", "Servers.", "Servers"),
         "/proxies": view("listProxies", "Proxies.", "Proxies"),
@@ -198,7 +211,7 @@ def _page() -> dict[str, Any]:
 def document() -> dict[str, Any]:
     """The document."""
     paths: dict[str, Any] = {
-        "/topics/{topic}/messages": {"post": _put()},
+        "/topics/{topic}/messages": {"post": _put(), "get": _peek()},
         **_subscribers(),
         "/topics/{topic}/stream": {"get": _stream()},
         **_webhooks(),

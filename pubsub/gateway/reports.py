@@ -9,6 +9,7 @@ from typing import Any
 
 from pubsub.errors import PubsubError
 from pubsub.gateway.limits import REPORT_SECONDS
+from pubsub.monitoring.rates import Rates
 
 Gather = Callable[[], dict[str, Any]]
 """Asks every proxy and server, and gives one picture: `proxies`, `servers`, `topics`, `warnings` …"""
@@ -19,10 +20,14 @@ class Reports:
 
     Args:
         gather: asks the cluster; it blocks, and is called on a thread.
+
+    Attributes:
+        rates: of the last two reports.
     """
 
     def __init__(self, gather: Gather) -> None:
         self._gather = gather
+        self.rates = Rates()
         self._at = float("-inf")
         self._asking: asyncio.Task[dict[str, Any]] | None = None
         self._last: dict[str, Any] = {}
@@ -36,11 +41,16 @@ class Reports:
         if monotonic() - self._at < REPORT_SECONDS:
             return self._last
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(asyncio.to_thread(self._gather))
+            self._asking = asyncio.create_task(asyncio.to_thread(self._ask))
         asking = self._asking
         self._last = await asyncio.shield(asking)
         self._at = monotonic()
         return self._last
+
+    def _ask(self) -> dict[str, Any]:
+        found = self._gather()
+        self.rates.add(found)
+        return found
 
     async def problem(self) -> str:
         """Why there is no report; "" where there is one."""

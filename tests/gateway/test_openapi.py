@@ -65,7 +65,7 @@ def test_every_operation_has_a_name_of_its_own_and_says_what_is_in_its_path() ->
 
 def test_what_is_described_is_what_is_served(tmp_path: Path) -> None:
     async def served() -> set[tuple[str, str]]:
-        app = App(ClientSettings(), tmp_path, Users(), dict, Nothing())
+        app = App(ClientSettings(), tmp_path, Users(), dict, Nothing(), lambda *_: {})
         await app.close()
         return {(method, path) for path, methods in app.routes.paths.items() for method in methods}
 
@@ -92,6 +92,7 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     assert gateway.ask("DELETE", "/servers/s1/drain").json()["draining"] is False
     assert gateway.ask("PUT", "/servers/s1/drain").status_code == 409
     gateway.put("tour", b"x")
+    assert gateway.ask("GET", f"{base}/messages").status_code == 200
     gateway.ask("GET", f"{base}/subscribers/s")
     gateway.confirm(gateway.poll("tour", "s"))
     gateway.ask("DELETE", f"{base}/subscribers/s")

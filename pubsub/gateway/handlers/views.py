@@ -15,6 +15,7 @@ from pubsub.gateway.metrics import MEDIA_TYPE, Facts, Requests, exposition
 from pubsub.gateway.problems import MEDIA_TYPE as PROBLEM
 from pubsub.gateway.problems import Problem, body
 from pubsub.gateway.reports import Reports
+from pubsub.monitoring.rows import SORTS, topic_row, topic_rows
 
 PAGE = 100
 PAGE_MAX = 10_000
@@ -43,25 +44,36 @@ class Views:
         return await self._reports.get()
 
     async def topics(self, exchange: Exchange) -> Response:
-        """Topics, some at a time, by name."""
+        """Topics, some at a time, by name; or the largest ones, without a next page."""
         found = (await self._report(exchange))["topics"]
         query = exchange.request.query_params
         wanted, after = query.get("search", ""), query.get("after", "")
         most = int(exchange.number("max", PAGE, PAGE_MAX))
         if wanted:
             found = [topic for topic in found if wanted in topic["topic"]]
+        sort = query.get("sort", "topic")
+        if sort not in SORTS:
+            raise Problem("bad-request", f"sort is one of {', '.join(SORTS)}.")
+        if sort != "topic":
+            rows = await asyncio.to_thread(topic_rows, found, self._reports.rates, sort)
+            return answer({"topics": [_topic(row) for row in rows[:most]], "total": len(found), "next": None})
         start = bisect_right(found, after, key=lambda topic: topic["topic"]) if after else 0
         page = found[start : start + most]
         following = page[-1]["topic"] if page and start + most < len(found) else None
-        return answer({"topics": [_topic(topic) for topic in page], "total": len(found), "next": following})
+        return answer(
+            {"topics": [_topic(self._rated(topic)) for topic in page], "total": len(found), "next": following}
+        )
 
     async def topic(self, exchange: Exchange) -> Response:
         """One topic."""
         found = (await self._report(exchange))["topics"]
         for topic in found:
             if topic["topic"] == exchange.topic:
-                return answer(_topic(topic))
+                return answer(_topic(self._rated(topic)))
         raise Problem("not-found", f"No server holds a topic {exchange.topic}.")
+
+    def _rated(self, topic: dict[str, Any]) -> dict[str, Any]:
+        return topic_row(topic, self._reports.rates.topics.get(topic["topic"]))
 
     async def servers(self, exchange: Exchange) -> Response:
         """The servers, with their own reports."""

@@ -3,7 +3,8 @@
 const PAGE = 50;
 const AGAIN_MS = 3000;
 const find = (id) => document.getElementById(id);
-const state = { token: sessionStorage.getItem("token") ?? "", after: "", next: null, live: null };
+const state = { token: sessionStorage.getItem("token") ?? "", after: "", next: null, live: null, history: {} };
+const SAMPLES = 720;
 
 const headers = () => (state.token ? { authorization: `Bearer ${state.token}` } : {});
 
@@ -33,6 +34,12 @@ function size(bytes) {
     value /= 1024;
   }
   return `${number(value)} TiB`;
+}
+
+function span(seconds) {
+  if (seconds == null) return "";
+  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+  return hours >= 48 ? `${Math.floor(hours / 24)} days` : hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min` : `${Math.floor(seconds)} s`;
 }
 
 // A column is [head, how to make its cell of a row, its class].
@@ -87,7 +94,10 @@ function showLive(facts) {
   const warnings = find("warnings");
   warnings.hidden = facts.warnings.length === 0;
   warnings.replaceChildren(...facts.warnings.map((text) => element("p", text)));
-  const { puts, backlog, disk } = facts.history;
+  for (const [name, values] of Object.entries(facts.history)) {
+    state.history[name] = [...(state.history[name] ?? []), ...values].slice(-SAMPLES);
+  }
+  const { puts, backlog, disk } = state.history;
   const rate = (value) => `${number(value ?? 0)}/s`;
   find("plots").replaceChildren(
     plot("Messages put", puts, rate),
@@ -97,14 +107,23 @@ function showLive(facts) {
   const up = (row) => [row.state, row.up ? "good" : "bad"];
   fill(find("servers"), [
     ["server", (row) => row.id], ["state", up], ["topics", (row) => number(row.topics), "number"],
-    ["messages", (row) => number(row.records), "number"], ["put/s", (row) => number(row.rate), "number"],
-    ["disk", (row) => size(row.disk), "number"], ["on their way", (row) => row.moving.join(" ")],
+    ["messages", (row) => number(row.records), "number"], ["put/s", (row) => number(row.puts), "number"],
+    ["handed out/s", (row) => number(row.deliveries), "number"],
+    ["disk", (row) => size(row.disk && Object.values(row.disk).reduce((sum, part) => sum + part, 0)), "number"],
+    ["up for", (row) => span(row.uptime_seconds)],
     ...(facts.operate ? [["", (row) => drainButton(row)]] : []),
   ], facts.servers, "No server is known.");
   fill(find("proxies"), [
     ["proxy", (row) => row.id], ["state", up], ["address", (row) => row.address],
     ["hears", (row) => row.servers.join(" ")],
+    ["connections", (row) => number(row.connections), "number"], ["up for", (row) => span(row.uptime_seconds)],
   ], facts.proxies, "No proxy is known.");
+  find("moving").hidden = facts.moving.length === 0;
+  fill(find("moves-now"), [
+    ["topic", (row) => link(row.topic)], ["", (row) => row.kind],
+    ["servers", (row) => row.servers.join(row.kind === "move" ? " → " : " + ")],
+    ["requests", (row) => (row.frozen ? "wait" : "go on")],
+  ], facts.moving, "");
 }
 
 // A button that asks first, does it, and says what went wrong.
@@ -134,8 +153,10 @@ function drainButton(row) {
 function connect() {
   state.live?.close();
   const query = state.token ? `?access_token=${encodeURIComponent(state.token)}` : "";
+  state.history = {};
   state.live = new EventSource(`/live${query}`);
   state.live.onmessage = (event) => showLive(JSON.parse(event.data));
+  state.live.onopen = () => { state.history = {}; };
   state.live.onerror = () => {
     find("state").textContent = "the gateway does not answer; trying again …";
     // An answer that is no stream ends the EventSource; why, a plain request says.
@@ -148,7 +169,7 @@ function connect() {
 
 async function showTopics() {
   const wanted = new FormData(find("search")).get("search");
-  const query = new URLSearchParams({ max: PAGE, search: wanted, after: state.after });
+  const query = new URLSearchParams({ max: PAGE, search: wanted, after: state.after, sort: find("sort").value });
   const found = await ask(`/topics?${query}`);
   state.next = found.next;
   find("next").disabled = found.next === null;
@@ -158,6 +179,7 @@ async function showTopics() {
     ["whole", (row) => [row.whole ? "yes" : "no", row.whole ? "" : "bad"]],
     ["messages", (row) => number(row.records), "number"], ["bytes", (row) => size(row.bytes), "number"],
     ["subscribers", (row) => number(row.subscribers.length), "number"],
+    ["put/s", (row) => number(row.puts), "number"], ["taken/s", (row) => number(row.deliveries), "number"],
     ["backlog", (row) => number(row.backlog), "number"], ["held by", (row) => row.held_by ?? ""],
   ], found.topics, "No topic.");
 }
@@ -209,6 +231,25 @@ async function showTopic(topic) {
   ], hooks.webhooks, "No webhook of yours.");
 }
 
+async function peek(after) {
+  const query = new URLSearchParams({ max: 20, ...(after && { after }) });
+  const told = find("peeked");
+  try {
+    const found = await ask(`${path(topicShown())}/messages?${query}`);
+    state.peeked = found.next;
+    find("more").disabled = found.next === null;
+    told.textContent = `${number(found.held)} messages are held; nobody's position has moved.`;
+    fill(find("messages"), [
+      ["position", (row) => row.position], ["taken in", (row) => new Date(row.stamp / 1000).toLocaleString()],
+      ["publisher", (row) => row.publisher], ["key", (row) => row.key ?? row.key_base64 ?? ""],
+      ["bytes", (row) => number(row.bytes), "number"],
+      ["body", (row) => element("code", (row.body ?? row.body_base64) + (row.cut.includes("body") ? " …" : ""))],
+    ], found.messages, "Nothing is there.");
+  } catch (error) {
+    told.textContent = error.message;
+  }
+}
+
 const topicShown = () => (location.hash.startsWith("#/topics/") ? decodeURIComponent(location.hash.slice(9)) : null);
 
 async function refresh() {
@@ -225,6 +266,7 @@ async function refresh() {
 
 find("search").onsubmit = (event) => event.preventDefault();
 find("search").oninput = () => { state.after = ""; refresh(); };
+find("sort").onchange = () => { state.after = ""; refresh(); };
 find("first").onclick = () => { state.after = ""; refresh(); };
 find("next").onclick = () => { state.after = state.next; refresh(); };
 find("token").onsubmit = (event) => {
@@ -234,6 +276,15 @@ find("token").onsubmit = (event) => {
   find("token").hidden = true;
   connect();
   refresh();
+};
+find("newest").onclick = () => peek();
+find("oldest").onclick = () => peek("-1");
+find("more").onclick = () => peek(state.peeked);
+// Keys where nothing is being written: / searches, n is the next page, Escape the overview.
+document.onkeydown = (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input, textarea, select")) return;
+  const key = { "/": () => find("search").elements.search.focus(), n: () => find("next").click(), Escape: () => { location.hash = "#/"; } }[event.key];
+  if (key && (event.key === "Escape" || topicShown() === null)) { event.preventDefault(); key(); }
 };
 find("put").onsubmit = async (event) => {
   event.preventDefault();
@@ -248,7 +299,10 @@ find("put").onsubmit = async (event) => {
     result.textContent = error.message;
   }
 };
-window.onhashchange = () => { find("result").textContent = ""; refresh(); };
+window.onhashchange = () => { find("result").textContent = find("peeked").textContent = "";
+  find("messages").replaceChildren();
+  find("more").disabled = true;
+  refresh(); };
 connect();
 refresh();
 setInterval(refresh, AGAIN_MS);
