@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import LOG, Rig, records, settled, status
 
-from pubsub.client.core.chain import DONE, UNFINISHED
+from pubsub.client.core.chain import DONE, LIGHT_BYTES, UNFINISHED
 from pubsub.client.core.rights import refusal
 from pubsub.errors import DataLoss, NotAllowed, Refused
 from pubsub.protocol import Outcome, Put, Status, Subscribe, Unsubscribe
