@@ -156,6 +156,33 @@ def test_a_fork_while_other_threads_are_in_the_midst_of_calls(cluster: Embedded)
         client.flush()
 
 
+def test_a_fork_while_threads_share_groups(cluster: Embedded) -> None:
+    """What waits in a group when the child is made is the parent's, which writes it once."""
+    from threading import Thread
+
+    with cluster.client("c") as client, cluster.client("reader") as reader:
+        reader.subscribe("t")
+        done: list[bytes] = []
+
+        def put(name: int) -> None:
+            for number in range(50):
+                body = b"%d:%d" % (name, number)
+                assert client.put("t", body).done
+                done.append(body)
+
+        threads = [Thread(target=put, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            in_child(lambda: refused(lambda: client.put("t", b"child")))
+        for thread in threads:
+            thread.join()
+        got: list[bytes] = []
+        while len(got) < 200:
+            got += reader.get_many("t", timeout=SECONDS).bodies()
+        assert sorted(got) == sorted(done)
+
+
 def test_a_fork_inside_a_transaction(cluster: Embedded) -> None:
     with cluster.client("c") as client:
         with client.transaction() as transaction:

@@ -2,6 +2,8 @@
 
 `{"change": "Intended", "when": "after", "count": 1}`: at the first commit that holds an `Intended`. `inside`: all of it
 is written and nothing is committed; `after`: it is committed, and nothing that follows from it has happened.
+
+A row that is committed alone is a transaction of its own, so `inside` is where SQLite asks whether it may commit.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from pubsub.client.wire import Wire
 from pubsub.protocol import Message
 
 
-def die() -> None:
+def die() -> bool:
     """As if the power of this one process were cut."""
     os.kill(os.getpid(), signal.SIGKILL)
+    return True
 
 
 def die_at(change: str, when: str, count: int = 1) -> None:
@@ -29,12 +32,12 @@ def die_at(change: str, when: str, count: int = 1) -> None:
 
     def counting_apply(self: Store, changes: Iterable[Change]) -> None:
         held = tuple(changes)
-        apply(self, held)
         if any(type(one).__name__ == change for one in held):
             state["left"] -= 1
             state["due"] = state["due"] or state["left"] == 0
             if state["due"] and when == "inside":
-                die()
+                self.db.set_commit_hook(die)
+        apply(self, held)
 
     def dying_succeeded(self: Store) -> None:
         if state["due"]:
@@ -57,6 +60,7 @@ def die_at_step(point: str, count: int) -> None:
             follows from it has happened. `before` and `after` a message is handed to the sockets.
     """
     left = [count]
+    within: dict[str, bool] = {}
 
     def come() -> None:
         left[0] -= 1
@@ -65,10 +69,16 @@ def die_at_step(point: str, count: int) -> None:
 
     apply, succeeded, send = Store.apply, Store._succeeded, Wire.send
 
-    def applied(self: Store, changes: Iterable[Change]) -> None:
-        apply(self, changes)
-        if point == "commit inside":
+    def commits() -> bool:
+        if within.pop("applied", False):
             come()
+        return False
+
+    def applied(self: Store, changes: Iterable[Change]) -> None:
+        if point == "commit inside":
+            within["applied"] = True
+            self.db.set_commit_hook(commits)
+        apply(self, changes)
 
     def done(self: Store) -> None:
         if point == "commit after":

@@ -88,6 +88,7 @@ class Puts:
                 self.write_group(topic)  # Its time is over, or nobody can be reached: it is kept.
         except BaseException:
             groups.withdraw(topic, share)
+            session.wake()  # It was to write the group, perhaps, and others are in it: who drives looks after that.
             raise
         return (yield from self._ended(chain, share, started))
 

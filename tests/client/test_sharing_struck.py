@@ -1,0 +1,175 @@
+"""Groups whose callers are struck, cancelled or gone in their midst: the others have their own answers all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from striking import Strike
+from struck import END, PATIENCE, until_end
+
+from pubsub.client import AsyncClient, Client
+from pubsub.client.core import groups
+from pubsub.client.core.changes import RowAdded
+from pubsub.embedded import Embedded
+from pubsub.errors import Interrupted
+from tests.client.opened import eventually, names
+
+
+def waiting(client: Client, topic: str) -> int:
+    """How many callers have joined the open group of a topic."""
+    return len(client._session.core.groups._waiting.get(topic, ()))
+
+
+def with_company(client: Client, topic: str, company: Callable[[], None], count: int) -> list[threading.Thread]:
+    """The next who opens a group has so many others in it before he goes on."""
+    puts, threads = client._calls.puts, [threading.Thread(target=company) for _ in range(count)]
+
+    def soon(write: Callable[[], None]) -> None:
+        puts.soon = lambda again: again()
+        for thread in threads:
+            thread.start()
+        eventually(lambda: waiting(client, topic) == count + 1)
+        write()
+
+    puts.soon = soon
+    return threads
+
+
+def test_who_opens_a_group_and_is_struck_before_he_writes_it_leaves_the_others_to_have_it_written(
+    cluster: Embedded, topic: str
+) -> None:
+    """Whoever drives the sockets was asleep before there was a group, and knows of no time to write it."""
+    with cluster.client(f"client{next(names)}") as client:
+        session, over = client._session, threading.Event()
+        sleeper = threading.Thread(target=session.wait, args=(over.is_set, session.now + PATIENCE))
+        sleeper.start()
+        loop = session._messenger._loop
+        eventually(lambda: loop.driver == sleeper.ident and loop._sleeping)
+        answered: list[bool] = []
+        threads = with_company(client, topic, lambda: answered.append(client.put(topic, b"other").done), 2)
+        soon = client._calls.puts.soon
+
+        def struck(write: Callable[[], None]) -> None:
+            def strike() -> None:
+                raise Strike
+
+            soon(strike)
+
+        client._calls.puts.soon = struck
+        with pytest.raises(Strike):
+            client.put(topic, b"struck")
+        for thread in threads:
+            thread.join(PATIENCE / 4)
+        assert answered == [True, True]
+        over.set()
+        session.wake()
+        sleeper.join()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_who_writes_a_group_and_is_struck_at_its_commit_has_all_of_it_in_doubt(
+    cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    monkeypatch.setattr(groups, "HOLD_SECONDS", 60.0)
+    name = f"client{next(names)}"
+    told: list[BaseException] = []
+    with cluster.client(name) as client:
+
+        def put() -> None:
+            with suppress(AssertionError):
+                with pytest.raises(Interrupted) as raised:
+                    client.put(topic, b"other")
+                told.append(raised.value)
+
+        threads = with_company(client, topic, put, 3)
+        commit = client._session.store.commit
+
+        def struck(changes: Any, **named: Any) -> bool:
+            if any(isinstance(change, RowAdded) for change in changes):
+                if committed:
+                    commit(changes, **named)
+                raise Strike
+            return commit(changes, **named)
+
+        monkeypatch.setattr(client._session.store, "commit", struck)
+        with pytest.raises(Strike):
+            client.put(topic, b"struck")
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert len(told) == 3
+    with cluster.client(name) as again:
+        assert again.unfinished(topic) == (4 if committed else 0)
+
+
+EXIT = """
+import sys, threading, time
+from pubsub.client import Client
+from pubsub.client.core import groups
+
+groups.HOLD_SECONDS = 60.0
+proxy, folder = sys.argv[1:]
+client = Client("leaves", proxies=[proxy], directory=folder)
+for number in range(4):
+    threading.Thread(target=client.put, args=("t", b"x"), kwargs={"timeout": 600.0}, daemon=True).start()
+deadline = time.monotonic() + 60
+while not (client._session.core.outbox.chain("t").rows and client._session.core.groups._waiting["t"]):
+    assert time.monotonic() < deadline
+    time.sleep(0.001)
+print("leaves")
+"""
+
+
+def test_an_interpreter_that_ends_with_a_group_open_ends_and_what_was_written_is_kept(
+    nowhere: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", EXIT, nowhere, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "leaves\n", "")
+    with Client("leaves", proxies=[nowhere], directory=tmp_path) as client:
+        assert 1 <= client.unfinished("t") <= 4
+
+
+def test_tasks_that_are_cancelled_at_any_time_have_put_once_or_not_at_all_and_the_others_once(
+    cluster: Embedded, client: Client, topic: str
+) -> None:
+    client.subscribe(topic)
+    chance = random.Random(7)
+    answered: Counter[str] = Counter()
+    begun: list[str] = []
+
+    async def caller(putter: AsyncClient, name: int) -> None:
+        for number in range(40):
+            body = f"{name}:{number}"
+            put = asyncio.ensure_future(putter.put(topic, body.encode(), timeout=PATIENCE))
+            begun.append(body)
+            if chance.random() < 0.3:
+                for _ in range(chance.randrange(8)):
+                    await asyncio.sleep(0)
+                put.cancel()
+            with suppress(asyncio.CancelledError):
+                answered[body] += (await put).done
+
+    async def work() -> None:
+        async with cluster.async_client(f"client{next(names)}") as putter:
+            await asyncio.gather(*[caller(putter, name) for name in range(16)])
+            await putter.flush()
+            await putter.put(topic, END.encode(), timeout=PATIENCE)
+
+    asyncio.run(work())
+    arrived = Counter(until_end(client, topic, END))
+    assert max(arrived.values()) == 1
+    assert answered.keys() <= arrived.keys() <= set(begun)
+    assert len(answered) < len(begun)
+    for name in range(16):
+        own = [int(body.partition(":")[2]) for body in arrived if body.startswith(f"{name}:")]
+        assert own == sorted(own)
