@@ -339,24 +339,6 @@ class Puts:
         if chain.rows:
             yield from self.settle([chain], until)
 
-    def discard(self, topic: str) -> int:
-        """Give up every unfinished put on a topic, fsynced; how many messages those were."""
-        check_topic(topic)
-        with self.session.entered():
-            self.session.sharing.close(topic)
-            changes, rows = self.core.outbox.discard(topic)
-            if not rows:
-                return 0
-            self.store.commit(changes, fsync=True)
-            self.core.outbox.removed()
-            self.core.outbox.discarded(topic)
-            for row in rows:
-                self.core.flights.forget(row.tokens)
-            if self.session.recorder is not None:
-                self.session.recorder.discarded(rows)
-            self.session.follow()
-            return sum([row.count for row in rows])
-
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not finished."""
         with self.session.entered():

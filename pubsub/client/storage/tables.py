@@ -29,7 +29,6 @@ CALLS: Final = (
     " size integer not null default 0, answered real, told integer not null default 0)",
     "create table if not exists pubsub_replies (n integer primary key, body blob not null)",
     "create index if not exists pubsub_calls_told on pubsub_calls (n) where told = 1",
-    "create index if not exists pubsub_calls_waiting on pubsub_calls (topic) where outcome = 'waiting'",
 )
 """Calls, and the replies that have come, which make the table of calls no longer. An older store gets them too."""
 LETTERS_BESIDE: Final = (
