@@ -1,7 +1,8 @@
 """What a call over topics ends with, where it has no reply here (docs/clients.md, *Calls that happen once*).
 
-Of these calls it is known what became of them: they go on (`CallKept`), or nothing of them has happened (`CallOver`). A
-call of the Guide's patterns is given up instead, and may have been done or not: `pubsub.services.errors`.
+Of these calls it is known what became of them: they go on (`CallKept`), or nothing of them has happened (`CallOver`);
+but for one whose request was discarded by hand (`CallDiscarded`). A call of the Guide's patterns is given up instead,
+and may have been done or not: `pubsub.services.errors`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,20 @@ class CallExpired(CallOver):
     """The deadline had passed before a worker began it."""
 
     exit_code = 32
+
+
+class CallDiscarded(PubsubError):
+    """The call's request was discarded, and may have been taken before. A reply that comes later is kept."""
+
+    exit_code = 34
+
+    def __init__(self, service: str, call: str) -> None:
+        self.service, self.call = service, call
+        super().__init__(service, call)
+
+    def __str__(self) -> str:
+        said = f"call {self.call} of {self.service}: its request was discarded, and may have been taken before"
+        return f"{said}. A reply that comes is kept; to make it anew, forget it first: it may happen twice then"
 
 
 class NoSuchCall(CallerError):

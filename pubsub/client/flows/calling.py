@@ -16,10 +16,10 @@ from typing import Any, Final
 from pubsub.client.arguments import Headers, check_body, check_headers, check_key, check_kind, check_seconds
 from pubsub.client.contents import Contents
 from pubsub.client.core import calling
-from pubsub.client.core.calling import WAITING, CallState, Reply
+from pubsub.client.core.calling import DISCARDED, WAITING, CallState, Reply
 from pubsub.client.core.message import Batch
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.errors import CallKept, NoSuchCall
+from pubsub.client.errors import CallDiscarded, CallKept, NoSuchCall
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.subscribing import Subscribing
@@ -180,7 +180,7 @@ class Calling:
         if found is None:
             raise NoSuchCall(session.name, call, over=self._table.find_over(call) is not None)
         state, topic, _ = found
-        if state.outcome == WAITING:
+        if state.outcome in (WAITING, DISCARDED):
             return topic
         if not state.told:
             with Work(session, lambda: (), fsync=False) as work:
@@ -191,7 +191,12 @@ class Calling:
         chain = self.session.core.outbox.chain(topic)
         return lambda: call in self._arrived or chain.failure is not None
 
-    def _silent(self, call: str, topic: str, seconds: float, trouble: str) -> CallKept:
+    def _silent(self, call: str, topic: str, seconds: float, trouble: str) -> CallKept | CallDiscarded:
+        """What is raised where no reply came."""
+        with self.session.entered():
+            found = self._table.find(call)
+        if found is not None and found[0].outcome == DISCARDED:
+            return CallDiscarded(found[0].service, call)
         chain = self.session.core.outbox.chain(topic)
         why = (chain.trouble if chain.rows else "") or trouble or ("not taken yet" if chain.rows else "")
         return CallKept(self.session.name, calling.service_of(topic), call, seconds, why)

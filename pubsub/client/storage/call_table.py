@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 
 from pubsub.base.limits import CALL_REPLIES_BYTES_MAX, CALLS_MAX
-from pubsub.client.core.calling import WAITING, CallState, service_of
+from pubsub.client.core.calling import DISCARDED, WAITING, CallState, service_of
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import TooLarge
 
@@ -44,11 +44,6 @@ class CallTable:
         """Every call that is kept, oldest first."""
         rows = self._db.execute(f"select {_COLUMNS} from pubsub_calls left join pubsub_replies using (n) order by n")  # noqa: S608
         return [_state(row) for row in rows]
-
-    def waiting_topics(self) -> list[str]:
-        """Where there are calls that wait for their replies."""
-        rows = self._db.execute("select distinct topic from pubsub_calls where outcome = ? order by topic", (WAITING,))
-        return [topic for (topic,) in rows]
 
     def add(
         self,
@@ -96,10 +91,11 @@ class CallTable:
             transaction.executemany("delete from pubsub_calls where n = ?", oldest)
 
     def answer(self, transaction: Transaction, call: str, outcome: str, body: bytes, at: float) -> bool:
-        """Keep the reply to a call; False where none waits for it."""
+        """Keep the reply to a call, be its request discarded or not; False where none waits for it."""
         row = transaction.execute(
-            "update pubsub_calls set outcome = ?, size = ?, answered = ? where id = ? and outcome = ? returning n",
-            (outcome, len(body), at, call, WAITING),
+            "update pubsub_calls set outcome = ?, size = ?, answered = ?, told = 0 where id = ? and outcome in (?, ?)"
+            " returning n",
+            (outcome, len(body), at, call, WAITING, DISCARDED),
         ).fetchone()
         if row is None:
             return False

@@ -32,7 +32,6 @@ CALLS: Final = (
     "create table if not exists pubsub_calls_over (id text primary key, topic text not null, request blob not null)"
     " without rowid",
     "create index if not exists pubsub_calls_told on pubsub_calls (n) where told = 1",
-    "create index if not exists pubsub_calls_waiting on pubsub_calls (topic) where outcome = 'waiting'",
 )
 """Calls, the replies that have come, which make the table of calls no longer, and of named calls whose replies were
 forgotten what a repetition is told by. An older store gets them too."""
