@@ -69,12 +69,11 @@ def peek(settings: ClientSettings, sender: str, topic: str, after: str | None, m
         facts = json.loads(bytes(plan.body))
         legs, latest = facts["legs"], parse_position(facts["latest"])
         held = sum(stop - low for _, low, stop, _ in legs)
-        newest = after is None
         while True:
             behind = _newest(legs, held - most, plan.position) if after is None else parse_position(after)
             wanted = Read(sender, topic, behind, latest, records_max=most, bytes_max=BYTES_MAX)
             messages, place = _look(proxies, wanted, behind if behind is not None else plan.position, latest, held)
-            if not newest or place == latest or most == 1:
+            if after is not None or place == latest or most == 1:
                 break
             most = max(1, most // 2)  # Of large messages fewer: those that were asked for are the last ones.
     return {"held": held, "messages": messages, "next": None if place == latest else format_position(place)}

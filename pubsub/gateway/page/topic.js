@@ -66,12 +66,12 @@ export async function showTopic(topic) {
     ...(state.operate ? [["", (row) => endButton(topic, row)]] : []),
   ], facts.subscribers, "Nobody has subscribed.");
   fill(find("webhooks"), [
-    ["webhook", (row) => row.name], ["URL", (row) => row.url],
+    ["webhook", (row) => row.name], ["URL", (row) => row.url, "text"],
     ["state", (row) => [row.state, row.state === "active" ? "good" : "bad"]],
     ["waiting", (row) => number(row.waiting), "number"],
     ["dead letters", (row) => [number(row.dead_letters), row.dead_letters ? "bad" : ""], "number"],
-    ["delivered", (row) => number(row.delivered), "number"], ["why not", (row) => row.reason],
-    ["last failure", (row) => failure(row.last_failure)], ["", (row) => buttons(topic, row)],
+    ["delivered", (row) => number(row.delivered), "number"], ["why not", (row) => row.reason, "text"],
+    ["last failure", (row) => failure(row.last_failure), "text"], ["", (row) => buttons(topic, row)],
   ], hooks.webhooks, "No webhook of yours.");
   if (!hooks.webhooks.some((row) => row.name === letters.webhook)) find("letters").hidden = true;
 }
@@ -124,7 +124,7 @@ async function showLetters() {
     find("more-letters").disabled = letters.next === null;
     fill(find("dead"), [
       ["message", (row) => row.id], ["tries", (row) => number(row.attempts), "number"],
-      ["failed at", (row) => time(row.failed_at)], ["why", (row) => [row.error, "bad"]], ...contents,
+      ["failed at", (row) => time(row.failed_at)], ["why", (row) => [row.error, "bad"], "text"], ...contents,
     ], found.dead_letters, "There is none.");
   } catch (error) {
     alert(error.message);
