@@ -69,15 +69,27 @@ def peek(settings: ClientSettings, sender: str, topic: str, after: str | None, m
         facts = json.loads(bytes(plan.body))
         legs, latest = facts["legs"], parse_position(facts["latest"])
         held = sum(stop - low for _, low, stop, _ in legs)
-        behind = _newest(legs, held - most, plan.position) if after is None else parse_position(after)
-        messages: list[dict[str, Any]] = []
-        place = behind if behind is not None else plan.position
-        if held and place != latest:
-            found = _ask(proxies, Read(sender, topic, behind, latest, records_max=most, bytes_max=BYTES_MAX))
-            if found.outcome is Outcome.SUCCESS:
-                messages = list(islice(_messages(Records(bytes(found.body))), most))
-            place = found.message or latest
+        while True:
+            behind = _newest(legs, held - most, plan.position) if after is None else parse_position(after)
+            wanted = Read(sender, topic, behind, latest, records_max=most, bytes_max=BYTES_MAX)
+            messages, place = _look(proxies, wanted, behind if behind is not None else plan.position, latest, held)
+            if after is not None or place == latest or most == 1:
+                break
+            most = max(1, most // 2)  # Of large messages fewer: those that were asked for are the last ones.
     return {"held": held, "messages": messages, "next": None if place == latest else format_position(place)}
+
+
+def _look(
+    proxies: Proxies, wanted: Read, place: Position | None, latest: Position, held: int
+) -> tuple[list[dict[str, Any]], Position]:
+    """Messages of a range, and the position of the last one; the end of the range where there are none."""
+    if not held or place == latest:
+        return [], latest
+    found = _ask(proxies, wanted)
+    messages: list[dict[str, Any]] = []
+    if found.outcome is Outcome.SUCCESS:
+        messages = list(islice(_messages(Records(bytes(found.body))), wanted.records_max))
+    return messages, found.message or latest
 
 
 def _newest(legs: Sequence[tuple[str, int, int, int]], skipped: int, start: Position | None) -> Position | None:

@@ -24,14 +24,16 @@ class Sample(NamedTuple):
         at: seconds since 1970.
         puts: messages put a second since the sample before.
         backlog: messages that subscribers are still to receive, all together.
+        oldest: seconds since the oldest message was put that some subscriber has not acknowledged.
         disk: bytes on the servers' disks.
         proxies, servers: how many answer.
-        warnings: how many there are.
+        warnings: how many there are, alarms too.
     """
 
     at: float
     puts: float
     backlog: int
+    oldest: float
     disk: int
     proxies: int
     servers: int
@@ -70,6 +72,7 @@ class History:
         }
         self._counted, self._at = counted, now
         waiting = [facts["waiting"] for topic in report["topics"] for facts in topic["subscribers"].values()]
+        ages = [topic["oldest_unacknowledged_seconds"] or 0.0 for topic in report["topics"]]
         disks = [server["report"]["disk"] or {} for server in report["servers"] if server["report"] is not None]
         self.count += 1
         self.samples.append(
@@ -77,10 +80,11 @@ class History:
                 at=round(at, 1),
                 puts=round(sum(self.rates.values()), 1),
                 backlog=sum(waiting),
+                oldest=round(max(ages, default=0.0), 1),
                 disk=sum(sum(disk.values()) for disk in disks),
                 proxies=sum(proxy["answered"] for proxy in report["proxies"]),
                 servers=sum(server["answered"] for server in report["servers"]),
-                warnings=len(report["warnings"]),
+                warnings=len(report["warnings"]) + len(report["alarms"]),
             )
         )
 

@@ -81,6 +81,9 @@ LANES_MAX: Final = 10_000
 REPORT_SECONDS: Final = 1.0
 """A report on the cluster is asked for at most so often."""
 
+REPORT_TOPICS_PER_SECOND: Final = 2_500
+"""A report of so many topics is good for one second: of ten thousand, for four."""
+
 PEEK_RECORDS_MAX: Final = 100
 """Messages that are looked at in one request."""
 

@@ -162,11 +162,14 @@ def _views() -> dict[str, Any]:
 
     search = _query("search", "Only topics with this in their names.", _TEXT)
     after = _query("after", "The last topic that was seen.", _TEXT)
-    sort = _query("sort", "The largest of this first, without a next page [topic: by name].", {"enum": list(SORTS)})
+    sort = _query("sort", "The largest of this first [topic: by name].", {"enum": list(SORTS)})
+    named = _query(
+        "subscribers", "Of each topic so many subscribers, the slowest first [all].", {"type": "integer", "minimum": 0}
+    )
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
-        "/topics": view("listTopics", "Topics, by name.", "Topics", search, after, _MAX, sort),
-        "/topics/{topic}": view("getTopic", "One topic.", "Topic"),
+        "/topics": view("listTopics", "Topics, some at a time.", "Topics", search, after, _MAX, sort, named),
+        "/topics/{topic}": view("getTopic", "One topic.", "Topic", named),
         "/servers": view("listServers", "Servers.", "Servers"),
         "/proxies": view("listProxies", "Proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},
@@ -201,10 +204,11 @@ def _page() -> dict[str, Any]:
     found: dict[str, Any] = {
         "/live": {"get": _operation("live", "What the page shows.", {"200": events, **_problems()}, token)}
     }
-    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+    scripts = [(f"/{name}.js", "text/javascript") for name in ("page", "asking", "draw", "overview", "topic")]
+    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
         answers = {"200": {"description": "It.", **_content(kind, _TEXT)}, **_problems()}
-        name = f"page{kind.partition('/')[2].title()}"
-        found[path] = {"get": _operation(name, "A file of the page.", answers, security=[])}
+        name = "".join(part.title() for part in path.removeprefix("/").split(".")) or "Html"
+        found[path] = {"get": _operation(f"file{name}", "A file of the page.", answers, security=[])}
     return found
 
 

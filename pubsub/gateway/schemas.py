@@ -119,6 +119,7 @@ _TOPIC: Final = closed(
                 }
             )
         ),
+        "subscribers_total": {**COUNT, "description": "How many there are, listed or not."},
     }
 )
 

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from pubsub.config.settings import ClientSettings
 from pubsub.gateway.app import Gateway as App
+from pubsub.gateway.handlers.page import FILES
 from pubsub.gateway.openapi import document, encoded
 from pubsub.gateway.tokens import Users
 from tests.faults.cluster import until
@@ -102,6 +103,6 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.ask("POST", f"{base}/webhooks/w/retry")
     gateway.ask("DELETE", f"{base}/webhooks/w")
     until(lambda: gateway.ask("GET", base).status_code == 200, "the report knows the topic")
-    for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz", "/", "/page.css", "/page.js"):
+    for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz", *FILES):
         assert gateway.ask("GET", path).status_code == 200, path
     assert gateway.ask("GET", "/openapi.json").json() == json.loads(encoded())

@@ -39,6 +39,28 @@ def test_a_large_body_is_cut_between_characters(gateway: Gateway) -> None:
     assert other["body_base64"] == "/w=="
 
 
+def test_of_large_messages_the_newest_are_shown_and_an_answer_stays_small(gateway: Gateway) -> None:
+    for number in range(6):
+        gateway.put("large", b"%d" % number + b"x" * (400 * 1024))
+    newest = gateway.ask("GET", "/topics/large/messages?max=6")
+    assert [one["body"][0] for one in newest.json()["messages"]][-1] == "5"
+    assert (newest.json()["next"], len(newest.content) < 10 * PREVIEW_BODY_BYTES) == (None, True)
+    seen, after = [], "-1"
+    while after is not None:
+        found = gateway.ask("GET", f"/topics/large/messages?after={after}").json()
+        seen += [one["body"][0] for one in found["messages"]]
+        after = found["next"]
+    assert "".join(seen) == "012345"
+
+
+def test_a_message_of_the_largest_size_is_looked_at(gateway: Gateway) -> None:
+    gateway.put("largest", b"x" * (15 * 1024 * 1024), pubsub_key="k" * 5000, pubsub_header_trace="t")
+    found = gateway.ask("GET", "/topics/largest/messages")
+    (one,) = found.json()["messages"]
+    assert (one["bytes"], one["cut"], one["headers"]) == (15 * 1024 * 1024, ["key", "body"], {"trace": "t"})
+    assert len(found.content) < 2 * PREVIEW_BODY_BYTES
+
+
 def test_what_cannot_be_looked_at_says_why(gateway: Gateway) -> None:
     gateway.put("there", b"x")
     assert gateway.ask("GET", "/topics/nobodys-topic/messages").status_code == 404

@@ -26,13 +26,16 @@ LIVE_SECONDS: Final = 2.0
 MOVING_MAX: Final = 50
 """Topics on their way that the page shows."""
 
+WARNINGS_MAX: Final = 50
+"""Warnings that the page shows, and alarms; one more line counts the others."""
+
 VIEWERS_MAX: Final = 100
 """Pages that are looked at at the same time."""
 
 FILES: Final = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("page", "asking", "draw", "overview", "topic")},
 }
 _HEADERS: Final = {
     "content-security-policy": (
@@ -116,6 +119,7 @@ class Page:
                 "proxies": [],
                 "servers": [],
                 "warnings": [],
+                "alarms": [],
                 "moving": [],
                 "topics": 0,
             }
@@ -124,10 +128,17 @@ class Page:
             "servers": [
                 server_row(server, self._reports.rates.servers.get(server["id"])) for server in report["servers"]
             ],
-            "warnings": report["warnings"],
+            "warnings": _first(report["warnings"], "warnings"),
+            "alarms": _first(report["alarms"], "alarms"),
             "moving": on_the_way(report)[:MOVING_MAX],
             "topics": len(report["topics"]),
         }
+
+
+def _first(sentences: list[str], what: str) -> list[str]:
+    """So many of them, and how many more there are."""
+    more = len(sentences) - WARNINGS_MAX
+    return sentences if more <= 0 else [*sentences[:WARNINGS_MAX], f"and {more:,} more {what}: pubsub status"]
 
 
 class _Live(Response):
