@@ -72,7 +72,8 @@ def peek(settings: ClientSettings, sender: str, topic: str, after: str | None, m
         while True:
             behind = _newest(legs, held - most, plan.position) if after is None else parse_position(after)
             wanted = Read(sender, topic, behind, latest, records_max=most, bytes_max=BYTES_MAX)
-            messages, place = _look(proxies, wanted, behind if behind is not None else plan.position, latest, held)
+            start = behind if behind is not None else plan.position
+            messages, place = _look(proxies, wanted, start, latest, held)
             if after is not None or place == latest or most == 1:
                 break
             most = max(1, most // 2)  # Of large messages fewer: those that were asked for are the last ones.
@@ -80,8 +81,8 @@ def peek(settings: ClientSettings, sender: str, topic: str, after: str | None, m
 
 
 def _look(
-    proxies: Proxies, wanted: Read, place: Position | None, latest: Position, held: int
-) -> tuple[list[dict[str, Any]], Position]:
+    proxies: Proxies, wanted: Read, place: Position | None, latest: Position | None, held: int
+) -> tuple[list[dict[str, Any]], Position | None]:
     """Messages of a range, and the position of the last one; the end of the range where there are none."""
     if not held or place == latest:
         return [], latest

@@ -53,6 +53,16 @@ def test_waiting_for_a_discarded_call_ends_clearly_in_every_life_of_its_caller(c
         assert outcomes(client)["a"] == ("waiting", False)
 
 
+def test_a_request_of_an_earlier_life_is_discarded_with_its_call(cluster: Embedded, service: str) -> None:
+    """Its batch is on the disk only."""
+    name = f"client{next(names)}"
+    with cluster.client(name) as client:
+        client.request(service, b"a", id="a")
+    with cluster.client(name) as client:
+        assert client.discard(f"$calls.{service}") == 1
+        assert outcomes(client) == {"a": ("discarded", True)}
+
+
 def test_a_discarded_call_that_was_taken_before_still_has_its_reply(
     client: Client, worker: Client, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ else whoever may call a service could have its worker put anything anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -161,7 +161,7 @@ def request_headers(caller: str, call: str, headers: Mapping[str, bytes], deadli
     return ours | dict(headers)
 
 
-def requested(batches: Sequence[bytes]) -> list[str]:
+def requested(batches: Iterable[bytes]) -> list[str]:
     """The calls whose requests are in batches that this client has put on a service's topic."""
     found = [decode_headers(block).get(ID) for batch in batches for block in decode_blocks(batch)]
     return [call.decode("ascii") for call in found if call is not None]

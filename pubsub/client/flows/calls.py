@@ -67,7 +67,8 @@ class Calls:
         session, outbox = self.session, self.session.core.outbox
         changes, rows = outbox.discard(topic)
         if rows:
-            calls = requested([row.body or b"" for row in rows]) if is_service_topic(topic) else []
+            bodies = (row.body if row.body is not None else session.store.body(row.counter) for row in rows)
+            calls = requested(bodies) if is_service_topic(topic) else []
             session.store.commit([*changes, *([CallsDiscarded(calls)] if calls else [])], fsync=True)
             outbox.removed()
             outbox.discarded(topic)
