@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.gateway import limits
+from pubsub.gateway.handlers.page import FILES
 from tests.faults.cluster import until
 from tests.gateway.serving import Gateway
 from tests.ports import free_port
@@ -114,7 +115,7 @@ def test_a_receiver_of_webhooks(gateway: Gateway, tmp_path: Path, language: str)
 
 def test_the_page_names_each_request(gateway: Gateway) -> None:
     paths = json.loads(gateway.ask("GET", "/openapi.json").text)["paths"]
-    for path in paths.keys() - {"/page.css", "/page.js"}:
+    for path in paths.keys() - FILES.keys():
         words = [word for word in path.split("/") if word and not word.startswith("{")]
         assert all(word in PAGE for word in words), path
 
