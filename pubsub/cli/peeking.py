@@ -80,8 +80,8 @@ def peek(settings: ClientSettings, sender: str, topic: str, after: str | None, m
 
 
 def _look(
-    proxies: Proxies, wanted: Read, place: Position | None, latest: Position, held: int
-) -> tuple[list[dict[str, Any]], Position]:
+    proxies: Proxies, wanted: Read, place: Position | None, latest: Position | None, held: int
+) -> tuple[list[dict[str, Any]], Position | None]:
     """Messages of a range, and the position of the last one; the end of the range where there are none."""
     if not held or place == latest:
         return [], latest
