@@ -54,6 +54,7 @@ def test_the_gateway_with_curl(gateway: Gateway) -> None:
 
 
 def test_looking_without_taking_with_curl(gateway: Gateway) -> None:
+    gateway.subscribe("orders", "looker")
     gateway.put("orders", b"seen")
     until(lambda: gateway.ask("GET", "/topics/orders").status_code == 200, "the report knows the topic")
     said = run(block(THE_GATEWAY.partition("\n### Looking without taking\n")[2], "sh", gateway))
