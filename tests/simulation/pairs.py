@@ -341,8 +341,10 @@ class Pairs:
 
 
 def contents(member: MemberNode) -> dict[str, list[Any]]:
-    """All rows of a member's store, by table."""
+    """All rows of a member's store, by table; none of one that does not run."""
     disk = None if member.pair is None else member.pair.disk
+    if disk is None and not member.serves:
+        return {}
     store = disk.store if disk is not None else member.group_commit.store
     if store is None:
         return {}

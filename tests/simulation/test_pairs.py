@@ -12,6 +12,7 @@ from pubsub.errors import StoreFull
 from tests.simulation.fate import PAIR_FAULTS, PAIR_MOMENTS, Fate, draw, duels, pair
 from tests.simulation.members import MemberNode, Paired
 from tests.simulation.pair_mutants import MUTANTS, PAIR, broken
+from tests.simulation.pairs import contents
 from tests.simulation.simulation import Result, Simulation, simulate, small
 
 FAULTS = {
@@ -148,6 +149,7 @@ def test_a_server_whose_members_are_not_in_sync_has_not_settled() -> None:
         assert "in sync" in simulation._pairs.open_end()
         primary.end("killed")
         assert "serve" in simulation._pairs.open_end()
+        assert (contents(primary), list(simulation._pairs.differences())) == ({}, [])
 
 
 def test_a_proxy_loses_its_data_only_where_others_can_tell_what_it_promised() -> None:
