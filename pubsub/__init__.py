@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         Ticket,
         Transaction,
     )
-    from pubsub.client.errors import CallExpired, CallFailed, CallKept, CallOver, NoSuchCall
+    from pubsub.client.errors import CallDiscarded, CallExpired, CallFailed, CallKept, CallOver, NoSuchCall
     from pubsub.config.settings import ClientSettings
     from pubsub.embedded import Embedded, embedded
     from pubsub.errors import (
@@ -79,7 +79,7 @@ _ERRORS = (
     "TooLarge",
     "Unavailable",
 )
-_CALL_ERRORS = ("CallExpired", "CallFailed", "CallKept", "CallOver", "NoSuchCall")
+_CALL_ERRORS = ("CallDiscarded", "CallExpired", "CallFailed", "CallKept", "CallOver", "NoSuchCall")
 _SERVICE_ERRORS = ("CallError", "CallRefused", "CallTimeout", "NoWorker")
 _CLIENT = (
     "AsyncCallHandler",
@@ -118,6 +118,7 @@ __all__ = [
     "AsyncHandler",
     "AsyncServiceClient",
     "Batch",
+    "CallDiscarded",
     "CallError",
     "CallExpired",
     "CallFailed",

@@ -52,7 +52,8 @@ class Mutant:
         old, new: the text that stands there once, and what is written instead.
         wrong: what goes wrong by it.
         group: "chosen", "blind", "third", "fourth"; "reserve", which stand in for those that turned out to change
-            nothing; "earlier"; or "doors": checks of keys.
+            nothing; "earlier"; "doors": checks of keys; "trains"; "standby": what two members of a server rest on;
+            or "calls".
         equivalent: why this one changes nothing; "" where it does.
     """
 
@@ -259,7 +260,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="say which there are and what is wrong by each, and end")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in their name or file")
-    groups = "chosen, blind, third, fourth, reserve, earlier, all"
+    groups = "chosen, blind, third, fourth, reserve, earlier, doors, standby, trains, calls, all"
     parser.add_argument("--group", default="chosen", help=f"those of this group: {groups}")
     parser.add_argument("--simulate", type=float, default=10.0, metavar="MINUTES", help="of simulation (default: 10)")
     parser.add_argument("--no-tests", action="store_true", help="the simulation only")

@@ -9,7 +9,7 @@ import pubsub.client.errors
 import pubsub.http.errors
 import pubsub.services.errors
 from pubsub import errors
-from pubsub.client.errors import CallExpired, CallFailed, CallKept, CallOver, NoSuchCall
+from pubsub.client.errors import CallDiscarded, CallExpired, CallFailed, CallKept, CallOver, NoSuchCall
 from pubsub.errors import (
     AfterFork,
     AuthorizedRefused,
@@ -54,6 +54,7 @@ EXAMPLES = [
     CallError("billing", "no"),
     CallTimeout("billing", 3, 7.5, ["tcp://127.0.0.1:5555"]),
     CallerError("no"),
+    CallDiscarded("billing", "order-17"),
     CallExpired("billing", "order-17", "its deadline had passed before a worker began it"),
     CallFailed("billing", "order-17", "ValueError: no"),
     CallKept("shop", "billing", "order-17", 30.0, "no worker"),

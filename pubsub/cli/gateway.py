@@ -51,6 +51,7 @@ def start(
     It prints one line when it is ready, with its URL.
     """
     from pubsub.cli.gateway_operations import ClusterOperations
+    from pubsub.cli.peeking import ClusterPeek
     from pubsub.cli.reports import gather
     from pubsub.errors import ConfigurationError
 
@@ -67,7 +68,8 @@ def start(
         console.announce(f"gateway ready: {url}")
 
     report = partial(gather, loaded.settings, REPORT_SECONDS)
-    run_gateway(settings, loaded.settings, report, ClusterOperations(loaded), ready)
+    peek = ClusterPeek(loaded.settings, data / "keys")
+    run_gateway(settings, loaded.settings, report, ClusterOperations(loaded), peek, ready)
 
 
 @app.command()

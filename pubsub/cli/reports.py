@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pubsub.cli.locks import watched
 from pubsub.cli.reaching import Answer, Proxies
 from pubsub.cli.standbys import paired
+from pubsub.monitoring.alarms import alarms
 from pubsub.protocol.messages import Report
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     Returns:
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
         owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds), `moves` (server,
-        and what its report says), `keys` (of `locks.watched`), `standbys` (of `standbys.paired`) and `warnings`.
+        and what its report says), `keys` (of `locks.watched`), `standbys` (of `standbys.paired`), `warnings`, and
+        `alarms` (of `monitoring.alarms`).
     """
     topics: dict[str, dict[str, Any]] = {}
     alive: dict[str, bool] = {}
@@ -81,8 +83,8 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     for topic in topics.values():
         _sum_up(topic)
     keys, wrong = watched(proxies, servers)
-    standbys, alarms = paired(proxies, servers)
-    return {
+    standbys, unpaired = paired(proxies, servers)
+    found: dict[str, Any] = {
         "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
         "servers": [
             _part("id", name, servers.get(name, "not heard")) | {"alive": alive.get(name, False)}
@@ -92,8 +94,9 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         "moves": list(_moves(servers)),
         "keys": keys,
         "standbys": standbys,
-        "warnings": warnings + alarms + wrong,
+        "warnings": warnings + unpaired + wrong,
     }
+    return found | {"alarms": alarms(found)}
 
 
 def _moves(servers: dict[str, Answer]) -> Iterator[dict[str, Any]]:

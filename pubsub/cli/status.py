@@ -39,8 +39,9 @@ def status(
         more += [_keys(found)] if found["keys"] else []
         more += [_moves(found)] if found["moves"] else []
         console.print_table(_proxies(found), _servers(found), *more, _topics(found), _subscribers(found))
-        for text in found["warnings"]:
-            typer.echo(f"warning: {text}")
+        for kind in ("warning", "alarm"):
+            for text in found[f"{kind}s"]:
+                typer.echo(f"{kind}: {text}")
 
 
 def _proxies(found: dict[str, Any]) -> Any:
@@ -67,7 +68,7 @@ def _proxies(found: dict[str, Any]) -> Any:
 def _process(report: dict[str, Any]) -> list[str]:
     """Memory of a process, and what is left of its disk; empty where it does not say."""
     facts = report.get("process") or {}
-    return [_size(facts[name]) if facts.get(name) else "" for name in ("memory_bytes", "disk_free_bytes")]
+    return [console.size(facts[name]) if facts.get(name) else "" for name in ("memory_bytes", "disk_free_bytes")]
 
 
 def _servers(found: dict[str, Any]) -> Any:
@@ -85,7 +86,7 @@ def _servers(found: dict[str, Any]) -> Any:
             "disk full" if report["full"] else "up, draining" if report.get("draining") else "up",
             f"{len(report['topics']):,}",
             f"{records:,}",
-            _size(sum(report["disk"].values())) if report["disk"] else "",
+            console.size(sum(report["disk"].values())) if report["disk"] else "",
             *_process(report),
             report["address"],
         )
@@ -107,7 +108,7 @@ def _standbys(found: dict[str, Any]) -> Any:
             f"{row['primary']} {row['address']}",
             str(row["term"]),
             " ".join(row["in_sync"]),
-            "" if lag is None else f"{lag:,} loops, {_size(row['lag_bytes'])}",
+            "" if lag is None else f"{lag:,} loops, {console.size(row['lag_bytes'])}",
             "" if row["held"] is None else f"{row['held']:,}",
             "{} of {}".format(*row["votes"]),
         )
@@ -140,7 +141,7 @@ def _topics(found: dict[str, Any]) -> Any:
             " ".join(topic["owners"]) or "none yet",
             "yes" if topic["whole"] else "no",
             f"{topic['records']:,}",
-            _size(topic["bytes"]),
+            console.size(topic["bytes"]),
             f"{len(topic['subscribers']):,}",
             f"{topic['backlog']:,}",
             _age(topic["oldest_unacknowledged_seconds"]),
@@ -170,11 +171,3 @@ def _age(seconds: float | None) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit} {int(seconds % size // part)} {name}"
     return f"{seconds:.1f} s"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count /= 1024
-    return f"{count:,.1f} TiB"

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import sys
+import termios
 import time
+import tty
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -15,6 +20,7 @@ from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.errors import NotAllowed, NotLetIn, Unavailable
+from pubsub.monitoring.alarms import words
 from pubsub.monitoring.rates import Rates
 from pubsub.monitoring.rows import Row, on_the_way, proxy_row, server_row, topic_rows
 
@@ -30,6 +36,21 @@ WARNINGS_MAX: Final = 8
 app = typer.Typer(name="top", rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
+KEYS: Final = {
+    "n": "topic",
+    "r": "records",
+    "y": "bytes",
+    "s": "subscribers",
+    "b": "backlog",
+    "o": "oldest",
+    "p": "puts",
+    "d": "deliveries",
+}
+"""By which topics are sorted once a key is pressed."""
+
+QUIT: Final = "q"
+
+
 class Sort(StrEnum):
     """What topics are sorted by: by name, or the largest first."""
 
@@ -38,6 +59,7 @@ class Sort(StrEnum):
     BYTES = "bytes"
     SUBSCRIBERS = "subscribers"
     BACKLOG = "backlog"
+    OLDEST = "oldest"
     PUTS = "puts"
     DELIVERIES = "deliveries"
 
@@ -52,86 +74,148 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Look twice, for the rates, print once and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON a look.")] = False,
 ) -> None:
-    """Show processes, their rates and disks, what moves, and the busiest topics, until Ctrl-C.
+    """Show processes, their rates, disks and memory, what moves, and the busiest topics, until Ctrl-C or q.
 
-    Where the proxies do not answer it says so and asks again; with --once that is an error.
+    In a terminal keys sort the topics: n by name, r records, y bytes, s subscribers, b backlog, o the oldest message
+    that waits, p puts, d deliveries. Where the proxies do not answer it says so and asks again; with --once that is an
+    error.
     """
-    looks = _looks(loaded, every, sort.value, topics, strict=once)
+    looks = Looks(loaded, sort.value, topics)
     if once:
-        next(looks)
-        found = next(looks)
-        if as_json:
-            console.print_json(found)
-        else:
-            _print(found)
-    elif as_json:
-        for found in looks:
-            console.print_json(found)
+        looks.look(strict=True)
+        time.sleep(every)
+        looks.look(strict=True)
+        _show(looks.found(), as_json=as_json)
+    elif as_json or not sys.stdout.isatty():
+        for _ in _paced(every):
+            looks.look()
+            _show(looks.found(), as_json=as_json)
             sys.stdout.flush()
     else:
-        _show(looks)
+        _fill(looks, every)
 
 
-def _looks(loaded: Loaded[ClientSettings], every: float, sort: str, most: int, *, strict: bool) -> Iterator[Row]:
-    """What the cluster is like, again and again; `problem` says why nothing is known.
+class Looks:
+    """What the cluster is like, at the last look.
 
-    Raises:
-        Unavailable, NotLetIn, NotAllowed: no proxy answers, and that is to be an error.
+    Args:
+        loaded: where its proxies are.
+        sort: what topics are sorted by, one of SORTS; may be set at any time.
+        most: topics.
     """
-    from pubsub.cli.reports import gather
 
-    rates = Rates()
-    due = time.monotonic()
-    while True:
+    def __init__(self, loaded: Loaded[ClientSettings], sort: str, most: int) -> None:
+        self._loaded, self.sort, self._most = loaded, sort, most
+        self._rates = Rates()
+        self._at = 0.0
+        self._report: dict[str, Any] | None = None
+        self._problem = ""
+
+    def look(self, *, strict: bool = False) -> None:
+        """Ask the cluster.
+
+        Raises:
+            Unavailable, NotLetIn, NotAllowed: no proxy answers, and that is to be an error.
+        """
+        from pubsub.cli.reports import gather
+
+        self._report, self._problem = None, ""
         try:
-            with naming_default(loaded):
-                report = gather(loaded.settings, PATIENCE_SECONDS)
+            with naming_default(self._loaded):
+                self._report = gather(self._loaded.settings, PATIENCE_SECONDS)
+            self._rates.add(self._report)
         except (Unavailable, NotLetIn, NotAllowed) as error:
             if strict:
                 raise
-            yield {"at": round(time.time(), 3), "problem": str(error)}
-        else:
-            rates.add(report)
-            yield {"at": round(time.time(), 3), "problem": "", **snapshot(report, rates, sort, most)}
+            self._problem = str(error)
+        self._at = round(time.time(), 3)
+
+    def found(self) -> Row:
+        """What there is to show: as `snapshot`, with `at` (seconds since 1970) and `problem`, why nothing is known."""
+        facts = {} if self._report is None else snapshot(self._report, self._rates, self.sort, self._most)
+        return {"at": self._at, "problem": self._problem, **facts}
+
+
+def _paced(every: float) -> Iterator[None]:
+    """Once at once, and then each so many seconds, or as soon as the caller is ready."""
+    due = time.monotonic()
+    while True:
+        yield
         due = max(due + every, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
 
 
 def snapshot(report: dict[str, Any], rates: Rates, sort: str, most: int) -> Row:
-    """One look: `warnings`, `proxies`, `servers`, `moving`, `topics` (at most so many) and `topics_total`."""
+    """One look: `warnings`, `alarms`, `proxies`, `servers`, `moving`, `topics` (at most so many), `topics_total`.
+
+    And `sort`, as it was given.
+    """
     return {
         "warnings": report["warnings"],
+        "alarms": report["alarms"],
         "proxies": [proxy_row(proxy) for proxy in report["proxies"]],
         "servers": [server_row(server, rates.servers.get(server["id"])) for server in report["servers"]],
         "moving": on_the_way(report),
         "topics": topic_rows(report["topics"], rates, sort)[:most],
         "topics_total": len(report["topics"]),
+        "sort": sort,
     }
 
 
-def _show(looks: Iterator[Row]) -> None:
-    """Fill the terminal, or, where there is none, print one look after the other."""
-    from rich.console import Console
+def _fill(looks: Looks, every: float) -> None:
+    """Fill the terminal, until Ctrl-C or q."""
     from rich.live import Live
 
-    screen = Console(highlight=False)
-    if not screen.is_terminal:
-        for found in looks:
-            _print(found)
-            sys.stdout.flush()
+    with _Keyboard() as keyboard, Live(console=console.screen(), screen=True, auto_refresh=False) as live:
+        while True:
+            due = time.monotonic() + every
+            looks.look()
+            live.update(_picture(looks.found()), refresh=True)
+            while key := keyboard.pressed(due - time.monotonic()):
+                if key == QUIT:
+                    return
+                looks.sort = KEYS.get(key, looks.sort)
+                live.update(_picture(looks.found()), refresh=True)
+
+
+class _Keyboard:
+    """Single keys of the terminal, without Enter; a context manager. Where standard input is none there are none."""
+
+    def __init__(self) -> None:
+        self._before: Any = None
+
+    def __enter__(self) -> _Keyboard:
+        if sys.stdin is not None and sys.stdin.isatty():
+            self._before = termios.tcgetattr(sys.stdin)
+            tty.setcbreak(sys.stdin)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            with contextlib.suppress(termios.error):  # The terminal is gone.
+                termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+
+    def pressed(self, seconds: float) -> str:
+        """The next key, waited for; "": none came."""
+        if self._before is None:
+            time.sleep(max(0.0, seconds))
+            return ""
+        if not select.select([sys.stdin], [], [], max(0.0, seconds))[0]:
+            return ""
+        return os.read(sys.stdin.fileno(), 1).decode("latin-1") or QUIT  # Nothing: the terminal is gone.
+
+
+def _show(found: Row, *, as_json: bool) -> None:
+    if as_json:
+        console.print_json(found)
         return
-    with Live(console=screen, screen=True, auto_refresh=False) as live:
-        for found in looks:
-            live.update(_picture(found), refresh=True)
-
-
-def _print(found: Row) -> None:
     if found["problem"]:
         typer.echo(f"warning: {found['problem']}")
         return
     console.print_table(*_tables(found))
-    for text in found["warnings"]:
-        typer.echo(f"warning: {text}")
+    for kind in ("warning", "alarm"):
+        for text in found[f"{kind}s"]:
+            typer.echo(f"{kind}: {text}")
 
 
 def _picture(found: Row) -> RenderableType:
@@ -140,11 +224,12 @@ def _picture(found: Row) -> RenderableType:
 
     if found["problem"]:
         return Text(f"{found['problem']}; asking again", style="red")
-    warnings = found["warnings"]
-    lines = [Text(f"warning: {text}", style="red") for text in warnings[:WARNINGS_MAX]]
-    if len(warnings) > WARNINGS_MAX:
-        lines.append(Text(f"and {len(warnings) - WARNINGS_MAX:,} more: pubsub status", style="red"))
-    return Group(*lines, *_tables(found))
+    wrong = [f"{kind}: {text}" for kind in ("warning", "alarm") for text in found[f"{kind}s"]]
+    lines = [Text(text, style="red") for text in wrong[:WARNINGS_MAX]]
+    if len(wrong) > WARNINGS_MAX:
+        lines.append(Text(f"and {len(wrong) - WARNINGS_MAX:,} more: pubsub status", style="red"))
+    keys = " ".join(f"{key} {name}" for key, name in KEYS.items())
+    return Group(*lines, *_tables(found), Text(f"sort: {keys}   {QUIT} quit", style="dim"))
 
 
 def _tables(found: Row) -> list[Any]:
@@ -152,24 +237,31 @@ def _tables(found: Row) -> list[Any]:
     for row in found["proxies"]:
         cells = row["id"], row["state"], " ".join(row["servers"]), _count(row["topics"]), _count(row["connections"])
         proxies.add_row(*cells)
-    servers = console.table("server", "state", "topics", "records", "put/s", "out/s", "disk", title="Servers")
+    servers = console.table(
+        "server", "state", "topics", "records", "put/s", "out/s", "disk", "disk free", "memory", title="Servers"
+    )
     for row in found["servers"]:
         disk = None if row["disk"] is None else sum(row["disk"].values())
         counts = [_count(row[name]) for name in ("topics", "records", "puts", "deliveries")]
-        servers.add_row(row["id"], row["state"], *counts, _count(disk))
+        sizes = [console.size(bytes_) for bytes_ in (disk, row["disk_free_bytes"], row["memory_bytes"])]
+        servers.add_row(row["id"], row["state"], *counts, *sizes)
     out = [proxies, servers]
     if found["moving"]:
-        moving = console.table("topic", "", "servers", title="On their way")
+        moving = console.table("topic", "", "servers", "", "chunks", "tries", title="On their way")
         for row in found["moving"]:
-            moving.add_row(row["topic"], row["kind"], (" → " if row["kind"] == "move" else " + ").join(row["servers"]))
+            servers_of = (" → " if row["kind"] == "move" else " + ").join(row["servers"])
+            counts = [_count(row[name]) for name in ("chunks", "tries")]
+            moving.add_row(row["topic"], row["kind"], servers_of, row["state"], *counts)
         out.append(moving)
-    head = f"Topics: {len(found['topics']):,} of {found['topics_total']:,}"
+    head = f"Topics: {len(found['topics']):,} of {found['topics_total']:,}, by {found['sort']}"
     topics = console.table(
-        "topic", "owner", "records", "bytes", "subscribers", "backlog", "put/s", "taken/s", title=head
+        "topic", "owner", "records", "bytes", "subscribers", "backlog", "oldest", "put/s", "taken/s", title=head
     )
     for row in found["topics"]:
-        counts = [_count(row[name]) for name in ("records", "bytes")]
-        counts += [_count(len(row["subscribers"]))] + [_count(row[name]) for name in ("backlog", "puts", "deliveries")]
+        oldest = row["oldest_unacknowledged_seconds"]
+        counts = [_count(row["records"]), console.size(row["bytes"]), _count(len(row["subscribers"]))]
+        counts += [_count(row["backlog"]), "" if oldest is None else words(oldest)]
+        counts += [_count(row[name]) for name in ("puts", "deliveries")]
         topics.add_row(row["topic"], " ".join(row["owners"]), *counts)
     return [*out, topics]
 

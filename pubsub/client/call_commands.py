@@ -137,11 +137,12 @@ def serve(
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Serve it no more, so that another client may.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Be the worker of SERVICE until Ctrl-C: COMMAND runs for each call, and what it prints is the reply.
+    """Be the worker of SERVICE until Ctrl-C or SIGTERM: COMMAND runs for each call, and what it prints is the reply.
 
     A COMMAND that ends with another exit code than 0 is tried again, and is an error reply after `handler_attempts`
     tries. What COMMAND does itself is not undone then, so it may happen more than once. It is told the call's ID as
-    PUBSUB_CALL, the caller as PUBSUB_CALLER and the key as PUBSUB_CALL_KEY.
+    PUBSUB_CALL, the caller as PUBSUB_CALLER and the key as PUBSUB_CALL_KEY. A signal ends COMMAND too; its call comes
+    again, to whoever serves SERVICE under this client's ID next.
     """
     from pubsub.client.core.calling import check_service
 
@@ -151,6 +152,7 @@ def serve(
             client.withdraw(service, part=part, parts=parts)
         console.report(as_json, {"client": ctx.obj, "withdrawn": service}, f"{ctx.obj} serves {service} no more")
         return
+    console.end_when_terminated()
     with opened_client(ctx, loaded, new=True) as client:
         console.note(f"{ctx.obj} serves {service}; Ctrl-C ends it, and loses nothing")
         served = client.serve(service, _handler(command), timeout=idle, max=count, part=part, parts=parts)

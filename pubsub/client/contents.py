@@ -26,10 +26,13 @@ class Contents(NamedTuple):
 
 def split(contents: Contents) -> list[Contents]:
     """Messages as batches, each within the limits, as far as that can be: a message alone may be beyond them."""
-    bodies = contents.bodies
-    columns = [column for column in contents if column]
-    tables = END_BYTES * (len(columns) - 1)
-    total = sum([sum(map(len, column)) for column in columns]) + tables * len(bodies)
+    bodies, keys, headers = contents
+    columns, tables, total = [bodies], 0, sum(map(len, bodies))
+    for column in (keys, headers) if keys or headers else ():
+        if column:
+            columns.append(column)
+            tables += END_BYTES
+            total += sum(map(len, column)) + END_BYTES * len(bodies)
     if len(bodies) <= BATCH_RECORDS_MAX and batch_size(len(bodies), total) <= BATCH_BYTES_MAX:
         return [contents] if bodies else []
     out: list[Contents] = []

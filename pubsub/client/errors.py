@@ -1,7 +1,8 @@
 """What a call over topics ends with, where it has no reply here (docs/clients.md, *Calls that happen once*).
 
-Of these calls it is known what became of them: they go on (`CallKept`), or nothing of them has happened (`CallOver`). A
-call of the Guide's patterns is given up instead, and may have been done or not: `pubsub.services.errors`.
+Of these calls it is known what became of them: they go on (`CallKept`), or nothing of them has happened (`CallOver`);
+but for one whose request was discarded by hand (`CallDiscarded`). A call of the Guide's patterns is given up instead,
+and may have been done or not: `pubsub.services.errors`.
 """
 
 from __future__ import annotations
@@ -50,14 +51,34 @@ class CallExpired(CallOver):
     exit_code = 32
 
 
+class CallDiscarded(PubsubError):
+    """The call's request was discarded, and may have been taken before. A reply that comes later is kept."""
+
+    exit_code = 34
+
+    def __init__(self, service: str, call: str) -> None:
+        self.service, self.call = service, call
+        super().__init__(service, call)
+
+    def __str__(self) -> str:
+        said = f"call {self.call} of {self.service}: its request was discarded, and may have been taken before"
+        return f"{said}. A reply that comes is kept; to make it anew, forget it first: it may happen twice then"
+
+
 class NoSuchCall(CallerError):
-    """This client has made no call of that ID, or has forgotten it."""
+    """This client has made no call of that ID, or keeps its reply no more.
+
+    Attributes:
+        over: it was made, and had its reply, which was handed over and had to make room for others since.
+    """
 
     exit_code = 33
 
-    def __init__(self, client: str, call: str) -> None:
-        self.client, self.call = client, call
+    def __init__(self, client: str, call: str, *, over: bool = False) -> None:
+        self.client, self.call, self.over = client, call, over
         super().__init__(client, call)
 
     def __str__(self) -> str:
+        if self.over:
+            return f"client {self.client} keeps the reply to call {self.call} no more: it was handed over long ago"
         return f"client {self.client} keeps no call {self.call}; it keeps: pubsub client {self.client} replies"

@@ -47,6 +47,7 @@ class ServiceCalls(ClientBase):
         Raises:
             CallKept: none came in time; why, as far as that is known: nobody serves, say.
             CallFailed: the handler failed as often as it may; CallExpired: the deadline had passed.
+            CallDiscarded: `discard` gave its request up, and it may have been taken before.
             CallerError: there is another call under this ID. TooLarge: too many calls are kept.
             Otherwise as `put` and `get`.
         """

@@ -68,6 +68,8 @@ class Session(Steps):
         InvalidName, ConfigurationError, StorageError: see `Client`.
     """
 
+    recorder: Recorder | None = None
+
     def __init__(
         self,
         name: str,
@@ -89,14 +91,12 @@ class Session(Steps):
         self.keys = find_keys(name, settings) if keys is None else keys
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
-        self.released = False
-        self._next = _NEVER
+        self.released, self._next = False, _NEVER
         self._held_since: float | None = None
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
         self.counters = {"undecodable": 0, "handler_errors": 0}
         boot = boot_id() if boot is None else boot
         sink, owned = open_sink(settings.record if record is None else record)
-        self.recorder: Recorder | None = None
         try:
             self.store = Store(state_path(name, settings.directory), boot, power_safe=settings.power_safe, vfs=vfs)
         except BaseException:

@@ -150,10 +150,13 @@ class ClientBase:
     def discard(self, topic: str) -> int:
         """Give up every unfinished put on a topic; those in doubt may have been taken all the same.
 
+        Args:
+            topic: `$calls.NAME` for calls of a service: waiting for their replies ends by `CallDiscarded`.
+
         Returns:
             How many messages those were.
         """
-        return guarded(self._session, self._calls.puts.discard, topic)
+        return guarded(self._session, self._calls.discard, topic)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """One commit of the client's database around a `with` block: rows of the caller's own, and any number of puts.
@@ -181,7 +184,7 @@ class ClientBase:
         return guarded(self._session, self._calls.calling.calls)
 
     def forget(self, call: str) -> None:
-        """Keep a call no more; a reply that comes later is dropped.
+        """Keep a call no more; a reply that comes later is dropped, and its ID may be another call's.
 
         Raises:
             NoSuchCall: none of that ID is kept.

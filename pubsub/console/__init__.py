@@ -7,6 +7,7 @@ from pubsub.console.terminal import (
     announce,
     complain,
     end_when_interrupted,
+    end_when_terminated,
     end_with_parent,
     keep_log,
     note,
@@ -14,6 +15,8 @@ from pubsub.console.terminal import (
     print_table,
     report,
     run,
+    screen,
+    size,
     table,
     take_streams,
 )
@@ -25,6 +28,7 @@ __all__ = [
     "announce",
     "complain",
     "end_when_interrupted",
+    "end_when_terminated",
     "end_with_parent",
     "keep_log",
     "note",
@@ -32,6 +36,8 @@ __all__ = [
     "print_table",
     "report",
     "run",
+    "screen",
+    "size",
     "table",
     "take_streams",
 ]

@@ -10,13 +10,14 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pubsub.errors import PubsubError, StorageError, without_secrets
 
 if TYPE_CHECKING:
     import typer
+    from rich.console import Console
     from rich.table import Table
 
 EXIT_OK = 0
@@ -35,13 +36,16 @@ STOP_SECONDS = 5.0
 """How long a process may take to end after its parent has."""
 
 _interrupts: list[int] = []
+_handlers: list[Callable[[int, object], None]] = []
+"""What Ctrl-C calls, once this process is known to be ours."""
 
 
 def end_silently_when_interrupted() -> None:
-    """Has Ctrl-C end this process at once, without a traceback: while modules are loaded, and when all is done."""
+    """Has a signal end this process at once, without a traceback: while modules are loaded, and when all is done."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def end_with_parent(lifeline: str | None) -> None:
@@ -86,6 +90,18 @@ def end_when_interrupted() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
+    _handlers.append(interrupt)
+
+
+def end_when_terminated() -> None:
+    """Has SIGTERM end this process as Ctrl-C does, where it is ours: for a command that has others run meanwhile.
+
+    They would go on, with nobody to take what they say.
+    """
+    import signal
+
+    for handler in _handlers:
+        signal.signal(signal.SIGTERM, handler)
 
 
 class ReaderGone(PubsubError):
@@ -255,6 +271,24 @@ def print_json(facts: object) -> None:
     sys.stdout.write(json.dumps(facts, default=str) + "\n")
 
 
+def size(count: float | None) -> str:
+    """Bytes in the unit that suits them; "" where they are not known."""
+    if count is None:
+        return ""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def screen(width: int | None = None) -> Console:
+    """A terminal to which a name is nothing but its characters: no colour in brackets, no emoji between colons."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
 def table(*columns: str, title: str | None = None) -> Table:
     """An empty table for a person."""
     from rich.box import SIMPLE_HEAD
@@ -268,10 +302,8 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 def print_table(*tables: Table) -> None:
     """Prints tables: as wide as the terminal, or as wide as they are where there is none."""
-    from rich.console import Console
-
-    screen = Console(highlight=False)
-    if not screen.is_terminal and "COLUMNS" not in os.environ:
-        screen = Console(highlight=False, width=240)
+    found = screen()
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found = screen(240)
     for made in tables:
-        screen.print(made)
+        found.print(made)

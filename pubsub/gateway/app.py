@@ -20,6 +20,7 @@ from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, Held
 from pubsub.gateway.handlers.operations import Operating, Operations
 from pubsub.gateway.handlers.page import FILES, Page
+from pubsub.gateway.handlers.peeking import Peek, Peeking
 from pubsub.gateway.handlers.puts import Puts
 from pubsub.gateway.handlers.subscribers import Subscribers
 from pubsub.gateway.handlers.views import Views
@@ -52,13 +53,20 @@ class Gateway:
         users: who may do what.
         gather: asks the cluster for its report.
         operations: what operators may have done to it.
+        peek: looks at messages.
 
     Raises:
         StorageError: its directory cannot be used; StoreInUse: another gateway has it.
     """
 
     def __init__(
-        self, settings: ClientSettings, directory: Path, users: Users, gather: Gather, operations: Operations
+        self,
+        settings: ClientSettings,
+        directory: Path,
+        users: Users,
+        gather: Gather,
+        operations: Operations,
+        peek: Peek,
     ) -> None:
         self.users = users
         self._registry = Registry(directory)
@@ -70,6 +78,7 @@ class Gateway:
         self._subscribers = Subscribers(self._registry, self._clients, self._readers, self.stopping)
         self._webhooks = Webhooks(self._registry, self._clients, self._dispatcher)
         reports = Reports(gather)
+        self._peeking = Peeking(peek)
         self._operating = Operating(operations)
         self._page = Page(reports, self.stopping)
         self._views = Views(reports, self._requests, self._numbers, self.stopping)
@@ -83,6 +92,7 @@ class Gateway:
         views, subscribers, hooks, operating = self._views, self._subscribers, self._webhooks, self._operating
         return [
             ("POST", "/topics/{topic}/messages", self._puts.post),
+            ("GET", "/topics/{topic}/messages", self._peeking.get),
             ("PUT", "/topics/{topic}/subscribers/{subscriber}", subscribers.put),
             ("GET", "/topics/{topic}/subscribers/{subscriber}", subscribers.get),
             ("DELETE", "/topics/{topic}/subscribers/{subscriber}", subscribers.delete),

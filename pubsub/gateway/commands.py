@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -15,6 +16,9 @@ app = typer.Typer(name="webhook", rich_markup_mode=None, pretty_exceptions_enabl
 
 SECONDS: Final = 30.0
 """Patience with the gateway."""
+
+BODY_SHOWN: Final = 80
+"""Characters of a dead letter's body."""
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Name = Annotated[str, typer.Argument(metavar="NAME")]
@@ -57,12 +61,54 @@ def list_(topic: Topic, gateway: At = "", as_json: AsJson = False) -> None:
     if as_json:
         console.print_json(found["webhooks"])
         return
-    table = console.table("webhook", "url", "state", "waiting", "dead letters", "delivered", "failed", "why")
+    table = console.table(
+        "webhook", "url", "state", "waiting", "dead letters", "delivered", "failed", "why", "last failure"
+    )
     for one in found["webhooks"]:
         letters = "?" if one["dead_letters"] is None else f"{one['dead_letters']:,}"
         numbers = [f"{one[name]:,}" for name in ("delivered", "failed")]
-        table.add_row(one["name"], one["url"], one["state"], f"{one['waiting']:,}", letters, *numbers, one["reason"])
+        last = one["last_failure"]
+        why = "" if last is None else f"{_plain(last['error'])}, try {last['attempts']}, {_when(last)}"
+        row = one["name"], one["url"], one["state"], f"{one['waiting']:,}", letters, *numbers, _plain(one["reason"])
+        table.add_row(*row, why)
     console.print_table(table)
+
+
+@app.command("dead-letters")
+def dead_letters(
+    topic: Topic,
+    name: Name,
+    after: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Behind this one.")] = 0,
+    most: Annotated[int, typer.Option("--max", min=1, max=10_000, metavar="N", help="Letters at most.")] = 100,
+    gateway: At = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what a webhook gave up: how often each message was tried, when it failed last and how."""
+    query = f"max={most}&after={after}&beginnings={'false' if as_json else 'true'}"
+    found = _ask(gateway, "GET", f"{_path(topic, name)}/dead-letters?{query}")
+    if as_json:
+        console.print_json(found)
+        return
+    table = console.table("number", "id", "tries", "failed", "error", "bytes", "body")
+    for one in found["dead_letters"]:
+        row = f"{one['number']}", one["id"], f"{one['attempts']}", _when(one), _plain(one["error"])
+        size = f"{one['bytes']:,}" if "bytes" in one else ""
+        table.add_row(*row, size, _plain(one.get("body", one.get("body_base64", "")), BODY_SHOWN))
+    console.print_table(table)
+    if found["next"] is not None:
+        typer.echo(f"there are more: --after {found['next']}")
+
+
+def _when(failure: dict[str, Any]) -> str:
+    """When something failed, by this host's clock; "" where nobody noted it."""
+    at = failure.get("failed_at")
+    return "" if at is None else datetime.fromtimestamp(at / 1e6).astimezone().isoformat(" ", "seconds")
+
+
+def _plain(text: str, most: int = 300) -> str:
+    """Text that came from elsewhere, on one line and without what a terminal would obey."""
+    shown = "".join(character if character.isprintable() else f"\\x{ord(character):02x}" for character in text[:most])
+    return shown + (" …" if len(text) > most else "")
 
 
 @app.command()

@@ -24,14 +24,16 @@ class Sample(NamedTuple):
         at: seconds since 1970.
         puts: messages put a second since the sample before.
         backlog: messages that subscribers are still to receive, all together.
+        oldest: seconds since the oldest message was put that some subscriber has not acknowledged.
         disk: bytes on the servers' disks.
         proxies, servers: how many answer.
-        warnings: how many there are.
+        warnings: how many there are, alarms too.
     """
 
     at: float
     puts: float
     backlog: int
+    oldest: float
     disk: int
     proxies: int
     servers: int
@@ -45,6 +47,8 @@ class History:
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self._counted: dict[str, int] = {}
         self._at = 0.0
+        self.count = 0
+        """Samples that were ever taken."""
         self.rates: dict[str, float] = {}
 
     def add(self, report: Mapping[str, Any], at: float, now: float) -> None:
@@ -68,19 +72,23 @@ class History:
         }
         self._counted, self._at = counted, now
         waiting = [facts["waiting"] for topic in report["topics"] for facts in topic["subscribers"].values()]
+        ages = [topic["oldest_unacknowledged_seconds"] or 0.0 for topic in report["topics"]]
         disks = [server["report"]["disk"] or {} for server in report["servers"] if server["report"] is not None]
+        self.count += 1
         self.samples.append(
             Sample(
                 at=round(at, 1),
                 puts=round(sum(self.rates.values()), 1),
                 backlog=sum(waiting),
+                oldest=round(max(ages, default=0.0), 1),
                 disk=sum(sum(disk.values()) for disk in disks),
                 proxies=sum(proxy["answered"] for proxy in report["proxies"]),
                 servers=sum(server["answered"] for server in report["servers"]),
-                warnings=len(report["warnings"]),
+                warnings=len(report["warnings"]) + len(report["alarms"]),
             )
         )
 
-    def facts(self) -> dict[str, list[float]]:
-        """All samples as JSON has them: a list for each of their fields."""
-        return {name: [getattr(sample, name) for sample in self.samples] for name in Sample._fields}
+    def facts(self, behind: int = 0) -> dict[str, list[float]]:
+        """Samples as JSON has them, a list for each of their fields, but the first `behind` that were ever taken."""
+        new = list(self.samples)[max(0, len(self.samples) - (self.count - behind)) :]
+        return {name: [getattr(sample, name) for sample in new] for name in Sample._fields}

@@ -81,6 +81,21 @@ LANES_MAX: Final = 10_000
 REPORT_SECONDS: Final = 1.0
 """A report on the cluster is asked for at most so often."""
 
+REPORT_TOPICS_PER_SECOND: Final = 2_500
+"""A report of so many topics is good for one second: of ten thousand, for four."""
+
+PEEK_RECORDS_MAX: Final = 100
+"""Messages that are looked at in one request."""
+
+PREVIEW_BODY_BYTES: Final = 4096
+"""Of a message that is looked at, so many bytes of its body are shown."""
+
+PREVIEW_KEY_BYTES: Final = 256
+"""And so many of its key."""
+
+PEEKS_MAX: Final = 4
+"""Requests that look at messages at the same time."""
+
 WEBHOOK_URL_LENGTH_MAX: Final = 2_048
 """Characters of a webhook's URL."""
 
@@ -102,5 +117,14 @@ WEBHOOK_ATTEMPTS_MAX: Final = 12
 WEBHOOK_HEADERS_BYTES_MAX: Final = 8 * 1024
 """Bytes of a message's key and headers as HTTP headers of a delivery, beyond which they are left out of it."""
 
+DEAD_LETTERS_BYTES_MAX: Final = 16 * MIB
+"""Bytes of dead letters in one answer; one is always allowed."""
+
 DEAD_LETTERS_MAX: Final = 100_000
 """Dead letters of one webhook; where there are so many it waits until some are redriven or removed."""
+
+METRICS_TOPICS_MAX: Final = 10_000
+"""Topics that have lines of their own in `/metrics`; what else there is, is counted there."""
+
+METRICS_SUBSCRIBERS_MAX: Final = 20_000
+"""Subscribers of topics that have lines of their own in `/metrics`; what else there is, is counted there."""

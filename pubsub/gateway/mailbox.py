@@ -16,7 +16,7 @@ from pubsub.client import Batch, Transaction
 from pubsub.errors import DataLoss
 from pubsub.gateway.client import GatewayClient
 from pubsub.gateway.ids import message_id
-from pubsub.gateway.messages import json_facts, text_or_base64
+from pubsub.gateway.messages import json_facts, preview, text_or_base64
 
 TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS gateway_mail ("
@@ -71,18 +71,27 @@ class Mail(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """The message as JSON has it."""
+        out = self._named()
+        if self.body is None:
+            return out
+        if self.key or self.headers:
+            out |= json_facts(self.key, self.headers)
+        return out | text_or_base64("body", self.body)
+
+    def preview(self) -> dict[str, Any]:
+        """The message as JSON has it, of a large key and body only the beginnings."""
+        return self._named() | ({} if self.body is None else preview(self.key, self.headers, self.body))
+
+    def _named(self) -> dict[str, Any]:
         if self.body is None:
             return {"id": self.id, "lost": self.note, "position": self.position}
-        out: dict[str, Any] = {
+        return {
             "id": self.id,
             "position": self.position,
             "publisher": self.publisher,
             "counter": str(self.counter),  # Above 2 ** 53, where JavaScript's numbers have gaps.
             "stamp": self.stamp,
         }
-        if self.key or self.headers:
-            out |= json_facts(self.key, self.headers)
-        return out | text_or_base64("body", self.body)
 
 
 def encoded(mail: Sequence[Mail]) -> bytes:

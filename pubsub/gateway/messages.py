@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pubsub.errors import InvalidName, TooLarge
+from pubsub.gateway.limits import PREVIEW_BODY_BYTES, PREVIEW_KEY_BYTES
 from pubsub.gateway.problems import Problem
 from pubsub.protocol import decode_headers, encode_headers
 
@@ -133,6 +134,33 @@ def json_facts(key: bytes, headers: bytes) -> dict[str, Any]:
         ((kind, text),) = text_or_base64("headers", value).items()
         out.setdefault(kind, {})[name] = text
     return out
+
+
+def preview(key: bytes, headers: bytes, body: bytes) -> dict[str, Any]:
+    """What is shown of a message that may be large: the beginnings of its key and its body, and its headers.
+
+    Returns:
+        As JSON has them, with `bytes`, how long the body is, and `cut`, of what only the beginning is shown.
+    """
+    parts = {"key": (key, PREVIEW_KEY_BYTES), "body": (body, PREVIEW_BODY_BYTES)}
+    return {
+        "bytes": len(body),
+        "cut": [name for name, (value, most) in parts.items() if len(value) > most],
+        **json_facts(b"", headers),
+        **(_beginning("key", *parts["key"]) if key else {}),
+        **_beginning("body", *parts["body"]),
+    }
+
+
+def _beginning(name: str, value: bytes, most: int) -> dict[str, str]:
+    """A value as JSON has it, up to so many bytes; a text is not cut within a character."""
+    if len(value) > most:
+        try:
+            return {name: value[:most].decode()}
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                return {name: value[: error.start].decode()}
+    return text_or_base64(name, value[:most])
 
 
 def read_lines(lines: Iterable[bytes]) -> list[Wanted]:

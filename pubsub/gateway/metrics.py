@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from pubsub.gateway.limits import METRICS_SUBSCRIBERS_MAX, METRICS_TOPICS_MAX
+from pubsub.metrics.exposition import process_info
+
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-TOPICS_MAX = 10_000
-"""Topics that have lines of their own; what is in more shows in the sums."""
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+"""Told apart; what else a peer makes up is one more, so that it adds no further lines."""
 
 
 class Requests:
@@ -37,13 +41,13 @@ class Requests:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """One more request was answered."""
-        key = (method, route, status)
+        key = (method if method in _METHODS else "other", route, status)
         counter = self._counters.get(key)
         if counter is None:
-            counter = self._counters[key] = self._count.labels(method, route, str(status))
+            counter = self._counters[key] = self._count.labels(*key[:2], str(status))
         histogram = self._histograms.get(key[:2])
         if histogram is None:
-            histogram = self._histograms[key[:2]] = self._seconds.labels(method, route)
+            histogram = self._histograms[key[:2]] = self._seconds.labels(*key[:2])
         counter.inc()
         histogram.observe(seconds)
 
@@ -67,6 +71,7 @@ class Facts(Collector):
             yield CounterMetricFamily(name, text, value)
         for name, (value, text) in self._gauges.items():
             yield GaugeMetricFamily(name, text, value)
+        yield process_info("gateway", "")
         yield GaugeMetricFamily("pubsub_up", "Whether a proxy answers.", float(self._report is not None))
         if self._report is not None:
             yield from cluster(self._report)
@@ -101,27 +106,41 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
             "pubsub_topic_backlog", "Messages that the slowest subscriber is still to receive.", labels=["topic"]
         ),
     }
-    waiting = GaugeMetricFamily(
-        "pubsub_subscriber_backlog", "Messages that a subscriber is still to receive.", labels=["topic", "subscriber"]
-    )
     oldest = GaugeMetricFamily(
         "pubsub_topic_oldest_unacknowledged_seconds",
         "Since the oldest message that some subscriber has not acknowledged was put; 0 where nothing waits.",
         labels=["topic"],
     )
-    for topic in topics[:TOPICS_MAX]:
+    for topic in topics[:METRICS_TOPICS_MAX]:
         oldest.add_metric([topic["topic"]], topic["oldest_unacknowledged_seconds"] or 0.0)
         for name, family in families.items():
             family.add_metric([topic["topic"]], topic[name])
-        for subscriber, facts in topic["subscribers"].items():
-            waiting.add_metric([topic["topic"], subscriber], facts["waiting"])
     yield from families.values()
     yield oldest
+    yield from _subscribers(topics)
+    over = GaugeMetricFamily(
+        "pubsub_metrics_left_out", "What has no line of its own here, since there is too much of it.", labels=["what"]
+    )
+    over.add_metric(["topics"], max(0, len(topics) - METRICS_TOPICS_MAX))
+    over.add_metric(["subscribers"], max(0, sum(len(one["subscribers"]) for one in topics) - METRICS_SUBSCRIBERS_MAX))
+    yield over
+
+
+def _subscribers(topics: list[dict[str, Any]]) -> Iterator[Any]:
+    waiting = GaugeMetricFamily(
+        "pubsub_subscriber_backlog", "Messages that a subscriber is still to receive.", labels=["topic", "subscriber"]
+    )
+    rows = (
+        (topic["topic"], name, facts["waiting"]) for topic in topics for name, facts in topic["subscribers"].items()
+    )
+    for topic, name, count in islice(rows, METRICS_SUBSCRIBERS_MAX):
+        waiting.add_metric([topic, name], count)
     yield waiting
 
 
 def exposition(requests: Requests, facts: Facts) -> bytes:
-    """All of it as text."""
+    """All of it as text, and what the library knows of any process: memory, open files, processor time."""
     found = CollectorRegistry(auto_describe=False)
     found.register(facts)
+    ProcessCollector(registry=found)
     return bytes(generate_latest(requests.registry)) + bytes(generate_latest(found))

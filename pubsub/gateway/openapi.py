@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
+from pubsub.gateway.limits import PEEK_RECORDS_MAX, POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
 from pubsub.gateway.problems import MEDIA_TYPE as PROBLEM
 from pubsub.gateway.schemas import SCHEMAS, Schema, ref
 from pubsub.gateway.splitting import MESSAGES
+from pubsub.monitoring.rows import SORTS
 
 _JSON: Final = "application/json"
 _TEXT: Final[Schema] = {"type": "string"}
@@ -73,6 +74,16 @@ def _put() -> dict[str, Any]:
     return _operation("putMessages", "Put one message or many.", answers, key, message_key, header, requestBody=bodies)
 
 
+def _peek() -> dict[str, Any]:
+    most = {"type": "integer", "minimum": 1, "maximum": PEEK_RECORDS_MAX}
+    parameters = (
+        _query("after", "Those behind this position, -1 for the oldest; left out: the newest.", _TEXT),
+        _query("max", "Messages at most [20].", most),
+    )
+    answers = {"200": _json("What the topic holds; nobody's position moves.", "Peeked"), **_problems(409)}
+    return _operation("peek", "Look at messages without taking them.", answers, *parameters)
+
+
 def _stream() -> dict[str, Any]:
     parameters = (
         _query("subscriber", "Whose messages.", _TEXT, required=True),
@@ -118,6 +129,7 @@ def _webhooks() -> dict[str, Any]:
     made = {"201": _json("Made.", "Webhook"), "200": _json("Changed.", "Webhook")}
     wanted = {"required": True, **_content(_JSON, ref("WebhookWanted"))}
     after = _query("after", "The number of the last one that was seen.", {"type": "integer", "minimum": 0})
+    beginnings = _query("beginnings", "Only the beginnings of large keys and bodies.", {"type": "boolean"})
     return {
         base: {"get": _operation("listWebhooks", "Webhooks.", {"200": _json("They.", "Webhooks"), **_problems()})},
         one: {
@@ -131,7 +143,7 @@ def _webhooks() -> dict[str, Any]:
         f"{one}/dead-letters": {
             "get": _operation(
                 "listDeadLetters", "What was given up.",
-                {"200": _json("They.", "DeadLetters"), **_problems()}, after, _MAX,
+                {"200": _json("They.", "DeadLetters"), **_problems()}, after, _MAX, beginnings,
             ),
         },
         f"{one}/retry": {
@@ -150,10 +162,14 @@ def _views() -> dict[str, Any]:
 
     search = _query("search", "Only topics with this in their names.", _TEXT)
     after = _query("after", "The last topic that was seen.", _TEXT)
+    sort = _query("sort", "The largest of this first [topic: by name].", {"enum": list(SORTS)})
+    named = _query(
+        "subscribers", "Of each topic so many subscribers, the slowest first [all].", {"type": "integer", "minimum": 0}
+    )
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
-        "/topics": view("listTopics", "Topics, by name.", "Topics", search, after, _MAX),
-        "/topics/{topic}": view("getTopic", "One topic.", "Topic"),
+        "/topics": view("listTopics", "Topics, some at a time.", "Topics", search, after, _MAX, sort, named),
+        "/topics/{topic}": view("getTopic", "One topic.", "Topic", named),
         "/servers": view("listServers", "Servers.", "Servers"),
         "/proxies": view("listProxies", "Proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},
@@ -188,17 +204,18 @@ def _page() -> dict[str, Any]:
     found: dict[str, Any] = {
         "/live": {"get": _operation("live", "What the page shows.", {"200": events, **_problems()}, token)}
     }
-    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+    scripts = [(f"/{name}.js", "text/javascript") for name in ("page", "asking", "draw", "overview", "topic")]
+    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
         answers = {"200": {"description": "It.", **_content(kind, _TEXT)}, **_problems()}
-        name = f"page{kind.partition('/')[2].title()}"
-        found[path] = {"get": _operation(name, "A file of the page.", answers, security=[])}
+        name = "".join(part.title() for part in path.removeprefix("/").split(".")) or "Html"
+        found[path] = {"get": _operation(f"file{name}", "A file of the page.", answers, security=[])}
     return found
 
 
 def document() -> dict[str, Any]:
     """The document."""
     paths: dict[str, Any] = {
-        "/topics/{topic}/messages": {"post": _put()},
+        "/topics/{topic}/messages": {"post": _put(), "get": _peek()},
         **_subscribers(),
         "/topics/{topic}/stream": {"get": _stream()},
         **_webhooks(),

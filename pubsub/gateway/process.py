@@ -21,6 +21,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
 from pubsub.gateway.connections import Connection
 from pubsub.gateway.handlers.operations import Operations
+from pubsub.gateway.handlers.peeking import Peek
 from pubsub.gateway.limits import KEEP_ALIVE_SECONDS
 from pubsub.gateway.reports import Gather
 from pubsub.gateway.tokens import Users, parse_users
@@ -109,6 +110,7 @@ def run_gateway(
     clients: ClientSettings,
     gather: Gather,
     operations: Operations,
+    peek: Peek,
     ready: Callable[[str], None],
 ) -> None:
     """Run a gateway until SIGTERM or SIGINT.
@@ -116,6 +118,7 @@ def run_gateway(
     Args:
         settings: of the gateway; clients: of its clients.
         gather: asks the cluster for its report; operations: what operators may have done to it.
+        peek: looks at messages.
         ready: told the URL once it listens.
 
     Raises:
@@ -127,7 +130,12 @@ def run_gateway(
     listening = listen(settings)
     with contextlib.closing(listening):
         asyncio.run(
-            _serve(settings, lambda: Gateway(clients, settings.directory, users, gather, operations), listening, ready)
+            _serve(
+                settings,
+                lambda: Gateway(clients, settings.directory, users, gather, operations, peek),
+                listening,
+                ready,
+            )
         )
 
 

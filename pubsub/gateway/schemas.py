@@ -48,6 +48,8 @@ _WANTED: Final = {
     "not": {"required": ["key", "key_base64"]},
 }
 
+_OF_LETTERS: Final = ("number", "attempts", "error", "failed_at")
+
 _MESSAGE: Final = closed(
     {
         "id": {**STRING, "description": "STORE-COUNTER, the same wherever the message appears."},
@@ -63,9 +65,17 @@ _MESSAGE: Final = closed(
         "body_base64": {**STRING, "description": "The message, where it is not."},
         "number": {**COUNT, "description": "Of a dead letter: its place."},
         "attempts": {**COUNT, "description": "Of a dead letter: how often it was tried."},
-        "error": {**STRING, "description": "Of a dead letter: why it was given up."},
+        "error": {**STRING, "description": "Of a dead letter: how the last try failed, or why there is none."},
+        "failed_at": {**COUNT, "description": "Of a dead letter: when, microseconds since 1970."},
+        "bytes": {**COUNT, "description": "Of the whole body, where beginnings were asked for."},
+        "cut": {**listed({"enum": ["key", "body"]}), "description": "Of what only the beginning is shown."},
     },
-    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64", "number", "attempts", "error"}),
+    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64", *_OF_LETTERS, "bytes", "cut"}),
+)
+
+_PEEKED: Final = closed(
+    {name: schema for name, schema in _MESSAGE["properties"].items() if name not in _OF_LETTERS},
+    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64"}),
 )
 
 _LOST: Final = closed(
@@ -76,8 +86,9 @@ _LOST: Final = closed(
         "number": COUNT,
         "attempts": COUNT,
         "error": STRING,
+        "failed_at": COUNT,
     },
-    frozenset({"number", "attempts", "error"}),
+    frozenset(_OF_LETTERS),
 )
 
 _OLDEST: Final[Schema] = {
@@ -94,6 +105,8 @@ _TOPIC: Final = closed(
         "records": COUNT,
         "bytes": COUNT,
         "backlog": COUNT,
+        "puts": {"type": ["number", "null"], "description": "Messages put a second; null: not known yet."},
+        "deliveries": {"type": ["number", "null"], "description": "Messages taken a second, by all subscribers."},
         "held_by": {"type": ["string", "null"], "description": "The client with the largest backlog."},
         "oldest_unacknowledged_seconds": _OLDEST,
         "subscribers": listed(
@@ -106,6 +119,7 @@ _TOPIC: Final = closed(
                 }
             )
         ),
+        "subscribers_total": {**COUNT, "description": "How many there are, listed or not."},
     }
 )
 
@@ -120,6 +134,7 @@ _WEBHOOK: Final = closed(
         "reason": {**STRING, "description": "Why nothing is delivered at present; empty where all is well."},
         "waiting": COUNT,
         "dead_letters": {"type": ["integer", "null"]},
+        "last_failure": {"oneOf": [{"type": "null"}, ref("Failure")]},
         "delivered": COUNT,
         "failed": COUNT,
     },
@@ -159,6 +174,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         frozenset({"id"}),
     ),
+    "Peeked": closed(
+        {
+            "topic": STRING,
+            "held": {**COUNT, "description": "Messages that the topic holds."},
+            "messages": listed(_PEEKED),
+            "next": {"type": ["string", "null"], "description": "`after` of the next page."},
+        }
+    ),
     "Message": _MESSAGE,
     "MessageWanted": _WANTED,
     "Lost": _LOST,
@@ -182,6 +205,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "Webhook": _WEBHOOK,
+    "Failure": closed(
+        {
+            "id": {**STRING, "description": "The message's."},
+            "error": {**STRING, "description": "The receiver's status, or why there was none."},
+            "attempts": {**COUNT, "description": "How often it was tried."},
+            "failed_at": {**COUNT, "description": "Microseconds since 1970."},
+        },
+        frozenset({"failed_at"}),
+    ),
     "Webhooks": closed({"webhooks": listed(ref("Webhook"))}),
     "WebhookWanted": closed(
         {

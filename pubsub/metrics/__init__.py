@@ -1,1 +1,1 @@
-"""What a proxy or a server tells a scraper of itself (docs/operations.md, *Metrics*)."""
+"""What a proxy or a server tells a scraper of itself (docs/monitoring.md, *How to scrape*)."""

@@ -109,6 +109,8 @@ SERVER: Final[Mapping[str, str]] = {
     "topics_merged": "Topics merged with what another server held.",
     "topics_set_aside": "Topics set aside because they had been given up.",
     "topics_taken_back": "Topics taken back from a receiver that was given up.",
+    "trains": "Messages that brought several puts at once.",
+    "trains_ended_early": "Those of them of which a put was not taken, and so none behind it.",
 }
 """Of a server."""
 

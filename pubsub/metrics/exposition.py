@@ -27,9 +27,7 @@ class _Families(Collector):
         """Every metric of it."""
         snapshot = self._snapshot
         prefix = f"pubsub_{snapshot.role}"
-        about = GaugeMetricFamily("pubsub_process_info", "Which process this is.", labels=["role", "id", "version"])
-        about.add_metric([snapshot.role, snapshot.id, _version()], 1)
-        yield about
+        yield process_info(snapshot.role, snapshot.id)
         yield GaugeMetricFamily(f"{prefix}_ready", "Whether it can serve.", float(not snapshot.unready))
         texts = COUNTERS[snapshot.role]
         for name in sorted(texts.keys() | snapshot.counters.keys()):
@@ -38,6 +36,17 @@ class _Families(Collector):
         yield from _gauges(prefix, snapshot.gauges)
         for distribution in snapshot.distributions:
             yield _histogram(prefix, distribution)
+
+
+def process_info(role: str, name: str) -> GaugeMetricFamily:
+    """Which process is scraped, as labels of a gauge that is 1: for joins.
+
+    Args:
+        role: "proxy", "server" or "gateway"; name: its ID, "" where it has none.
+    """
+    about = GaugeMetricFamily("pubsub_process_info", "Which process this is.", labels=["role", "id", "version"])
+    about.add_metric([role, name, _version()], 1)
+    return about
 
 
 def _gauges(prefix: str, gauges: tuple[Gauge, ...]) -> Iterator[Any]:

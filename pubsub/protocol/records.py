@@ -43,7 +43,7 @@ class Run:
         log, offset: where the first of them stands.
         publisher, counter: who put it, and its put counter; the others' follow one by one.
         stamp: when the server took the batch, microseconds since 1970.
-        ends: where each record ends in the joined bytes, `data`.
+        ends: where each record ends in `data` of the answer.
         begin: where the first begins.
         keys: one for each record; none where no record of the answer has one.
         headers: each record's, as bytes (`decode_headers`); none where no record of the answer has any.
@@ -252,17 +252,22 @@ class Records:
     Args:
         body: the bytes.
 
+    Attributes:
+        count, size: how many records there are, and their bytes.
+        data: the body itself: to cut its tables off would be one more copy of all that is handed out.
+        runs: the records, whose ends are places in `data`.
+
     Raises:
         DecodeError: they are not such a body.
     """
 
-    __slots__ = ("count", "data", "runs")
+    __slots__ = ("count", "data", "runs", "size")
 
     def __init__(self, body: bytes) -> None:
         tables = read_tables(body)
-        self.count, self.data = tables.records, body[tables.data_at :]
+        self.count, self.size, self.data = tables.records, len(body) - tables.data_at, body
         ends = struct.unpack_from(f"<{tables.records}I", body, tables.ends_at)
-        self.runs = self._split(tables.columns, ends, tables.logs, tables.publishers)
+        self.runs = self._split(tables, ends)
         if tables.keys_at:
             for run, values in self._beside(body, tables.keys_at, tables.keys_stop, "keys"):
                 run.keys = values
@@ -270,20 +275,19 @@ class Records:
             for run, values in self._beside(body, tables.headers_at, tables.data_at, "headers"):
                 run.headers = values
 
-    def _split(
-        self, columns: list[tuple[int, ...]], ends: tuple[int, ...], logs: list[str], publishers: list[str]
-    ) -> list[Run]:
-        out, place, total = [], 0, len(self.data)
-        expected = 0
-        for offset, counter, stamp, base, begin, records, log, publisher in zip(*columns, strict=True):
+    def _split(self, tables: Tables, ends: tuple[int, ...]) -> list[Run]:
+        out: list[Run] = []
+        logs, publishers, start = tables.logs, tables.publishers, tables.data_at
+        place, expected, total = 0, start, len(self.data)
+        for offset, counter, stamp, base, first, records, log, publisher in zip(*tables.columns, strict=True):
             stop = place + records
             if not records or stop > self.count or log >= len(logs) or publisher >= len(publishers):
                 raise DecodeError("a run of records points outside its tables")
             if max(offset, counter, stamp) > NUMBER_MAX - records:
                 raise DecodeError("a run's numbers are above 2^63-1")
-            own: Sequence[int]
-            own = [base + end for end in ends[place:stop]] if base else ends[place:stop]
-            if begin != expected or own[0] < begin or own[-1] > total or (records > 1 and list(own) != sorted(own)):
+            begin, shift = start + first, start + base
+            own = [shift + end for end in ends[place:stop]]
+            if begin != expected or own[0] < begin or own[-1] > total or (records > 1 and own != sorted(own)):
                 raise DecodeError("a run of records is not in order")
             expected = own[-1]
             out.append(Run(logs[log], offset, publishers[publisher], counter, stamp, begin, own))

@@ -1,4 +1,4 @@
-"""What a proxy tells a scraper: a snapshot, made in its loop between two turns (docs/operations.md, *Metrics*)."""
+"""A snapshot of a proxy for scrapers, made in its loop between two turns (docs/monitoring.md, *Metrics of a proxy*)."""
 
 from __future__ import annotations
 

@@ -86,6 +86,7 @@ class GroupCommit:
         self._full_check_at = 0.0
         self._commits = 0
         self.clock: Callable[[], float] | None = None
+        self._measures: Measures | None = None
         reserve.release()  # Space for the start itself.
         with self._translated():
             if loops is None:
@@ -100,7 +101,8 @@ class GroupCommit:
 
     def measure(self, clock: Callable[[], float]) -> None:
         """Measure from now on, by this clock (monotonic seconds), what `Measures` names."""
-        self.clock, self.core.state.measures = clock, Measures()
+        self.clock = clock
+        self._measures = self.core.state.measures = Measures()
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -142,7 +144,7 @@ class GroupCommit:
             return 1
         if prefix.destination:
             origin.callback = prefix.destination
-        measures = core.state.measures
+        measures = self._measures
         if measures is not None:
             measures.taken += 1
             if type(message) is Put:
@@ -194,8 +196,8 @@ class GroupCommit:
                 self._met_damage(error, now)
                 return None
         self._commits += 1
-        if core.state.measures is not None:
-            core.state.measures.committed(self._clocked() - begun, core.state.counters["records"])
+        if self._measures is not None:
+            self._measures.committed(self._clocked() - begun, core.state.counters["records"])
         if self.loops is not None:
             self.loops.committed()
         return Commit(core.state.incarnation, self._commits, changes)

@@ -9,6 +9,7 @@ the order that everything rests on, durable first and answer second, is the same
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from itertools import groupby
 from typing import Any, Final, Protocol
 
 from pubsub.config.settings import ServerSettings
@@ -18,7 +19,6 @@ from pubsub.messenger.unsent import LARGE_BYTES, Unsent
 from pubsub.protocol.messages import Outcome
 from pubsub.server.core import ServerCore
 from pubsub.server.group_commit import GroupCommit
-from pubsub.server.state.measures import Timing
 from pubsub.server.state.replies import LISTENER, Outgoing
 
 DRAIN_MAX: Final = 256
@@ -271,20 +271,14 @@ def observe(sent: Iterable[tuple[Outgoing, object]], now: float) -> None:
         sent: as `GroupCommit.outgoing` gave it.
         now: monotonic seconds.
     """
-    last: Timing | None = None
-    count = 0
     success = Outcome.SUCCESS
-    for out, _ in sent:
-        timing = out.timing
-        if timing is None or out.message.outcome is not success:  # type: ignore[union-attr]  # only a STATUS has one
-            continue
-        if timing is not last:
-            if last is not None:
-                last.histogram.observe(now - last.since, count)
-            last, count = timing, 0
-        count += 1
-    if last is not None:
-        last.histogram.observe(now - last.since, count)
+    timings = [
+        out.timing
+        for out, _ in sent
+        if out.timing is not None and out.message.outcome is success  # type: ignore[union-attr]  # only a STATUS has one
+    ]
+    for timing, alike in groupby(timings):
+        timing.histogram.observe(now - timing.since, len(list(alike)))
 
 
 def check_stale(settings: ServerSettings, core: ServerCore) -> None:

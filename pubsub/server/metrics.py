@@ -1,4 +1,4 @@
-"""What a server tells a scraper: a snapshot, made in its loop between two turns (docs/operations.md, *Metrics*).
+"""A snapshot of a server for scrapers, made in its loop between two turns (docs/monitoring.md, *Metrics of a server*).
 
 Nothing here goes through all topics or reads the store: a snapshot costs the loop the same however much the server
 holds. What is known of each topic is in the report, and in the metrics of a gateway.
@@ -94,7 +94,7 @@ def _distributions(core: ServerCore, checkpointer: Checkpointer) -> Iterator[Dis
     )
     text = "COMMITs: one fsync of the write-ahead log each."
     yield Distribution("commit_seconds", text, measures.commits.counted())
-    yield Distribution("commit_requests", "Requests taken since the commit before.", measures.requests.counted())
+    yield Distribution("commit_requests", "Requests that shared a commit.", measures.requests.counted())
     yield Distribution("commit_records", "Messages put in one commit.", measures.records.counted())
     text = "Rounds that copied some of the write-ahead log back."
     yield Distribution("checkpoint_seconds", text, checkpointer.rounds)

@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +92,31 @@ def test_a_terminal_is_filled_and_left_as_it_was(cluster: Cluster, end: str) -> 
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     assert (os.waitstatus_to_exitcode(status), b"\x1b[?1049l" in seen) == (130, True)
+
+
+def test_a_key_sorts_anew_and_q_ends_it_with_the_terminal_as_it_was(cluster: Cluster) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= {"TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
+        os.execv(sys.executable, [sys.executable, *command(cluster, "--every", "3600")])
+    before = termios.tcgetattr(terminal)[3]
+    seen = bytearray()
+    while b"q quit" not in seen:
+        seen += os.read(terminal, 65536)
+    assert b"by puts" in seen
+    os.write(terminal, b"xb")  # An hour before the next look: the key alone draws it.
+    while b"by backlog" not in seen:
+        seen += os.read(terminal, 65536)
+    os.write(terminal, b"q")
+    try:
+        while piece := os.read(terminal, 65536):
+            seen += piece
+    except OSError:
+        pass  # Linux says so that nobody has the other end open.
+    _, status = os.waitpid(pid, 0)
+    after = termios.tcgetattr(terminal)[3]
+    os.close(terminal)
+    assert (os.waitstatus_to_exitcode(status), after) == (0, before)
 
 
 def test_without_a_proxy_it_says_so_and_goes_on_but_once(cluster: Cluster, tmp_path: Path) -> None:

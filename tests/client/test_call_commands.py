@@ -42,6 +42,7 @@ def test_a_command_that_fails_is_an_error_reply_and_a_late_call_is_told_so(
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     assert main(["c", "call", name, "bad", "--id", "bad", "--wait", "3", *place]) == 30
     assert main(["c", "call", name, "late", "--id", "late", "--deadline", "0", "--wait", "0", *place]) == 30
+    assert main(["c", "flush", *place]) == 0
     failing = ["--handler-attempts", "1", "--count", "2", *place, "--", "sh", "-c", "echo why >&2; exit 3"]
     assert main(["w", "serve", name, *failing]) == 0
     capfd.readouterr()

@@ -148,10 +148,10 @@ class Kept:
         with self.store.transaction(fsync=False):
             yield Transaction(self.store.db, Draft(None))  # type: ignore[arg-type]
 
-    def add(self, *calls: str) -> None:
+    def add(self, *calls: str, named: bool = True) -> None:
         with self.transaction() as transaction:
             for call in calls:
-                self.table.add(transaction, call, "$calls.billing", b"told by", 5.0, None)
+                self.table.add(transaction, call, "$calls.billing", b"told by", 5.0, None, named=named)
 
     def answer(self, call: str, body: bytes = b"r", outcome: str = DONE, *, told: bool = False) -> bool:
         with self.transaction() as transaction:
@@ -215,6 +215,23 @@ def test_where_there_is_no_room_the_oldest_that_were_handed_over_go(
     assert kept.store.db.execute("select count(*) from pubsub_replies").get == 1
 
 
+def test_a_named_call_that_makes_room_is_known_ever_after_and_one_without_a_name_is_not(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_table, "CALLS_MAX", 2)
+    kept.add("named")
+    kept.add("random", named=False)
+    for call in ("named", "random"):
+        kept.answer(call, told=True)
+    kept.add("next")
+    assert kept.ids() == ["next"]
+    assert kept.table.find_over("named") == ("$calls.billing", b"told by")
+    assert kept.table.find_over("random") is None
+    with kept.transaction() as transaction:
+        assert kept.table.forget(transaction, "named")
+    assert kept.table.find_over("named") is None
+
+
 def test_replies_are_bounded_by_their_bytes_too(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_table, "CALL_REPLIES_BYTES_MAX", 100)
     monkeypatch.setattr(call_table, "FORGET_ROWS", 1)
@@ -240,7 +257,7 @@ def test_a_call_can_be_forgotten_with_its_reply(kept: Kept) -> None:
 
 def test_a_store_of_an_earlier_release_gets_the_tables_and_that_release_still_opens_it(tmp_path: Path) -> None:
     store = Store(tmp_path / "c.db")
-    for table in ("pubsub_calls", "pubsub_replies", "pubsub_letters_beside"):
+    for table in ("pubsub_calls", "pubsub_replies", "pubsub_calls_over", "pubsub_letters_beside"):
         store.db.execute(f"drop table {table}")
     store.close()
     again = Store(tmp_path / "c.db")

@@ -25,6 +25,7 @@ CHANGES: list[c.Change] = [
     c.RowsRemoved([4]),
     c.RowUnchained(4),
     c.ChainMoved("t", 6, 1, B),
+    c.CallsDiscarded(["a"]),
     c.Intended("t", False),
     c.Confirmed("t", 3, (B, 4), B),
     c.Taken("t", (B, 5), {A: 6}),
@@ -37,6 +38,7 @@ CHANGES: list[c.Change] = [
 ALIKE = {
     ("RowsRemoved", "counters"): c.RowsRemoved([5]),
     ("RowUnchained", "counter"): c.RowUnchained(5),
+    ("CallsDiscarded", "calls"): c.CallsDiscarded(["b"]),
     ("Confirmed", "topic"): c.Confirmed("u", 3, (B, 4), B),
     ("Taken", "topic"): c.Taken("u", (B, 5), {A: 6}),
     ("Tried", "topic"): c.Tried("u", (B, 6), 2),
@@ -48,6 +50,8 @@ ALIKE = {
 def dump(path: Path, changes: list[c.Change]) -> list[Any]:
     """Every row of a store after these changes, but for what is random of a new one."""
     store = Store(path / "billing.db")
+    statement = "insert into pubsub_calls (id, topic, request, made) values (?, '$calls.t', x'00', 1.0)"
+    store.db.executemany(statement, [("a",), ("b",)])
     store.commit([*changes])
     tables = [name for (name,) in store.db.execute("select name from sqlite_schema where type = 'table' order by name")]
     rows = [(table, *row) for table in tables for row in store.db.execute(f"select * from {table}")]

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.base.limits import NUMBER_MAX
-from pubsub.client.core.numbers import BEHIND_MAX, COUNT_BITS, COUNTS, EPOCH_SECONDS, KNOWN_MAX, START_MAX, Numbers
+from pubsub.client.core.numbers import (
+    BEHIND_MAX,
+    COUNT_BITS,
+    COUNTS,
+    EPOCH_SECONDS,
+    KNOWN_MAX,
+    NEAR_MAX,
+    START_MAX,
+    Numbers,
+)
 from pubsub.errors import PubsubError, StoreFull
 
 
@@ -49,6 +58,17 @@ def test_two_copies_whose_clocks_are_behind_part_ways() -> None:
     """Under the same milliseconds nothing would tell the puts of one from those that a power cut took of the other."""
     ours, theirs = (make(stored=5_000_000, milliseconds=3, seed=seed)[1] for seed in (1, 2))
     assert ours != theirs
+
+
+def test_opened_again_at_once_it_stays_near_the_clock() -> None:
+    """What an older copy of the directory puts a little later goes above what was put here (seed 2340000039)."""
+    stored = 1_000_000
+    for opening in range(1, NEAR_MAX):
+        _, saved = make(stored=stored)
+        stored += 1
+        assert saved == [stored] == [1_000_000 + opening]
+    older, _ = make(milliseconds=stored + 2)  # A float of seconds is no exact millisecond.
+    assert older.epoch >> COUNT_BITS > stored
 
 
 def test_numbers_of_milliseconds_that_were_never_used_were_never_given() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import LOG, Rig, records, settled, status
 
-from pubsub.client.core.chain import DONE, UNFINISHED
+from pubsub.client.core.chain import DONE, LIGHT_BYTES, UNFINISHED
 from pubsub.client.core.rights import refusal
 from pubsub.errors import DataLoss, NotAllowed, Refused
 from pubsub.protocol import Outcome, Put, Status, Subscribe, Unsubscribe
@@ -23,7 +23,7 @@ def sent(rig: Rig) -> list[int]:
 
 def test_a_denied_put_is_kept_and_not_sent_again_by_itself() -> None:
     rig = Rig()
-    rows = rig.put(1, 1)
+    rows = rig.put(1, 1, size=LIGHT_BYTES)
     first, second = rig.turn()
     rig.answer(first, NO)
     chain = rig.core.outbox.chains["t"]
@@ -39,16 +39,16 @@ def test_the_next_put_sends_all_of_it_in_order() -> None:
     (first,) = rig.put(1)
     rig.answer(rig.turn()[0], NO)
     (second,) = rig.put(1)
-    assert [out.row for out in rig.turn()] == [first, second]
+    assert [row for out in rig.turn() for row in out.rows] == [first, second]
     assert rig.core.outbox.chains["t"].failure is None
 
 
 def test_a_denial_of_an_earlier_call_does_not_end_the_next_one() -> None:
     rig = Rig()
-    rig.put(1, 1)
+    rig.put(1, 1, size=LIGHT_BYTES)
     first, late = rig.turn()
     rig.answer(first, NO)
-    rig.put(1)
+    rig.put(1, size=LIGHT_BYTES)
     out = rig.turn()
     assert len(out) == 3
     rig.answer(late, NO)
@@ -172,7 +172,7 @@ def test_a_denied_get_keeps_what_is_here_and_its_place() -> None:
     rig.answer(rig.wants(sub)[0], records(1, [1, 2, 3]))
     rig.take(sub, 1)
     sub.waiting = 0
-    (ahead,) = [out for out in rig.sent if out.row is None][-1:]
+    (ahead,) = [out for out in rig.sent if not out.rows][-1:]
     rig.answer(ahead, status(Outcome.DENIED))
     assert isinstance(sub.failure, NotAllowed)
     assert sub.prefetch.records == 2

@@ -132,6 +132,26 @@ def test_a_worker_that_is_killed_in_its_handler_does_it_once_after_its_start(
         assert rows(again, "select body from done") == [(b"a",)]
 
 
+@pytest.mark.parametrize("deadline", [None, 0.0])
+def test_a_worker_that_is_killed_behind_an_error_reply_never_takes_that_call_again(
+    cluster: Embedded, client: Client, service: str, deadline: float | None
+) -> None:
+    name, settings = f"worker{next(names)}", ClientSettings(handler_attempts=1)
+    worker = cluster.client(name, settings=settings)
+    create(worker, "done")
+    worker.serve(service, effect, timeout=0)
+    client.request(service, b"bad", id="bad", deadline=deadline)
+    assert worker.serve(service, effect, timeout=20.0, max=1) == 1
+    kill(worker)
+    client.request(service, b"good", id="good")
+    with cluster.client(name, settings=settings) as again:
+        assert again.serve(service, effect, timeout=20.0, max=1) == 1
+        assert rows(again, "select id from done") == [("good",)]
+        assert client.reply("good", timeout=20.0).body == b"re:good"
+        with pytest.raises(CallFailed if deadline is None else CallExpired):
+            client.reply("bad", timeout=20.0)
+
+
 def test_a_reply_that_was_not_sent_in_time_goes_out_while_the_worker_waits(
     cluster: Embedded, client: Client, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

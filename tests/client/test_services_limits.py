@@ -56,6 +56,23 @@ def test_calls_are_kept_up_to_a_limit_and_forgotten_by_their_id(
         client.forget("b")
 
 
+def test_a_call_under_a_name_happens_once_however_many_came_between(
+    client: Client, worker: Client, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_table, "CALLS_MAX", 1)
+    with served(worker, service):
+        assert client.call(service, b"first", id="order-1", timeout=20.0).body == b"re:first"
+        assert client.call(service, b"second", id="order-2", timeout=20.0).body == b"re:second"
+        assert client.request(service, b"first", id="order-1") == "order-1"
+        with pytest.raises(NoSuchCall, match="was handed over long ago") as caught:
+            client.call(service, b"first", id="order-1", timeout=20.0)
+        assert caught.value.over
+        with pytest.raises(CallerError, match="with another request"):
+            client.request(service, b"other", id="order-1")
+        client.call(service, b"third", timeout=20.0)
+    assert rows(worker, "select body from done order by rowid") == [(b"first",), (b"second",), (b"third",)]
+
+
 def test_another_request_under_an_id_is_refused_and_nothing_is_put(client: Client, service: str) -> None:
     client.request(service, b"a", id="a", headers={"h": b"1"})
     before = client.unfinished(f"$calls.{service}")

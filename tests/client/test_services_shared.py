@@ -136,6 +136,23 @@ def test_two_threads_that_serve_share_the_calls(client: Client, worker: Client, 
     assert [int(body) for (body,) in rows(worker, "select body from done")] == list(range(30))
 
 
+def test_who_waits_is_told_of_a_reply_that_another_thread_has_stored(
+    client: Client, worker: Client, service: str
+) -> None:
+    """Else it would find out when its time is over. The waiting one is driven by hand, so that it stores nothing."""
+    worker.serve(service, effect, timeout=0)
+    for call in ("a", "b"):
+        client.request(service, call.encode(), id=call)
+    flow = client._calls.calling.reply("a", 600.0)
+    waits = next(flow)
+    assert worker.serve(service, effect, timeout=20.0, max=2) == 2
+    assert client.reply("b", timeout=20.0).body == b"re:b"  # Behind that to a, which came with it or before.
+    assert waits.done()
+    with pytest.raises(StopIteration) as ended:
+        flow.send(True)
+    assert ended.value.value.body == b"re:a"
+
+
 def test_a_handler_may_call_another_service_and_asks_again_under_the_same_id(
     cluster: Embedded, client: Client, worker: Client, service: str
 ) -> None:

@@ -77,6 +77,21 @@ def test_a_large_row_goes_alone_and_waits_for_nothing() -> None:
     assert chain.sent == 4, "the last one is light, and waits for company"
 
 
+def test_messages_that_one_answer_covers_are_all_no_longer_in_flight() -> None:
+    outbox = make(window=256)
+    large = []
+    for _ in range(2 * MESSAGES_MAX):
+        draft = Draft(outbox)
+        draft.add("t", [bytes(LIGHT_BYTES)])
+        outbox.accept(draft)
+        large += draft.rows
+    light = put(outbox, 1, 1)
+    chain = outbox.wake("t", 30.0, 0)
+    assert sent(chain, 0.0) == large
+    outbox.answered(chain, status(Outcome.SUCCESS, large[-1].last), chain.generation, 0, 0.01)
+    assert chain.sendable(0.01) == [light]
+
+
 def test_a_marked_row_and_one_that_is_to_be_fsynced_are_in_no_train() -> None:
     marked = make(cuts=1, window=256)
     put(marked, 1, 1, 1)

@@ -194,6 +194,21 @@ finally:
 """
 
 
+def test_a_name_in_a_table_is_its_characters_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    made = console.table("topic")
+    for name in ("[red]a", "[/b]", ":smile:"):
+        made.add_row(name)
+    console.print_table(made)
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()][3:6] == ["[red]a", "[/b]", ":smile:"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(None, ""), (0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (2**50, "1,024.0 TiB")]
+)
+def test_bytes_are_told_in_the_unit_that_suits_them(count: int | None, text: str) -> None:
+    assert console.size(count) == text
+
+
 def test_an_interrupt_ends_a_command_whose_clean_up_hangs() -> None:
     process = subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE)
     try:

@@ -4,21 +4,24 @@ A worker serves the service that is its only topic until it is told to finish: i
 and its reply says which row that was, so that a second effect has another reply. It prints `serving`.
 
 A caller makes `count` calls under IDs of its own, those of its earlier lives again, and writes each reply down. It
-prints `replied N` as it goes and `done N`; a reply that is not the one it had before is `different ID`.
+prints `replied N` as it goes and `done N`; a reply that is not the one it had before is `different ID`. One that asks
+makes no call: it asks for every reply by its ID, makes the call again, and makes another one under its ID.
 
-Facts: name, directory, proxies, topics: the service; serves: it is the worker; count: of calls; fails: which part of
-the calls the handler fails on, once each; die: see `dying.die_at_step`; timeout: of a call.
+Facts: name, directory, proxies, topics: the service; serves: it is the worker; count: of calls; asks: it is a caller
+that asks; fails: which part of the calls the handler fails on, once each; die: see `dying.die_at_step`; timeout: of a
+call.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pubsub import Client, Request, Transaction, Unavailable
+from pubsub import CallerError, Client, Request, Transaction, Unavailable
 from pubsub.config.settings import ClientSettings
 from tests.faults.dying import die_at_step
 from tests.faults.orders import Orders
@@ -45,8 +48,15 @@ def serve(client: Client, service: str, orders: Orders, fails: int) -> None:
         client.serve(service, handler, timeout=0.01)
     print("serving", flush=True)
     while not orders.finishing.is_set():
-        with suppress(Unavailable):
+        try:
             client.serve(service, handler, timeout=0.5)
+        except Unavailable as error:
+            _tell(error)
+
+
+def _tell(error: Unavailable) -> None:
+    """For whoever looks into a round that takes long."""
+    print(f"{time.strftime('%X')} {error}", file=sys.stderr, flush=True)
 
 
 def call(client: Client, service: str, count: int) -> None:
@@ -55,20 +65,39 @@ def call(client: Client, service: str, count: int) -> None:
         transaction.execute(REPLIED)
         known = dict(transaction.execute("select id, body from replied"))
     for number in range(1, count + 1):
-        name = f"{client.name}-{number}"
-        body = b"x" * (number % 7) + name.encode()
+        name, body = _call(client, number)
         while True:
             try:
                 reply = client.call(service, body, id=name, deadline=3600.0)
                 break
-            except Unavailable:  # The call is kept, or is not made yet.
-                continue
+            except Unavailable as error:  # The call is kept, or is not made yet.
+                _tell(error)
         if known.get(name, reply.body) != reply.body:
             print("different", name, flush=True)
         with client.transaction() as transaction:
             transaction.execute("insert or replace into replied values (?, ?)", (name, reply.body))
         print("replied", number, flush=True)
     print("done", count, flush=True)
+
+
+def ask(client: Client, service: str, count: int) -> None:
+    """Asks again, when all is over: every ID has the reply that was written down, and no other request."""
+    with client.transaction() as transaction:
+        known = dict(transaction.execute("select id, body from replied"))
+    for number in range(1, count + 1):
+        name, body = _call(client, number)
+        asked = client.reply(name).body, client.call(service, body, id=name).body
+        if asked != (known[name], known[name]):
+            print("different", name, flush=True)
+        with suppress(CallerError):
+            client.call(service, body + b" another", id=name)
+            print("different", name, "was called with another body", flush=True)
+    print("asked", count, flush=True)
+
+
+def _call(client: Client, number: int) -> tuple[str, bytes]:
+    name = f"{client.name}-{number}"
+    return name, b"x" * (number % 7) + name.encode()
 
 
 def main(facts: dict[str, Any]) -> None:
@@ -86,6 +115,8 @@ def main(facts: dict[str, Any]) -> None:
     with Client(facts["name"], settings=settings) as client:
         if facts.get("serves"):
             serve(client, service, orders, facts.get("fails", 0))
+        elif facts.get("asks"):
+            ask(client, service, facts["count"])
         else:
             call(client, service, facts["count"])
 

@@ -8,14 +8,23 @@ from typing import Final
 
 from pubsub.protocol import Message, Outcome
 from pubsub.protocol import messages as m
-from tests.faults.hostile import LOG, framed, put
+from tests.faults.hostile import LOG, framed, put, train
 
 NEAR: Final = (0, 1, 2, 2**31, 2**32 - 1, 2**32, 2**40, 2**62, 2**63 - 2, 2**63 - 1, 2**63, 2**64, 10**30, -1)
 """Numbers at the edges of what fits somewhere."""
 
 WORDS: Final = (
     *(b"!v=2", b"!v=", b"!new=1", b"v=1", b"=", b"", b" ", b"..", b"-", b"\r\n\r\n", b"\0", b"\xff" * 9, b"PUT", b"x="),
-    *(b"A" * 70, b"B" * 20_000, b"topic=\xe9", b"log=" + b"g" * 16, b"crc=99999999999", b"last=" + b"9" * 300),
+    *(
+        b"A" * 70,
+        b"B" * 20_000,
+        b"topic=\xe9",
+        b"log=" + b"g" * 16,
+        b"crc=99999999999",
+        b"last=" + b"9" * 300,
+        b"!rows=0",
+    ),
+    *(b"!rows=64", b"!rows=1000000000"),
 )
 
 NAMES: Final = tuple(f"eve{number}" for number in range(20))
@@ -37,6 +46,8 @@ def samples(chance: random.Random, names: Sequence[str] = NAMES) -> list[Message
         m.Read(who, topic, None, place, records_max=number, bytes_max=number),
         put(topic, max(1, number), b"x", sender=who, previous=chance.choice([0, number])),
         m.Put(who, topic, number, LOG, number, number, 0, body=b"\1\0\0\0" + b"\xff" * 4 + b"x"),
+        train([put(topic, one, b"%d" % one, sender=who, previous=one - 1) for one in range(1, chance.randrange(2, 9))]),
+        train([put(topic, max(1, number), b"x", sender=who), put(topic, chance.randrange(1, 9), b"", sender=who)]),
         m.Stage(who, topic, number, LOG, who, number, number, 0, body=b"x"),
         m.Publish(who, topic, number, LOG, {who: number}),
         m.Periodic(who, LOG, number, number, "tcp://127.0.0.1:1", "tcp://127.0.0.1:2", number, 0, table, number),

@@ -83,6 +83,18 @@ class Putting:
         if wait:
             self._acknowledged(f"number >= {first} and number < {first + count}")
 
+    def stream(self, topic: str, count: int) -> None:
+        """Put messages one by one and wait for none, so fast that rows wait at the client and go together."""
+        first, self.number = self.number, self.number + count
+        with self.client.transaction() as transaction:
+            bodies = [self._write(transaction, number, topic) for number in range(first, first + count)]
+        for number, body in enumerate(bodies, first):
+            try:
+                self.client.put(topic, body + self.padding, wait=False)
+            except PubsubError as error:  # Those behind it were not begun.
+                self._never += range(number + isinstance(error, InDoubt), first + count)
+                raise
+
     def flush(self, timeout: float | None = None) -> None:
         """Finish everything; what this object put is acknowledged then, and whatever was put in a transaction."""
         self.client.flush(timeout)

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -23,6 +24,7 @@ from pubsub.protocol import Message, Status, decode, encode
 from pubsub.protocol import messages as m
 from pubsub.protocol.batch import encode_batch
 from pubsub.protocol.names import parse_endpoint
+from pubsub.protocol.train import join_table
 from pubsub.security.authorized import Role
 from pubsub.security.files import read_authorized, read_key_file
 from pubsub.security.keys import parse_public
@@ -316,6 +318,28 @@ def put(topic: str, counter: int, body: bytes, *, sender: str = "eve", previous:
     """A put of one record."""
     batch = encode_batch([body])
     return m.Put(sender, topic, counter, LOG, 1, previous, crc32(batch), body=batch)
+
+
+class _Row:
+    """A put as a row of a train."""
+
+    def __init__(self, one: m.Put) -> None:
+        self.counter, self.previous, self.count, self.checksum = one.counter, one.previous, one.count, one.checksum
+        self.size = len(one.body)
+
+
+def train(rows: Sequence[m.Put], table: bytes | None = None, /, **changed: Any) -> m.Put:
+    """A train of these puts.
+
+    Args:
+        table: in place of the one that tells of them.
+        changed: fields of its header.
+    """
+    table = join_table([_Row(row) for row in rows]) if table is None else table
+    first, count = rows[0], sum(row.count for row in rows)
+    body = table + b"".join(bytes(row.body) for row in rows)
+    made = replace(first, count=count, checksum=crc32(table), rows=len(rows), body=body)
+    return replace(made, **changed)
 
 
 GREETING: Final = b"\xff" + bytes(8) + b"\x7f\3\0NULL".ljust(24, b"\0") + bytes(31)

@@ -1,7 +1,7 @@
 """A publisher that may be killed at any moment: `python -m tests.faults.publisher JSON`.
 
 It puts until it is told to finish (see `orders`), or has put `count` messages: transactions over several topics, plain
-puts, batches, and puts that it does not wait for. It prints `put N` as it goes, and `done N`.
+puts, batches, and puts that it does not wait for, some or a stream of them. It prints `put N` as it goes, and `done N`.
 
 Facts: name, directory, proxies, topics, seed; count: of messages; pause: seconds between steps; does: of what kinds its
 steps are; padding: bytes that each body is longer; timeout: of a call; boot, record: see `Client`; die: see `dying`.
@@ -60,6 +60,8 @@ def step(putting: Putting, topics: list[str], rng: Random, kinds: Sequence[str])
             putting.put(rng.choice(topics))
         elif kind == "batch":
             putting.put_many(rng.choice(topics), rng.randint(2, 20))
+        elif kind == "stream":
+            putting.stream(rng.choice(topics), rng.randint(50, 200))
         else:
             for _ in range(rng.randint(1, 8)):
                 putting.put(rng.choice(topics), wait=False)

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.faults.call_rounds import CALLS, judge, rounds
+from tests.faults.call_rounds import CALLS, Rounds, judge
 from tests.faults.cluster import Cluster, until
 from tests.faults.dying import POINTS
 
@@ -63,9 +63,9 @@ def test_a_worker_killed_at_each_commit_and_send_has_each_effect_once(cluster: C
 def test_rounds_with_death_of_everybody_lose_and_double_no_call(cluster: Cluster) -> None:
     """`python -m tests.faults.call_rounds --rounds 1000` is the long form."""
     cluster.run(2, 2)
-    found, deaths = rounds(cluster, 6, 1)
-    assert found == []
-    assert deaths >= 6
+    done = Rounds(cluster, 6, 1, 2)
+    assert (done.found, done.over) == ([], 6)
+    assert done.deaths.total() >= 18
 
 
 def test_what_judges_can_object(cluster: Cluster) -> None:

@@ -34,6 +34,28 @@ def test_a_webhook_is_added_listed_retried_and_removed(gateway: Gateway, capsys:
         assert main(["webhook", "remove", "shell/t", "w"]) == 13
 
 
+def test_dead_letters_are_shown_with_why_and_nothing_that_a_terminal_obeys(
+    gateway: Gateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Receiver(lambda headers, body: 410) as receiver:
+        assert main(["webhook", "add", "shell/d", "w", receiver.url]) == 0
+        gateway.put("shell%2Fd", b"\x1b[31m[red]" + b"x" * 5000)
+
+        def letters() -> str:
+            capsys.readouterr()
+            assert main(["webhook", "dead-letters", "shell/d", "w"]) == 0
+            return capsys.readouterr().out
+
+        shown = until(lambda: "status 410" in (out := letters()) and out, "the letter is shown").replace("\n", "")
+        assert "\x1b" not in shown
+        assert "5,010" in shown
+        assert main(["webhook", "list", "shell/d"]) == 0
+        assert "status 410, try 1" in capsys.readouterr().out
+        assert main(["webhook", "dead-letters", "shell/d", "w", "--json"]) == 0
+        (letter,) = json.loads(capsys.readouterr().out)["dead_letters"]
+        assert (letter["error"], len(letter["body"])) == ("status 410", 5010)
+
+
 def test_what_goes_wrong_has_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["webhook", "add", "t", "w", "ftp://x"]) == 2
     assert main(["webhook", "list", "t", "--gateway", "http://127.0.0.1:9"]) == 4

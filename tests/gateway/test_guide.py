@@ -52,6 +52,19 @@ def test_the_gateway_with_curl(gateway: Gateway) -> None:
     assert gateway.poll("orders", "shop", wait=0)["messages"] == []
 
 
+def test_looking_without_taking_with_curl(gateway: Gateway) -> None:
+    gateway.put("orders", b"seen")
+    until(lambda: gateway.ask("GET", "/topics/orders").status_code == 200, "the report knows the topic")
+    said = run(block(THE_GATEWAY.partition("\n### Looking without taking\n")[2], "sh", gateway))
+    newest, place = json.JSONDecoder().raw_decode(said)
+    oldest, place = json.JSONDecoder().raw_decode(said, place)
+    topics, _ = json.JSONDecoder().raw_decode(said, place)
+    assert newest["messages"][-1]["body"] == "seen"
+    assert len(oldest["messages"]) <= newest["held"] == oldest["held"]
+    assert 0 < len(topics["topics"]) <= 10
+    assert all(len(topic["subscribers"]) <= 3 for topic in topics["topics"])
+
+
 def test_keys_and_headers_with_curl(gateway: Gateway) -> None:
     section = THE_GATEWAY.partition("\n### Keys and headers\n")[2]
     *_, batch = run(block(section, "sh", gateway)).strip().splitlines()

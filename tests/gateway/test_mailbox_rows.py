@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from pubsub.gateway.limits import DEAD_LETTERS_BYTES_MAX, PREVIEW_BODY_BYTES
 from pubsub.gateway.mailbox import TABLES, Mailbox, Place, _add, _confirm
+from pubsub.gateway.webhooks import letters
 
 
 class File:
     """The file of a client, by the calls that a mailbox makes of it."""
 
     def __init__(self) -> None:
-        self.db = sqlite3.connect(":memory:")
+        self.db = sqlite3.connect(":memory:", isolation_level=None)
         for table in TABLES:
             self.db.execute(table)
+
+    def write(self, function: Callable[[Any], Any]) -> Any:
+        return function(self.db)
 
     def read(self, sql: str, arguments: tuple[Any, ...] = ()) -> list[Any]:
         return self.db.execute(sql, arguments).fetchall()
@@ -59,3 +65,30 @@ def test_confirming_leaves_dead_letters_where_they_are(file: File) -> None:
     file.db.execute("UPDATE gateway_mail SET letter = 1 WHERE number = 1")
     confirm(file, 2)
     assert file.read("SELECT number FROM gateway_mail") == [(1,)]
+
+
+def test_a_dead_letter_says_how_when_and_after_how_many_tries_it_failed(file: File) -> None:
+    add(file, b"1", b"2", b"3")
+    letters.failed(mailbox(file), 1, 1, 99.0, "status 500")
+    letters.bury(mailbox(file), 1, "status 502", 12.5)
+    letters.bury_all(mailbox(file), "the receiver answered 410", 13.0)
+    file.db.execute("UPDATE gateway_mail SET due = 0 WHERE number = 3")  # As an earlier release left it.
+    names = ("number", "attempts", "error", "failed_at")
+    assert [tuple(one.get(name) for name in names) for one in letters.dead_letters(mailbox(file), 0, 9)] == [
+        (1, 2, "status 502", 12_500_000),
+        (2, 0, "the receiver answered 410", 13_000_000),
+        (3, 0, "the receiver answered 410", None),
+    ]
+    found = letters.last_failure(mailbox(file))
+    assert found == {"id": "a-2", "error": "the receiver answered 410", "attempts": 0}
+
+
+def test_of_large_dead_letters_an_answer_holds_so_many_bytes_and_always_one(file: File) -> None:
+    large = b"x" * (DEAD_LETTERS_BYTES_MAX // 2 + 1)
+    add(file, large, large, b"3")
+    letters.bury_all(mailbox(file), "x", 1.0)
+    assert [one["number"] for one in letters.dead_letters(mailbox(file), 0, 9)] == [1]
+    assert [one["number"] for one in letters.dead_letters(mailbox(file), 1, 9)] == [2, 3]
+    (one,) = letters.dead_letters(mailbox(file), 0, 1, beginnings=True)
+    assert (one["bytes"], one["cut"], one["body"]) == (len(large), ["body"], "x" * PREVIEW_BODY_BYTES)
+    assert (letters.any_after(mailbox(file), 2), letters.any_after(mailbox(file), 3)) == (True, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import re
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.base.limits import MESSAGE_HEADERS_BYTES_MAX, MESSAGE_HEADERS_MAX
-from pubsub.gateway.messages import Wanted, http_headers, json_facts, read_http, read_lines, text_or_base64
+from pubsub.gateway.limits import PREVIEW_BODY_BYTES, PREVIEW_KEY_BYTES
+from pubsub.gateway.messages import Wanted, http_headers, json_facts, preview, read_http, read_lines, text_or_base64
 from pubsub.gateway.problems import Problem
 from pubsub.protocol import encode_headers
 
@@ -127,3 +129,23 @@ def test_what_a_receiver_would_not_take_is_left_out_and_named() -> None:
     assert http_headers(b"k" * 200, block, 150) == {"pubsub-header-a": "x" * 100, "pubsub-omitted": "key"}
     assert http_headers(b"\0" * 45, block, 50) == {"pubsub-omitted": "key, headers"}
     assert http_headers(b"", b"", 0) == {}
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_of_a_large_text_the_beginning_is_shown_and_no_part_of_a_character(shift: int) -> None:
+    text = "a" * shift + "\N{GRINNING FACE}" * PREVIEW_BODY_BYTES
+    found = preview(b"", b"", text.encode())
+    assert found["cut"] == ["body"]
+    assert text.startswith(found["body"])
+    assert PREVIEW_BODY_BYTES - 3 <= len(found["body"].encode()) <= PREVIEW_BODY_BYTES
+
+
+@given(st.binary(max_size=3 * PREVIEW_KEY_BYTES), st.binary(max_size=2 * PREVIEW_BODY_BYTES))
+def test_of_whatever_is_large_the_beginning_is_shown(key: bytes, body: bytes) -> None:
+    found = preview(key, encode_headers({"a": b"\xff"}), body)
+    assert (found["bytes"], found["headers_base64"]) == (len(body), {"a": "/w=="})
+    for name, value, most in (("key", key, PREVIEW_KEY_BYTES), ("body", body, PREVIEW_BODY_BYTES)):
+        shown = base64.b64decode(found.get(f"{name}_base64", "")) or found.get(name, "").encode()
+        assert (name in found["cut"]) == (len(value) > most)
+        assert value.startswith(shown)
+        assert min(len(value), most) - 3 <= len(shown) <= most

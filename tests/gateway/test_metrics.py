@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pubsub.gateway import metrics
 from pubsub.gateway.metrics import Facts, Requests, exposition
 
 REPORT: dict[str, Any] = {
@@ -34,11 +36,28 @@ def test_the_cluster_is_told_as_its_report_has_it() -> None:
     assert found["pubsub_topic_oldest_unacknowledged_seconds", ('odd "name\\',)] == 9.5
     assert found["pubsub_subscriber_backlog", ("c", 'odd "name\\')] == 2
     assert found["pubsub_warnings", ()] == 1
+    assert found["pubsub_metrics_left_out", ("topics",)] == found["pubsub_metrics_left_out", ("subscribers",)] == 0
+
+
+def test_what_has_no_line_of_its_own_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "METRICS_TOPICS_MAX", 2)
+    monkeypatch.setattr(metrics, "METRICS_SUBSCRIBERS_MAX", 4)
+    (topic,) = REPORT["topics"]
+    waiting = {name: {"waiting": 1} for name in "abc"}
+    many = [topic | {"topic": f"t{number}", "subscribers": waiting} for number in range(3)]
+    found = samples(exposition(Requests(), Facts({}, {}, REPORT | {"topics": many})))
+    assert [labels for name, labels in found if name == "pubsub_topic_backlog"] == [("t0",), ("t1",)]
+    assert sum(name == "pubsub_subscriber_backlog" for name, _ in found) == 4
+    assert found["pubsub_topics", ()] == 3
+    assert found["pubsub_metrics_left_out", ("topics",)] == 1
+    assert found["pubsub_metrics_left_out", ("subscribers",)] == 5
 
 
 def test_where_nobody_answers_that_is_told_and_nothing_of_the_cluster() -> None:
     found = samples(exposition(Requests(), Facts({}, {}, None)))
-    assert found == {("pubsub_up", ()): 0}
+    told = {name: value for (name, _), value in found.items() if name.startswith("pubsub_")}
+    assert told == {"pubsub_up": 0, "pubsub_process_info": 1}
+    assert found["process_resident_memory_bytes", ()] > 1_000_000
 
 
 def test_requests_are_counted_by_method_route_and_status() -> None:
@@ -49,3 +68,13 @@ def test_requests_are_counted_by_method_route_and_status() -> None:
     route = ("POST", "/topics/{topic}/messages")
     assert found["pubsub_gateway_requests_total", (*route, "201")] == 2
     assert found["pubsub_gateway_request_seconds_count", route] == 3
+
+
+def test_methods_that_a_peer_makes_up_are_told_as_one() -> None:
+    requests = Requests()
+    for number in range(5):
+        requests.answered(f"X{number}", "none", 405, 0.001)
+    found = samples(exposition(requests, Facts({}, {}, None)))
+    assert {key: value for key, value in found.items() if key[0] == "pubsub_gateway_requests_total"} == {
+        ("pubsub_gateway_requests_total", ("other", "none", "405")): 5
+    }

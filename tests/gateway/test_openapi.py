@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from pubsub.config.settings import ClientSettings
 from pubsub.gateway.app import Gateway as App
+from pubsub.gateway.handlers.page import FILES
 from pubsub.gateway.openapi import document, encoded
 from pubsub.gateway.tokens import Users
 from tests.faults.cluster import until
@@ -65,7 +66,7 @@ def test_every_operation_has_a_name_of_its_own_and_says_what_is_in_its_path() ->
 
 def test_what_is_described_is_what_is_served(tmp_path: Path) -> None:
     async def served() -> set[tuple[str, str]]:
-        app = App(ClientSettings(), tmp_path, Users(), dict, Nothing())
+        app = App(ClientSettings(), tmp_path, Users(), dict, Nothing(), lambda *_: {})
         await app.close()
         return {(method, path) for path, methods in app.routes.paths.items() for method in methods}
 
@@ -92,6 +93,7 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     assert gateway.ask("DELETE", "/servers/s1/drain").json()["draining"] is False
     assert gateway.ask("PUT", "/servers/s1/drain").status_code == 409
     gateway.put("tour", b"x")
+    assert gateway.ask("GET", f"{base}/messages").status_code == 200
     gateway.ask("GET", f"{base}/subscribers/s")
     gateway.confirm(gateway.poll("tour", "s"))
     gateway.ask("DELETE", f"{base}/subscribers/s")
@@ -101,6 +103,6 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.ask("POST", f"{base}/webhooks/w/retry")
     gateway.ask("DELETE", f"{base}/webhooks/w")
     until(lambda: gateway.ask("GET", base).status_code == 200, "the report knows the topic")
-    for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz", "/", "/page.css", "/page.js"):
+    for path in ("/topics", "/servers", "/proxies", "/metrics", "/livez", "/readyz", *FILES):
         assert gateway.ask("GET", path).status_code == 200, path
     assert gateway.ask("GET", "/openapi.json").json() == json.loads(encoded())

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from pubsub.gateway.handlers.page import FILES
 from pubsub.gateway.history import SAMPLES_MAX, History
 from pubsub.gateway.tokens import digest, new_token
 from tests.faults.cluster import Cluster, until
@@ -24,8 +25,8 @@ in_browser = pytest.mark.skipif(
 
 def report(records: int, **more: object) -> dict[str, object]:
     server = {"id": "s1", "answered": True, "report": {"counters": {"records": records}, "disk": {"store": 10}}}
-    topics = [{"subscribers": {"a": {"waiting": 2}, "b": {"waiting": 3}}}]
-    return {"proxies": [], "servers": [server], "topics": topics, "warnings": ["w"], **more}
+    topics = [{"subscribers": {"a": {"waiting": 2}, "b": {"waiting": 3}}, "oldest_unacknowledged_seconds": 7.25}]
+    return {"proxies": [], "servers": [server], "topics": topics, "warnings": ["w"], "alarms": ["a"], **more}
 
 
 def test_rates_are_made_of_two_reports_by_the_monotonic_clock() -> None:
@@ -37,10 +38,11 @@ def test_rates_are_made_of_two_reports_by_the_monotonic_clock() -> None:
         "at": [1000.0, 999.0, 1010.0],
         "puts": [0.0, 10.0, 0.0],
         "backlog": [5, 5, 5],
+        "oldest": [7.2, 7.2, 7.2],
         "disk": [10, 10, 10],
         "proxies": [0, 0, 0],
         "servers": [1, 1, 1],
-        "warnings": [1, 1, 1],
+        "warnings": [2, 2, 2],
     }
 
 
@@ -55,7 +57,7 @@ def test_an_hour_is_kept_and_no_more() -> None:
 def test_the_page_asks_no_other_host_and_runs_nothing_that_is_not_its_own(gateway: Gateway) -> None:
     answer = gateway.ask("GET", "/")
     assert "default-src 'self'" in answer.headers["content-security-policy"]
-    text = answer.text + gateway.ask("GET", "/page.css").text + gateway.ask("GET", "/page.js").text
+    text = "".join(gateway.ask("GET", path).text for path in FILES)
     assert "https://" not in text
     assert text.count("http://") == text.count("http://www.w3.org/2000/svg") == 1
     assert "innerHTML" not in text
@@ -81,10 +83,10 @@ def test_the_overview_shows_processes_topics_and_the_last_hour(gateway: Gateway,
     browser.go(f"{gateway.url}/")
     until(lambda: "s1" in browser.text("#servers"), "servers are shown")
     until(lambda: "p1" in browser.text("#proxies"), "proxies are shown")
-    until(lambda: browser.run("return document.querySelectorAll('#plots svg').length") == 3, "plots are drawn")
+    until(lambda: browser.run("return document.querySelectorAll('#plots svg').length") == 4, "plots are drawn")
     browser.type("#search input", "seen/")
-    until(lambda: browser.text("#topics tbody").startswith("seen/a"), "the topic is found")
-    assert browser.text("#total") == "1 found"
+    until(lambda: browser.text("#total") == "1 found", "it is searched for")
+    assert browser.text("#topics tbody").startswith("seen/a")
     assert browser.text("header").endswith("topics"), "no token is asked for"
     assert browser.complaints() == []
 
@@ -96,7 +98,7 @@ def test_a_topic_is_reached_by_the_keyboard_and_a_test_message_is_put(gateway: G
     browser.go(f"{gateway.url}/")
     browser.type("#search input", name[:12])
     until(lambda: name in browser.text("#topics tbody"), "the topic is shown as text")
-    browser.run("document.querySelector('#next').disabled = true; document.querySelector('#first').focus()")
+    browser.run("document.querySelector('#sort').focus()")
     browser.press("\ue004")  # Tab
     until(lambda: browser.run("return document.activeElement.textContent") == name, "it has the focus")
     browser.press("\ue007")  # Enter

@@ -29,7 +29,9 @@ def test_a_topic_says_who_waits_for_what(gateway: Gateway) -> None:
         lambda: (topic := gateway.ask("GET", "/topics/watched").json())["records"] == 3 and topic, "all are counted"
     )
     assert found["owners"] == ["s1"]
-    assert found["subscribers"] == [{"client": "http.s", "waiting": 3, "polling": False}]
+    (subscriber,) = found["subscribers"]
+    assert (subscriber["client"], subscriber["waiting"], subscriber["polling"]) == ("http.s", 3, False)
+    assert 0.0 < subscriber["oldest_unacknowledged_seconds"] <= found["oldest_unacknowledged_seconds"] + 0.001
     assert found["held_by"] == "http.s"
 
 

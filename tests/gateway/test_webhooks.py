@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,36 @@ def test_a_receiver_that_is_gone_ends_the_webhook_and_a_retry_begins_it_again(ga
             return list(gateway.ask("GET", "/topics/ended/webhooks/w/dead-letters").json()["dead_letters"])
 
         until(lambda: [one["body"] for one in letters()] == ["x"], "what it had is a dead letter")
+        (letter,) = letters()
+        assert (letter["attempts"], letter["error"]) == (1, "status 410")
+        assert abs(letter["failed_at"] / 1e6 - time.time()) < 300
+        named = {name: letter[name] for name in ("id", "error", "attempts", "failed_at")}
+        assert facts(gateway, "ended")["last_failure"] == named
         receiver.answer = lambda headers, body: 204
         assert gateway.ask("POST", "/topics/ended/webhooks/w/retry").json() == {"retried": 1}
         until(lambda: receiver.bodies() == [b"x"], "it arrives")
         assert letters() == []
         assert facts(gateway, "ended")["state"] == "active"
+
+
+def test_how_a_delivery_failed_is_told_while_it_is_tried_again(gateway: Gateway) -> None:
+    with Receiver(lambda headers, body: 503) as receiver:
+        assert hook(gateway, "told", receiver.url)["last_failure"] is None
+        made = gateway.put("told", b"x")
+        last = until(lambda: facts(gateway, "told")["last_failure"], "the failure is told")
+        assert (last["id"], last["error"], last["attempts"]) == (made["id"], "status 503", 1)
+
+
+def test_an_ended_webhook_knows_its_dead_letters_behind_a_restart(cluster: Cluster, tmp_path: Path) -> None:
+    with Receiver(lambda headers, body: 410) as receiver, Gateway(cluster, tmp_path / "restarted") as gateway:
+        hook(gateway, "restarted", receiver.url)
+        gateway.put("restarted", b"x")
+        until(lambda: facts(gateway, "restarted")["state"] == "ended", "it ends")
+        before = facts(gateway, "restarted")
+        gateway.kill()
+        gateway.start()
+        after = facts(gateway, "restarted")
+        assert (after["dead_letters"], after["last_failure"]) == (1, before["last_failure"])
 
 
 def test_a_dead_and_a_slow_receiver_hold_up_nobody_else(gateway: Gateway) -> None:

@@ -29,7 +29,7 @@ def test_the_receiver_the_sender_and_the_session_do_what_they_show(tmp_path: Pat
     def placed(text: str) -> str:
         return re.sub(r":(800[01])\b", lambda found: f":{port if found[1] == '8000' else local}", text)
 
-    application, sender = blocks("python")
+    application, sender, _ = blocks("python")  # The last one is tried in test_fastapi.
     (session,) = blocks("")
     (tmp_path / "app.py").write_text(application)
     (tmp_path / "sender.py").write_text(placed(sender))

@@ -13,6 +13,8 @@ from pubsub.base.histograms import Histogram
 from pubsub.metrics.counted import COUNTERS
 from pubsub.metrics.exposition import exposition
 from pubsub.metrics.snapshot import Distribution, Gauge, Snapshot
+from pubsub.protocol.register import VoteOutcome
+from pubsub.proxy.admission import Verdict
 from tests.metrics.reading import samples
 
 ROOT = Path(__file__).parents[2] / "pubsub"
@@ -72,3 +74,9 @@ def test_no_counter_that_the_code_names_lacks_its_sentence(role: str, rooms: tup
     known = COUNTERS[role]
     assert {name for room in rooms for name in named(room)} - known.keys() == set()
     assert all(text.endswith(".") for text in known.values())
+
+
+def test_no_outcome_by_which_a_proxy_counts_lacks_its_sentence() -> None:
+    votes = {f"votes_{outcome.value}" for outcome in VoteOutcome}
+    announcements = {f"announcements_{verdict.value}" for verdict in Verdict if verdict is not Verdict.ACCEPT}
+    assert votes | announcements <= COUNTERS["proxy"].keys()

@@ -61,14 +61,46 @@ def test_topics_are_sorted_by_name_or_the_largest_first() -> None:
     assert names == {"topic": ["a", "b", "c"], "backlog": ["c", "a", "b"], "puts": ["b", "a", "c"]}
 
 
-def test_a_move_names_giver_and_receiver_and_a_merge_all_holders() -> None:
-    held = {"records": 0, "frozen": ""}
-    one = server("s1", topics={"m": held | {"frozen": "tcp://127.0.0.1:2"}, "n": held | {"frozen": "curve://s3@h:1"}})
-    contested = {"topic": "x", "contested": True, "holders": [{"server": "s2"}, {"server": "s1"}]}
-    proxy = {"report": {"topics": [contested, {"topic": "m", "contested": False, "holders": []}]}}
-    found = on_the_way({"servers": [one, server("s2")], "proxies": [proxy, {"report": None}]})
-    assert [(row["topic"], row["kind"], row["servers"]) for row in found] == [
-        ("m", "move", ["s1", "s2"]),
-        ("n", "move", ["s1", found[1]["servers"][1]]),
-        ("x", "merge", ["s1", "s2"]),
+def move(server: str, topic: str, direction: str, other: str, **more: Any) -> dict[str, Any]:
+    facts = {"state": "sending" if direction == "giving" else "receiving", "chunks": 0, "tries": 0}
+    return {"server": server, "topic": topic, "direction": direction, "other": other} | facts | more
+
+
+def test_what_a_process_tells_of_memory_and_disk_is_in_its_row_and_null_where_it_does_not() -> None:
+    process = {"memory_bytes": 5, "disk_size_bytes": 9, "disk_free_bytes": 7, "disk_used_bytes": 2}
+    row = server_row(server("s1", process=process), None)
+    assert (row["memory_bytes"], row["disk_size_bytes"], row["disk_free_bytes"]) == (5, 9, 7)
+    assert server_row(server("s1"), None)["memory_bytes"] is None
+    silent = {"answered": False, "reason": "no answer within 2 s", "report": None}
+    assert proxy_row({"address": "tcp://a:1", **silent})["disk_free_bytes"] is None
+
+
+def test_a_move_names_giver_and_receiver_and_says_how_far_it_is() -> None:
+    moves = [
+        move("s1", "m", "giving", "tcp://127.0.0.1:2", chunks=3, tries=1),
+        move("s1", "n", "giving", "s3", state="offered"),
+        move("s2", "m", "receiving", "s1", chunks=2),
+        move("s2", "o", "receiving", "s9"),
+    ]
+    found = on_the_way({"moves": moves, "servers": [server("s1"), server("s2")], "proxies": []})
+    names = ("topic", "kind", "servers", "state", "chunks", "tries", "frozen")
+    assert [tuple(row[name] for name in names) for row in found] == [
+        ("m", "move", ["s1", "s2"], "on its way", 3, 1, True),
+        ("n", "move", ["s1", "s3"], "is offered", 0, 0, False),
+        ("o", "move", ["s9", "s2"], "on its way", 0, 0, True),
+    ]
+
+
+def test_a_merge_names_all_holders_whether_its_transfer_has_begun_or_not() -> None:
+    contested = [
+        {"topic": name, "contested": True, "holders": [{"server": "s2"}, {"server": "s1"}]} for name in ("m", "x")
+    ]
+    proxies = [
+        {"report": {"topics": [*contested, {"topic": "y", "contested": False, "holders": []}]}},
+        {"report": None},
+    ]
+    found = on_the_way({"moves": [move("s1", "m", "giving", "s2", chunks=4)], "servers": [], "proxies": proxies})
+    assert [(row["topic"], row["kind"], row["servers"], row["state"], row["chunks"]) for row in found] == [
+        ("m", "merge", ["s1", "s2"], "on its way", 4),
+        ("x", "merge", ["s1", "s2"], "waits for its turn", 0),
     ]

@@ -86,7 +86,7 @@ def test_the_builder_knows_how_much_it_holds(answer):
         builder.add(log, offset, publisher, counter, stamp, memoryview(encode_batch(bodies)), first, stop)
     records = Records(builder.build())
     assert builder.records == records.count
-    assert builder.data_bytes == len(records.data)
+    assert builder.data_bytes == records.size
 
 
 @given(answers, st.booleans(), st.booleans(), st.data())
@@ -99,7 +99,7 @@ def test_a_mutated_body_raises_decode_error_and_nothing_else(answer, keyed, head
         records = Records(mutated)
     except DecodeError:
         return
-    assert sum(map(len, records.bodies())) == len(records.data)
+    assert sum(map(len, records.bodies())) == records.size
     assert len(list(records.bodies())) == records.count
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
 
 import apsw
 import pytest
 
-from pubsub.base.database import Turns, open_database
+from pubsub.base.database import PAGE_BYTES, Turns, open_database
 from pubsub.errors import StorageError
-from pubsub.server.storage.checkpoint import Checkpointer, grow_log
+from pubsub.server.storage.checkpoint import CATCH_UPS_MAX, LITTLE_PAGES, WAL_BYTES_MAX, Checkpointer, grow_log
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 
@@ -96,6 +97,64 @@ def test_the_log_stays_short_while_a_writer_is_busy(store: Store) -> None:
     checkpointer.stop()
     checkpointer.check()
     assert longest <= 128 * MIB
+
+
+class Pages:
+    """A connection to a log with so many pages at each look, all of which are copied, and the writer's lock.
+
+    Attributes:
+        looks: of each, whether the lock was held.
+    """
+
+    def __init__(self, *pages: int) -> None:
+        self.left, self.held = list(pages), False
+        self.looks: list[bool] = []
+
+    def execute(self, statement: str) -> Pages:
+        return self
+
+    def fetchall(self) -> list[object]:
+        return []
+
+    def wal_checkpoint(self, mode: int) -> tuple[int, int]:
+        self.looks.append(self.held)
+        return self.left[0], self.left.pop(0)
+
+    def __enter__(self) -> None:
+        self.held = True
+
+    def __exit__(self, *_: object) -> None:
+        self.held = False
+
+
+FULL_LOG = WAL_BYTES_MAX // PAGE_BYTES + 1
+
+
+@pytest.mark.parametrize(
+    ("growth", "rounds"),
+    [
+        ((0, 0), 2),
+        ((LITTLE_PAGES, 5), 2),
+        ((500, 300, 100, 10, 0), 5),
+        ((500, 400, 400, 3), 4),
+        ((500, 900, 3), 3),
+        ((-FULL_LOG + 7, 0), 2),
+        ((*range(900, 100, -50), 0), CATCH_UPS_MAX + 1),
+    ],
+    ids=["an idle writer", "little", "ever less", "as much", "more", "a log that began anew", "for ever a little less"],
+)
+def test_the_writer_is_held_once_there_is_little_left_or_it_gets_no_less(
+    store: Store, growth: tuple[int, ...], rounds: int
+) -> None:
+    db: Any = Pages(*accumulate((FULL_LOG, *growth)))
+    Checkpointer(store, db, lambda: None)._round(db)
+    assert db.looks == [False] * rounds + [True]
+
+
+def test_a_short_log_is_copied_in_one_round_and_holds_nobody(store: Store) -> None:
+    db: Any = Pages(FULL_LOG - 1, FULL_LOG - 1)
+    Checkpointer(store, db, lambda: None)._round(db)
+    assert db.looks == [False]
 
 
 def test_the_thread_copies_the_log_back_by_itself(store: Store) -> None:

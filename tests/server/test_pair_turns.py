@@ -1,4 +1,4 @@
-"""Turns of a standby, one by one: what it applies when, and what it says after that."""
+"""Turns of a member, one by one: what a standby applies when and says after that, and whom a primary believes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 
 from pubsub.config.settings import ServerSettings
+from pubsub.protocol.messages import Message
 from pubsub.protocol.standby import ROOT, Entries, EntryId, Repair
+from pubsub.server.group_commit import GroupCommit
 from pubsub.server.pair import APPLY_SECONDS, Pair, decoded
 from pubsub.server.standby.disk import MemberDisk
 from pubsub.server.standby.entries import Entry, make_entry
 from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.state.replies import LISTENER, Origin
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import NoteKept
+from tests.server.stage import Reserve
 
 MEMBER, PRIMARY = "a" * 16, "b" * 16
 TERM = 50
@@ -52,10 +56,11 @@ class Wires:
 class Standby:
     """A member that follows, and is given entries at once."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, lost: bool = False) -> None:
         Store(directory).close()
         local = LocalFile(directory)
         local.make(MEMBER, registered=True)
+        local.keep(lost=lost)
         settings = ServerSettings(
             id="s1", proxies=("tcp://127.0.0.1:9",), directory=directory, standby_of="tcp://127.0.0.1:8"
         )
@@ -107,3 +112,44 @@ def test_what_the_primary_asks_for_is_told_in_the_turn_that_applies_what_it_had(
     assert not [said for said in standby.wires.sent if isinstance(said, Repair)]
     standby.turn(1.0 + APPLY_SECONDS)
     assert [said.step for said in standby.wires.sent if isinstance(said, Repair)] == ["none"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_who_lost_what_it_confirmed_asks_for_no_ballot_after_its_next_start_either(tmp_path: Path, lost: bool) -> None:
+    standby = Standby(tmp_path, lost=lost)
+    standby.turn(60.0)
+    asked = standby.pair.member.proposer.attempt is not None
+    standby.disk.close()
+    assert asked is not lost
+
+
+class Primary:
+    """A member that serves, alone so far, and hears what the test says."""
+
+    def __init__(self, directory: Path) -> None:
+        settings = ServerSettings(id="s1", proxies=("tcp://127.0.0.1:9",), directory=directory)
+        local, store = LocalFile(directory), Store(directory)
+        local.make(MEMBER)
+        self.disk = MemberDisk(directory, local, store=store)
+        self.pair = Pair(settings, "tcp://127.0.0.1:7", local, self.disk, Wires(), Random(1), 0.0)
+        loops = self.pair.found(TERM, 0.0)
+        loops.begin_term(store, "s1")
+        self.core = GroupCommit(settings, store, Reserve(), Random(1), 0.0, 1e9, loops).core
+        self.pair.serve(self.core, object(), [])
+
+    def hear(self, message: Message, speaker: str | None) -> None:
+        assert self.pair.beside(Origin(LISTENER, b"link", 0, speaker), message, 1.0)
+
+
+def test_a_primary_believes_no_member_whose_key_is_another_servers(tmp_path: Path) -> None:
+    """It would be deposed by anybody who has a key, or take for confirmed what is on no other disk."""
+    primary = Primary(tmp_path)
+    store, end = primary.pair.member.identity.store, primary.disk.end
+    later = Entries("s1", store, PRIMARY, TERM + 1, 1, end, end)
+    for speaker in ("s2", ""):
+        primary.hear(later, speaker)
+    assert not primary.pair.member.over
+    assert primary.core.state.counters["servers_under_a_wrong_name"] == 2
+    primary.hear(later, "s1")
+    assert primary.pair.member.over
+    primary.disk.close()

@@ -80,9 +80,21 @@ def test_reading_large_batches_does_not_read_far_ahead(store: Store, monkeypatch
     forget(store)
     batches = store.reader.batches(9, 1, 40)
     next(batches)
-    assert len(store.reader._cache) == 1
+    assert len(store.reader._cache) == 2
     assert len(store.reader._piece(9 << 40, 10 << 40, 100)) == 2
     assert [batch.offset for batch in batches] == list(range(2, 40))
+
+
+def test_what_was_read_ahead_is_not_read_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store.guarded():
+        store.apply([row(offset, 1, log=9, size=600) for offset in range(1, 13)])
+    forget(store)
+    reader, pieces = store.reader, []
+    piece = reader._piece
+    monkeypatch.setattr(reader, "_piece", lambda *range_: pieces.append(range_) or piece(*range_))
+    for offset in range(1, 13):
+        assert next(reader.batches(9, offset, 13)).offset == offset
+    assert len(pieces) == 1
 
 
 def test_a_walk_that_is_left_in_the_middle_keeps_no_cursor_open(store: Store) -> None:

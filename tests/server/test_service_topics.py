@@ -43,6 +43,15 @@ def test_another_client_serves_only_once_the_first_has_withdrawn(stage: Stage) -
     assert stage.put(CALLS, 1, [b"call"]).outcome is Outcome.SUCCESS
 
 
+def test_a_worker_that_has_withdrawn_serves_again_from_then_on(stage: Stage) -> None:
+    stage.subscribe("w1", CALLS, 5)
+    stage.put(CALLS, 1, [b"given up"])
+    stage.unsubscribe("w1", CALLS, 6)
+    assert stage.subscribe("w1", CALLS, 7).outcome is Outcome.SUCCESS
+    assert stage.put(CALLS, 2, [b"after"], previous=1).outcome is Outcome.SUCCESS
+    assert bodies(stage.get("w1", CALLS, None, 7)) == [b"after"]
+
+
 def test_a_worker_begins_only_where_every_proxy_knows_no_other_holder(stage: Stage) -> None:
     """Else each side of a split would have a worker of its own, and their merge two: each effect would happen twice."""
     stage.confirms = False

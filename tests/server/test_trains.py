@@ -88,6 +88,17 @@ def test_a_rows_predecessor_is_looked_for_within_a_train_too(stage: Stage) -> No
     assert said(stage.ask(train(*rows))) == (Outcome.GAP, 2)
 
 
+@pytest.mark.parametrize("ours", [False, True], ids=["a log that is nowhere", "the log that acknowledged all before"])
+def test_a_gap_in_the_midst_of_a_train_proves_nothing_of_a_log(stage: Stage, ours: bool) -> None:
+    stage.put("t", 1)
+    rows = chain(2, 9, previous=1)
+    rows[1].previous = 5
+    log = stage.core.state.topics["t"].open.id if ours else "f" * 16
+    assert said(stage.ask(train(*rows, log=log, avoid=log))) == (Outcome.GAP, 2)
+    assert said(stage.ask(put("t", 3, previous=2))) == (Outcome.SUCCESS, 3)
+    assert stage.core.state.counters["puts_gone"] == 0
+
+
 def test_a_damaged_row_ends_a_train_and_those_before_it_are_taken(stage: Stage) -> None:
     rows = chain(1, 2, 3)
     rows[1].checksum ^= 1

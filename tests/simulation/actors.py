@@ -397,7 +397,7 @@ class Application:
             if put.follows is not None and put.source[0] == self.name and put.topic == topic:
                 put.state = EXCUSED
         try:
-            self.node.calls.puts.discard(topic)
+            self.node.calls.discard(topic)
         except StorageError as error:
             self._failed(error)
         self._next(then)

@@ -9,10 +9,12 @@ from random import Random
 
 import pytest
 
-from pubsub.protocol.standby import Entries
+from pubsub.protocol.standby import Ack, Entries, EntryId, join_entries
 from pubsub.proxy.remembered import RegisterRow
 from pubsub.server.standby import following, leading
+from pubsub.server.standby.entries import make_entry
 from pubsub.server.standby.member import NO_STORE
+from pubsub.server.topic.changes import NoteKept
 from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, A, B
 from tests.standby.duo import BASE, STEP, TIMES, C, Duo, Node, views
 
@@ -129,6 +131,22 @@ def test_who_lost_what_it_confirmed_does_not_take_over_until_it_has_confirmed_ag
     duo.until_serves(duo.b)
 
 
+def test_who_lost_what_it_confirmed_takes_no_part_while_it_has_only_some_of_it_again() -> None:
+    """What is on its disk it tells, so that more is sent; it has all with the first loop that it confirms."""
+    duo = Duo().started()
+    term, end = duo.a.member.term, duo.b.disk.end
+    first = make_entry(EntryId(term, 900), end, [NoteKept("n", 900)])
+    second = make_entry(EntryId(term, 901), first.id, [NoteKept("n", 901)])
+    duo.b.start(eligible=False)
+    for loop, sent in enumerate((first, second), 900):
+        said = Entries("s1", STORE, A, term, loop, second.id, end, 0, join_entries([sent.listed]))
+        duo.b.member.hear(said, [bytes(part) for part in sent.parts], duo.now)
+        duo.b.write()
+        acks = [one for one, _ in duo.b.member.to_other(duo.now) if isinstance(one, Ack)]
+        assert [(ack.loop, ack.durable) for ack in acks] == [(loop if sent is second else 0, sent.id)]
+        assert duo.b.member.eligible is (sent is second)
+
+
 def test_a_store_gets_its_register_and_then_its_second_member() -> None:
     duo = Duo(view=None)
     duo.a.start()
@@ -140,6 +158,21 @@ def test_a_store_gets_its_register_and_then_its_second_member() -> None:
     assert views(duo) == {(A, (A, B))}
     duo.a.crash()
     duo.until_serves(duo.b)
+
+
+def test_nobody_is_added_before_the_disk_knows_that_there_is_a_register() -> None:
+    """Else the first member would serve alone after its next start, and the other one as what the register says."""
+    duo = Duo(view=None)
+    duo.a.start()
+    duo.a.member.found(100, BASE, duo.a.disk, duo.now)
+    duo.a.member.kept = False
+    duo.a.loop([], [])
+    duo.b.start()
+    duo.run(15.0)
+    assert views(duo) == {(A, (A,))}
+    duo.a.member.kept = True
+    duo.run(5.0)
+    assert views(duo) == {(A, (A, B))}
 
 
 def test_a_member_that_is_gone_for_good_makes_room_for_another_one() -> None:

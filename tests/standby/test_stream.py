@@ -131,7 +131,8 @@ def damaged(directory: Path, place: int) -> None:
     path.write_bytes(data)
 
 
-def test_damage_of_what_the_store_has_stops_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [60, 110])  # In the head of the first entry, and behind that.
+def test_damage_of_what_the_store_has_stops_nobody(tmp_path: Path, place: int) -> None:
     entries = [tiny(n) for n in range(1, 5)]
     for own in (False, True):
         directory = tmp_path / f"{own}"
@@ -142,7 +143,7 @@ def test_damage_of_what_the_store_has_stops_nobody(tmp_path: Path) -> None:
                 stream.append([one], own=own)
                 if not own:
                     stream.sync()
-        damaged(directory, 110)
+        damaged(directory, place)
         store_end = entries[2 if own else 3].id  # A primary's last entry was not committed yet.
         with opened(directory, store_end) as stream:
             assert (stream.end, stream.staged) == (store_end, [])

@@ -7,7 +7,7 @@ else whoever may call a service could have its worker put anything anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -15,9 +15,10 @@ from zlib import crc32
 
 from pubsub.base.limits import SERVICE_PARTS_MAX
 from pubsub.client.core.message import Message
-from pubsub.client.errors import CallExpired, CallFailed, CallOver
+from pubsub.client.errors import CallDiscarded, CallExpired, CallFailed, CallOver
 from pubsub.errors import CallerError, DecodeError, InvalidName
-from pubsub.protocol import check_id, encode_headers
+from pubsub.protocol import check_id, decode_headers, encode_headers
+from pubsub.protocol.batch import decode_blocks
 from pubsub.protocol.names import is_id, is_service_topic, reply_topic, service_topic
 
 RESERVED: Final = "pubsub-"
@@ -28,7 +29,8 @@ REPLY_TO: Final = "pubsub-reply-to"
 DEADLINE: Final = "pubsub-deadline"
 OUTCOME: Final = "pubsub-outcome"
 
-WAITING, DONE, FAILED, EXPIRED = "waiting", "done", "failed", "expired"
+WAITING, DONE, FAILED, EXPIRED, DISCARDED = "waiting", "done", "failed", "expired", "discarded"
+"""What has become of a call. One that is discarded may have been taken before: a reply that comes is kept."""
 
 ERROR_CHARACTERS_MAX: Final = 1_000
 """Of what an error reply says."""
@@ -83,10 +85,11 @@ class CallState:
         id, service: which.
         made: when, in seconds since 1970.
         deadline: seconds since 1970 by this client's clock; None: none.
-        outcome: waiting, done, failed or expired.
-        body: of the reply, or what its error says; None while it waits.
-        answered: when the reply was stored here, in seconds since 1970; None while it waits.
-        told: whether the reply was handed over to somebody, so that it may be forgotten when there is no room.
+        outcome: waiting, done, failed, expired or discarded.
+        body: of the reply, or what its error says; None while there is none.
+        answered: when the reply was stored here, in seconds since 1970; None while there is none.
+        told: whether the reply was handed over to somebody, or the request discarded, so that it may be forgotten when
+            there is no room.
     """
 
     id: str
@@ -102,8 +105,10 @@ class CallState:
         """The reply.
 
         Raises:
-            CallFailed, CallExpired: it says so.
+            CallFailed, CallExpired: it says so. CallDiscarded: there is none.
         """
+        if self.outcome == DISCARDED:
+            raise CallDiscarded(self.service, self.id)
         body = self.body or b""
         if self.outcome == DONE:
             return Reply(self.id, self.service, body)
@@ -154,6 +159,12 @@ def request_headers(caller: str, call: str, headers: Mapping[str, bytes], deadli
     if deadline is not None:
         ours[DEADLINE] = b"%d" % max(0, int(deadline * 1000))
     return ours | dict(headers)
+
+
+def requested(batches: Iterable[bytes]) -> list[str]:
+    """The calls whose requests are in batches that this client has put on a service's topic."""
+    found = [decode_headers(block).get(ID) for batch in batches for block in decode_blocks(batch)]
+    return [call.decode("ascii") for call in found if call is not None]
 
 
 def read_request(message: Message) -> Request:

@@ -93,6 +93,13 @@ class Tried:
 
 
 @dataclass(slots=True)
+class CallsDiscarded:
+    """Calls whose requests leave the outbox undone. Those that have a reply keep it."""
+
+    calls: Sequence[str]
+
+
+@dataclass(slots=True)
 class Buried:
     """A message, or a range that is lost, goes to the dead letters. Of a range the user is still to be told.
 
@@ -132,7 +139,18 @@ class Renewed:
 
 
 Change = (
-    RowAdded | RowsRemoved | RowUnchained | ChainMoved | Intended | Confirmed | Taken | Tried | Buried | Told | Renewed
+    RowAdded
+    | RowsRemoved
+    | RowUnchained
+    | ChainMoved
+    | CallsDiscarded
+    | Intended
+    | Confirmed
+    | Taken
+    | Tried
+    | Buried
+    | Told
+    | Renewed
 )
 
 FSYNC: Final = (Intended, Confirmed, Buried, Renewed, RowUnchained)

@@ -27,6 +27,9 @@ EPOCH_SECONDS: Final = 1_577_836_800
 BEHIND_MAX: Final = 1 << 12
 """How many milliseconds numbers go on by at most, by chance, where the clock is behind them."""
 
+NEAR_MAX: Final = 64
+"""Behind by so many milliseconds or fewer it is no wrong clock, but a client that was opened again at once."""
+
 KNOWN_MAX: Final = 64
 """Of so many milliseconds it is remembered that numbers were given out; each opening of a client takes new ones."""
 
@@ -102,8 +105,11 @@ class Numbers:
 
     def _advance(self, above: int) -> None:
         milliseconds = int((self._wall() - EPOCH_SECONDS) * 1000)
-        if milliseconds <= self._milliseconds:  # A copy of this state whose clock is behind too is to take others.
+        behind = self._milliseconds - milliseconds
+        if behind > NEAR_MAX:  # A copy of this state whose clock is behind too is to take others.
             milliseconds = self._milliseconds + 1 + self._random.randrange(BEHIND_MAX)
+        elif behind >= 0:  # Not far above the clock: what an older copy is given later has to be above it.
+            milliseconds = self._milliseconds + 1
         milliseconds = max(milliseconds, (above >> COUNT_BITS) + 1)
         if milliseconds << COUNT_BITS > NUMBER_MAX - COUNTS:
             raise PubsubError(f"no number is left above {max(above, self._milliseconds << COUNT_BITS)}")

@@ -68,7 +68,7 @@ class Prefetch:
         for run in records.runs:
             self._items.append(RunSlice(run, records.data, 0, len(run.ends)))
         self.records += records.count
-        self.size += len(records.data)
+        self.size += records.size
 
     def lose(self, loss: Loss) -> None:
         """An answer said that records are lost here."""

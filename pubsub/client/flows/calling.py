@@ -16,10 +16,10 @@ from typing import Any, Final
 from pubsub.client.arguments import Headers, check_body, check_headers, check_key, check_kind, check_seconds
 from pubsub.client.contents import Contents
 from pubsub.client.core import calling
-from pubsub.client.core.calling import WAITING, CallState, Reply
+from pubsub.client.core.calling import DISCARDED, WAITING, CallState, Reply
 from pubsub.client.core.message import Batch
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.errors import CallKept, NoSuchCall
+from pubsub.client.errors import CallDiscarded, CallKept, NoSuchCall
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.subscribing import Subscribing
@@ -76,6 +76,7 @@ class Calling:
         check_seconds("deadline", deadline)
         body, key, own = check_body(body), check_key(key), dict(headers or {})
         check_headers(own)
+        named = call is not None
         call = secrets.token_hex(16) if call is None else check_id("call ID", call)
         topic = calling.topic_of(service, key, parts)
         told_by = calling.fingerprint(topic, body, key, own)
@@ -87,7 +88,7 @@ class Calling:
         if transaction is not None:
             self._check(transaction)
             if not self._is_known(call, topic, told_by):
-                self._table.add(transaction, call, topic, told_by, made, due)
+                self._table.add(transaction, call, topic, told_by, made, due, named=named)
                 transaction.put_batches(topic, [contents])
             return call
         while True:
@@ -96,7 +97,7 @@ class Calling:
                     return call
                 if self._subscribed():
                     with Work(self.session, lambda: (), fsync=True) as work:
-                        self._table.add(work, call, topic, told_by, made, due)
+                        self._table.add(work, call, topic, told_by, made, due, named=named)
                         work.put_batches(topic, [contents])
                     self.session.follow()
                     return call
@@ -122,9 +123,11 @@ class Calling:
             CallerError: another one was, under its ID.
         """
         found = self._table.find(call)
-        if found is not None and found[1:] != (topic, told_by):
-            raise CallerError(f"there is a call {call} already, of {found[0].service}, with another request")
-        return found is not None
+        known = found[1:] if found is not None else self._table.find_over(call)
+        if known is not None and known != (topic, told_by):
+            service = calling.service_of(known[0])
+            raise CallerError(f"there is a call {call} already, of {service}, with another request")
+        return known is not None
 
     def reply(self, call: str, timeout: float | None) -> Flow[Reply]:
         """Wait for the reply to a call."""
@@ -175,9 +178,9 @@ class Calling:
         session = self.session
         found = self._table.find(call)
         if found is None:
-            raise NoSuchCall(session.name, call)
+            raise NoSuchCall(session.name, call, over=self._table.find_over(call) is not None)
         state, topic, _ = found
-        if state.outcome == WAITING:
+        if state.outcome in (WAITING, DISCARDED):
             return topic
         if not state.told:
             with Work(session, lambda: (), fsync=False) as work:
@@ -188,7 +191,12 @@ class Calling:
         chain = self.session.core.outbox.chain(topic)
         return lambda: call in self._arrived or chain.failure is not None
 
-    def _silent(self, call: str, topic: str, seconds: float, trouble: str) -> CallKept:
+    def _silent(self, call: str, topic: str, seconds: float, trouble: str) -> CallKept | CallDiscarded:
+        """What is raised where no reply came."""
+        with self.session.entered():
+            found = self._table.find(call)
+        if found is not None and found[0].outcome == DISCARDED:
+            return CallDiscarded(found[0].service, call)
         chain = self.session.core.outbox.chain(topic)
         why = (chain.trouble if chain.rows else "") or trouble or ("not taken yet" if chain.rows else "")
         return CallKept(self.session.name, calling.service_of(topic), call, seconds, why)
@@ -222,7 +230,7 @@ class Calling:
             return self._table.all()
 
     def forget(self, call: str) -> None:
-        """Keep a call no more; a reply that comes later is dropped."""
+        """Keep a call no more; a reply that comes later is dropped, and its ID may be another call's."""
         check_id("call ID", call)
         with self.session.entered():
             with Work(self.session, lambda: (), fsync=True) as work:

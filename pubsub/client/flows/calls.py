@@ -22,7 +22,9 @@ from typing import Final
 
 from pubsub.client.arguments import check_truth
 from pubsub.client.closing import close
-from pubsub.client.core.changes import Renewed
+from pubsub.client.core.calling import requested
+from pubsub.client.core.chain import Row
+from pubsub.client.core.changes import CallsDiscarded, Renewed
 from pubsub.client.flows.calling import Calling
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.puts import Puts
@@ -30,6 +32,8 @@ from pubsub.client.flows.subscribing import Subscribing
 from pubsub.client.mending import mend
 from pubsub.client.session import Session
 from pubsub.errors import PubsubError, StorageError
+from pubsub.protocol import check_topic
+from pubsub.protocol.names import is_service_topic
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -46,6 +50,32 @@ class Calls:
         self.puts, self.subscribing, self.gets = Puts(session), Subscribing(session), Gets(session)
         self.calling = Calling(session, self.gets, self.subscribing)
 
+    def discard(self, topic: str) -> int:
+        """Give up every unfinished put on a topic, fsynced; how many messages those were."""
+        check_topic(topic)
+        with self.session.entered():
+            self.session.sharing.close(topic)
+            rows = self._discard(topic)
+            for row in rows:
+                self.session.core.flights.forget(row.tokens)
+            if rows:
+                self.session.follow()
+            return sum([row.count for row in rows])
+
+    def _discard(self, topic: str) -> list[Row]:
+        """Take a topic's unfinished rows out of the outbox, in one commit with the calls whose requests they are."""
+        session, outbox = self.session, self.session.core.outbox
+        changes, rows = outbox.discard(topic)
+        if rows:
+            bodies = (row.body if row.body is not None else session.store.body(row.counter) for row in rows)
+            calls = requested(bodies) if is_service_topic(topic) else []
+            session.store.commit([*changes, *([CallsDiscarded(calls)] if calls else [])], fsync=True)
+            outbox.removed()
+            outbox.discarded(topic)
+            if session.recorder is not None:
+                session.recorder.discarded(rows)
+        return rows
+
     def renew(self, *, keep: bool) -> None:
         """Make the state directory another publisher, fsynced; `keep`: with its unfinished puts, else without."""
         check_truth("keep", keep)
@@ -54,12 +84,7 @@ class Calls:
         with session.entered():
             core.numbers.reopen()  # First, since the disk may refuse that too: then nothing has happened.
             for topic in [] if keep else [t for t, chain in core.outbox.chains.items() if chain.rows]:
-                discarding, rows = core.outbox.discard(topic)
-                session.store.commit(discarding, fsync=True)
-                core.outbox.removed()
-                core.outbox.discarded(topic)
-                if session.recorder is not None:
-                    session.recorder.discarded(rows)
+                self._discard(topic)
             store = secrets.token_hex(8)
             wanted = [sub for sub in core.subscriptions.values() if sub.on]
             # Finished rows that are still in the store leave it with this commit: the next start would take them for

@@ -54,8 +54,9 @@ class Puts:
         Raises:
             InvalidName: it may not.
         """
-        check_not_of_calls(topic)
-        chain = self.core.outbox.chains.get(check_topic(topic))
+        if check_topic(topic)[0] == "$":
+            check_not_of_calls(topic)
+        chain = self.core.outbox.chains.get(topic)
         if chain is None or not (chain.previous or chain.rows):
             check_new_topic(topic)
 
@@ -137,7 +138,8 @@ class Puts:
         chain = self.core.outbox.chains.get(topic)
         if chain is None or not chain.previous or chain.crowded:
             return None
-        check_not_of_calls(topic)
+        if topic[0] == "$":
+            check_not_of_calls(topic)
         keys = [check_key(key)] if key else ()
         blocks = [check_headers(headers)] if headers else ()
         contents = Contents((check_body(body),), keys, blocks)
@@ -163,14 +165,18 @@ class Puts:
     ) -> Flow[list[Row]]:
         """Put messages in one commit; the rows they are in, done where `wait`."""
         self.check_put(topic)
-        contents = check_contents(bodies, keys, headers)
-        return (yield from self.put_contents(topic, contents, timeout, transaction, wait))
+        return (yield from self._put(topic, check_contents(bodies, keys, headers), timeout, transaction, wait))
 
     def put_contents(
         self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
     ) -> Flow[list[Row]]:
         """As `put_many`, of what was checked already."""
         self.check_put(topic)
+        return (yield from self._put(topic, contents, timeout, transaction, wait))
+
+    def _put(
+        self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
+    ) -> Flow[list[Row]]:
         batches = split(contents)
         check_truth("wait", wait)
         until = self.session.until(timeout)
@@ -339,24 +345,6 @@ class Puts:
             self.session.turn()
         if chain.rows:
             yield from self.settle([chain], until)
-
-    def discard(self, topic: str) -> int:
-        """Give up every unfinished put on a topic, fsynced; how many messages those were."""
-        check_topic(topic)
-        with self.session.entered():
-            self.session.sharing.close(topic)
-            changes, rows = self.core.outbox.discard(topic)
-            if not rows:
-                return 0
-            self.store.commit(changes, fsync=True)
-            self.core.outbox.removed()
-            self.core.outbox.discarded(topic)
-            for row in rows:
-                self.core.flights.forget(row.tokens)
-            if self.session.recorder is not None:
-                self.session.recorder.discarded(rows)
-            self.session.follow()
-            return sum([row.count for row in rows])
 
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not finished."""

@@ -32,6 +32,11 @@ def _move_chain(db: apsw.Connection, chain: c.ChainMoved) -> None:
     )
 
 
+def _discard_calls(db: apsw.Connection, change: c.CallsDiscarded) -> None:
+    statement = "update pubsub_calls set outcome = 'discarded', told = 1 where id = ? and outcome = 'waiting'"
+    db.executemany(statement, [(call,) for call in change.calls])
+
+
 def _intend(db: apsw.Connection, change: c.Intended) -> None:
     db.execute(
         "insert into pubsub_subscriptions (topic, wanted, settled, number, log) values (?, ?, 0, 0, '')"
@@ -110,6 +115,7 @@ APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
     c.RowsRemoved: _remove_rows,
     c.RowUnchained: _unchain,
     c.ChainMoved: _move_chain,
+    c.CallsDiscarded: _discard_calls,
     c.Intended: _intend,
     c.Confirmed: _confirm,
     c.Taken: _take,

@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 
 from pubsub.base.limits import CALL_REPLIES_BYTES_MAX, CALLS_MAX
-from pubsub.client.core.calling import WAITING, CallState, service_of
+from pubsub.client.core.calling import DISCARDED, WAITING, CallState, service_of
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import TooLarge
 
@@ -28,64 +28,74 @@ class CallTable:
         self._db = db
 
     def find(self, call: str) -> tuple[CallState, str, bytes] | None:
-        """A call by its ID, its topic and what it is told by from another; None where there is none."""
+        """A call that is kept, by its ID, its topic and what it is told by from another; None where there is none."""
         row = self._db.execute(
             f"select {_COLUMNS}, request from pubsub_calls left join pubsub_replies using (n) where id = ?",  # noqa: S608
             (call,),
         ).fetchone()
         return None if row is None else (_state(row[:-1]), row[1], row[-1])
 
+    def find_over(self, call: str) -> tuple[str, bytes] | None:
+        """The topic of a named call whose reply was forgotten, and what it is told by; None where there is none."""
+        row = self._db.execute("select topic, request from pubsub_calls_over where id = ?", (call,)).fetchone()
+        return None if row is None else (row[0], row[1])
+
     def all(self) -> list[CallState]:
         """Every call that is kept, oldest first."""
         rows = self._db.execute(f"select {_COLUMNS} from pubsub_calls left join pubsub_replies using (n) order by n")  # noqa: S608
         return [_state(row) for row in rows]
 
-    def waiting_topics(self) -> list[str]:
-        """Where there are calls that wait for their replies."""
-        rows = self._db.execute("select distinct topic from pubsub_calls where outcome = ? order by topic", (WAITING,))
-        return [topic for (topic,) in rows]
-
     def add(
-        self, transaction: Transaction, call: str, topic: str, request: bytes, made: float, deadline: float | None
+        self,
+        transaction: Transaction,
+        call: str,
+        topic: str,
+        request: bytes,
+        made: float,
+        deadline: float | None,
+        *,
+        named: bool,
     ) -> None:
         """One more call.
+
+        Args:
+            named: whether somebody named it, who may name it again however much later.
 
         Raises:
             TooLarge: CALLS_MAX are kept, or their replies take CALL_REPLIES_BYTES_MAX, and none may be forgotten.
         """
         self._make_room(transaction)
         transaction.execute(
-            "insert into pubsub_calls (id, topic, request, made, deadline) values (?, ?, ?, ?, ?)",
-            (call, topic, request, made, deadline),
+            "insert into pubsub_calls (id, topic, request, named, made, deadline) values (?, ?, ?, ?, ?, ?)",
+            (call, topic, request, named, made, deadline),
         )
 
     def _make_room(self, transaction: Transaction) -> None:
         while True:
-            count, size = self._db.execute("select count(*), ifnull(sum(size), 0) from pubsub_calls").fetchone() or (
-                0,
-                0,
-            )
+            count, size = next(self._db.execute("select count(*), ifnull(sum(size), 0) from pubsub_calls"))
             if count < CALLS_MAX and size < CALL_REPLIES_BYTES_MAX:
                 return
-            oldest = [
-                (n,)
-                for (n,) in transaction.execute(
-                    "select n from pubsub_calls where told = 1 order by n limit ?", (FORGET_ROWS,)
-                )
-            ]
+            oldest = list(
+                transaction.execute("select n from pubsub_calls where told = 1 order by n limit ?", (FORGET_ROWS,))
+            )
             if not oldest:
                 what = "number of calls whose replies nobody has taken"
                 if count >= CALLS_MAX:
                     raise TooLarge(what, count + 1, CALLS_MAX, "CALLS_MAX")
                 raise TooLarge("replies that nobody has taken", size, CALL_REPLIES_BYTES_MAX, "CALL_REPLIES_BYTES_MAX")
+            transaction.executemany(
+                "insert into pubsub_calls_over select id, topic, request from pubsub_calls where n = ? and named = 1",
+                oldest,
+            )
             transaction.executemany("delete from pubsub_replies where n = ?", oldest)
             transaction.executemany("delete from pubsub_calls where n = ?", oldest)
 
     def answer(self, transaction: Transaction, call: str, outcome: str, body: bytes, at: float) -> bool:
-        """Keep the reply to a call; False where none waits for it."""
+        """Keep the reply to a call, be its request discarded or not; False where none waits for it."""
         row = transaction.execute(
-            "update pubsub_calls set outcome = ?, size = ?, answered = ? where id = ? and outcome = ? returning n",
-            (outcome, len(body), at, call, WAITING),
+            "update pubsub_calls set outcome = ?, size = ?, answered = ?, told = 0 where id = ? and outcome in (?, ?)"
+            " returning n",
+            (outcome, len(body), at, call, WAITING, DISCARDED),
         ).fetchone()
         if row is None:
             return False
@@ -97,9 +107,13 @@ class CallTable:
         transaction.execute("update pubsub_calls set told = 1 where id = ?", (call,))
 
     def forget(self, transaction: Transaction, call: str) -> bool:
-        """Keep a call no more; whether there was one."""
+        """Keep a call no more, not even its ID; whether there was one."""
         transaction.execute("delete from pubsub_replies where n = (select n from pubsub_calls where id = ?)", (call,))
-        return bool(transaction.execute("delete from pubsub_calls where id = ? returning n", (call,)).fetchone())
+        gone = [
+            transaction.execute(f"delete from {table} where id = ? returning id", (call,)).fetchone()  # noqa: S608
+            for table in ("pubsub_calls", "pubsub_calls_over")
+        ]
+        return any(gone)
 
 
 def _state(row: tuple[Any, ...]) -> CallState:

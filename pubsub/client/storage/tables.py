@@ -25,13 +25,16 @@ UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary ke
 """Dead letters of losses that the user is still to be told of. An older store gets it when it is opened."""
 CALLS: Final = (
     "create table if not exists pubsub_calls (n integer primary key, id text not null unique, topic text not null,"
-    " request blob not null, made real not null, deadline real, outcome text not null default 'waiting',"
+    " request blob not null, named integer not null, made real not null, deadline real,"
+    " outcome text not null default 'waiting',"
     " size integer not null default 0, answered real, told integer not null default 0)",
     "create table if not exists pubsub_replies (n integer primary key, body blob not null)",
+    "create table if not exists pubsub_calls_over (id text primary key, topic text not null, request blob not null)"
+    " without rowid",
     "create index if not exists pubsub_calls_told on pubsub_calls (n) where told = 1",
-    "create index if not exists pubsub_calls_waiting on pubsub_calls (topic) where outcome = 'waiting'",
 )
-"""Calls, and the replies that have come, which make the table of calls no longer. An older store gets them too."""
+"""Calls, the replies that have come, which make the table of calls no longer, and of named calls whose replies were
+forgotten what a repetition is told by. An older store gets them too."""
 LETTERS_BESIDE: Final = (
     "create table if not exists pubsub_letters_beside"
     " (id integer primary key, key blob not null, headers blob not null)"

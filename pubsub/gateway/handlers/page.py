@@ -18,9 +18,16 @@ from pubsub.gateway.history import SAMPLE_SECONDS, History
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.reports import Reports
 from pubsub.gateway.tokens import User
+from pubsub.monitoring.rows import on_the_way, proxy_row, server_row
 
 LIVE_SECONDS: Final = 2.0
 """What the page shows is sent anew so often."""
+
+MOVING_MAX: Final = 50
+"""Topics on their way that the page shows."""
+
+WARNINGS_MAX: Final = 50
+"""Warnings that the page shows, and alarms; one more line counts the others."""
 
 VIEWERS_MAX: Final = 100
 """Pages that are looked at at the same time."""
@@ -28,7 +35,7 @@ VIEWERS_MAX: Final = 100
 FILES: Final = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("page", "asking", "draw", "overview", "topic")},
 }
 _HEADERS: Final = {
     "content-security-policy": (
@@ -82,9 +89,13 @@ class Page:
         gone = asyncio.ensure_future(exchange.gone())
         stopping = asyncio.ensure_future(self._stopping.wait())
         self._viewers += 1
+        behind = 0  # The hour goes out once, then what is new.
         try:
             while not gone.done() and not stopping.done():
-                event = b"data: " + json.dumps(await self._facts(exchange.user)).encode() + b"\n\n"
+                facts = await self._facts(exchange.user)
+                facts["history"] = self.history.facts(behind)
+                behind = self.history.count
+                event = b"data: " + json.dumps(facts).encode() + b"\n\n"
                 await send({"type": "http.response.body", "body": event, "more_body": True})
                 await asyncio.wait([gone, stopping], timeout=LIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -99,18 +110,35 @@ class Page:
             "user": user.name,
             "operate": user.operate,
             "problem": "",
-            "history": self.history.facts(),
         }
         try:
             report = await self._reports.get()
         except PubsubError as error:
-            return facts | {"problem": str(error), "proxies": [], "servers": [], "warnings": [], "topics": 0}
+            return facts | {
+                "problem": str(error),
+                "proxies": [],
+                "servers": [],
+                "warnings": [],
+                "alarms": [],
+                "moving": [],
+                "topics": 0,
+            }
         return facts | {
-            "proxies": [_proxy(proxy) for proxy in report["proxies"]],
-            "servers": [_server(server, self.history.rates.get(server["id"])) for server in report["servers"]],
-            "warnings": report["warnings"],
+            "proxies": [proxy_row(proxy) for proxy in report["proxies"]],
+            "servers": [
+                server_row(server, self._reports.rates.servers.get(server["id"])) for server in report["servers"]
+            ],
+            "warnings": _first(report["warnings"], "warnings"),
+            "alarms": _first(report["alarms"], "alarms"),
+            "moving": on_the_way(report)[:MOVING_MAX],
             "topics": len(report["topics"]),
         }
+
+
+def _first(sentences: list[str], what: str) -> list[str]:
+    """So many of them, and how many more there are."""
+    more = len(sentences) - WARNINGS_MAX
+    return sentences if more <= 0 else [*sentences[:WARNINGS_MAX], f"and {more:,} more {what}: pubsub status"]
 
 
 class _Live(Response):
@@ -123,27 +151,3 @@ class _Live(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         await self._page.send(self._exchange, send)
-
-
-def _proxy(proxy: dict[str, Any]) -> dict[str, Any]:
-    report = proxy["report"] or {}
-    heard = [server["id"] for server in report.get("servers", []) if server["alive"]]
-    state = proxy["reason"] if not proxy["answered"] else "starting" if report["starting"] else "up"
-    name = report.get("proxy", "?")
-    return {"id": name, "address": proxy["address"], "state": state, "up": proxy["answered"], "servers": heard}
-
-
-def _server(server: dict[str, Any], rate: float | None) -> dict[str, Any]:
-    report = server["report"]
-    facts = {"id": server["id"], "up": server["answered"], "state": "up" if server["answered"] else server["reason"]}
-    if report is None:
-        return facts | {"topics": None, "records": None, "disk": None, "rate": None, "moving": []}
-    held = report["topics"]
-    facts["state"] = "disk full" if report["full"] else "draining" if report["draining"] else facts["state"]
-    return facts | {
-        "topics": len(held) + report["left_out"]["topics"],
-        "records": sum(topic["records"] for topic in held.values()),
-        "disk": sum((report["disk"] or {}).values()),
-        "rate": rate,
-        "moving": sorted(name for name, topic in held.items() if topic["frozen"]),
-    }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from heapq import nsmallest
 from typing import Any
 
 from starlette.responses import Response
@@ -15,9 +16,12 @@ from pubsub.gateway.metrics import MEDIA_TYPE, Facts, Requests, exposition
 from pubsub.gateway.problems import MEDIA_TYPE as PROBLEM
 from pubsub.gateway.problems import Problem, body
 from pubsub.gateway.reports import Reports
+from pubsub.monitoring.rows import SORTS, topic_row, topic_rows
 
 PAGE = 100
 PAGE_MAX = 10_000
+SUBSCRIBERS_MAX = 1_000_000
+"""Subscribers of a topic that are named where nobody asks for fewer: all that a report has."""
 
 Numbers = Callable[[], tuple[dict[str, tuple[float, str]], dict[str, tuple[float, str]]]]
 """Gives the gateway's own counters and gauges: name -> (value, what it is)."""
@@ -35,6 +39,7 @@ class Views:
 
     def __init__(self, reports: Reports, requests: Requests, numbers: Numbers, stopping: asyncio.Event) -> None:
         self._reports, self._requests, self._numbers, self._stopping = reports, requests, numbers, stopping
+        self._writing = asyncio.Lock()
 
     async def _report(self, exchange: Exchange) -> dict[str, Any]:
         if not exchange.user.status:
@@ -42,25 +47,38 @@ class Views:
         return await self._reports.get()
 
     async def topics(self, exchange: Exchange) -> Response:
-        """Topics, some at a time, by name."""
+        """Topics, some at a time, by name or the largest first."""
         found = (await self._report(exchange))["topics"]
         query = exchange.request.query_params
-        wanted, after = query.get("search", ""), query.get("after", "")
+        wanted, after, sort = query.get("search", ""), query.get("after", ""), query.get("sort", "topic")
         most = int(exchange.number("max", PAGE, PAGE_MAX))
+        named = int(exchange.number("subscribers", SUBSCRIBERS_MAX, SUBSCRIBERS_MAX))
+        if sort not in SORTS:
+            raise Problem("bad-request", f"sort is one of {', '.join(SORTS)}.")
         if wanted:
             found = [topic for topic in found if wanted in topic["topic"]]
-        start = bisect_right(found, after, key=lambda topic: topic["topic"]) if after else 0
-        page = found[start : start + most]
+        if sort == "topic":
+            start = bisect_right(found, after, key=lambda topic: topic["topic"]) if after else 0
+            page = [self._rated(topic) for topic in found[start : start + most]]
+        else:
+            rows = await asyncio.to_thread(topic_rows, found, self._reports.rates, sort)
+            # Whoever stands behind whom may have changed since; a topic that is gone begins the list anew.
+            start = next((place for place, row in enumerate(rows, 1) if row["topic"] == after), 0) if after else 0
+            page = rows[start : start + most]
         following = page[-1]["topic"] if page and start + most < len(found) else None
-        return answer({"topics": [_topic(topic) for topic in page], "total": len(found), "next": following})
+        return answer({"topics": [_topic(row, named) for row in page], "total": len(found), "next": following})
 
     async def topic(self, exchange: Exchange) -> Response:
         """One topic."""
         found = (await self._report(exchange))["topics"]
-        for topic in found:
-            if topic["topic"] == exchange.topic:
-                return answer(_topic(topic))
-        raise Problem("not-found", f"No server holds a topic {exchange.topic}.")
+        named = int(exchange.number("subscribers", SUBSCRIBERS_MAX, SUBSCRIBERS_MAX))
+        place = bisect_left(found, exchange.topic, key=lambda topic: topic["topic"])
+        if place == len(found) or found[place]["topic"] != exchange.topic:
+            raise Problem("not-found", f"No server holds a topic {exchange.topic}.")
+        return answer(_topic(self._rated(found[place]), named))
+
+    def _rated(self, topic: dict[str, Any]) -> dict[str, Any]:
+        return topic_row(topic, self._reports.rates.topics.get(topic["topic"]))
 
     async def servers(self, exchange: Exchange) -> Response:
         """The servers, with their own reports."""
@@ -80,7 +98,9 @@ class Views:
             report: dict[str, Any] | None = await self._reports.get()
         except PubsubError:
             report = None
-        text = exposition(self._requests, Facts(*self._numbers(), report))
+        async with self._writing:  # One at a time, on a thread: of ten thousand topics it takes a while.
+            facts = Facts(*self._numbers(), report)
+            text = await asyncio.to_thread(exposition, self._requests, facts)
         return Response(text, 200, None, MEDIA_TYPE)
 
     async def live(self, exchange: Exchange) -> Response:
@@ -97,6 +117,10 @@ class Views:
         return answer({"ready": True})
 
 
-def _topic(topic: dict[str, Any]) -> dict[str, Any]:
-    subscribers = [{"client": name, **facts} for name, facts in sorted(topic["subscribers"].items())]
-    return topic | {"subscribers": subscribers}
+def _topic(topic: dict[str, Any], named: int) -> dict[str, Any]:
+    """A topic as JSON has it, with so many of its subscribers: by name, or, where they are more, the slowest first."""
+    names = sorted(topic["subscribers"])
+    if named < len(names):
+        names = nsmallest(named, names, key=lambda name: (-topic["subscribers"][name]["waiting"], name))
+    subscribers = [{"client": name, **topic["subscribers"][name]} for name in names]
+    return topic | {"subscribers": subscribers, "subscribers_total": len(topic["subscribers"])}

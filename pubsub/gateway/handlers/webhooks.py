@@ -55,11 +55,11 @@ class Webhooks:
         """A user's webhooks on a topic."""
         self._wanted(exchange)
         found = self._registry.webhooks(exchange.user.name, exchange.topic)
-        return answer({"webhooks": [self._dispatcher.facts(one) for one in found]})
+        return answer({"webhooks": [await self._dispatcher.look(one) for one in found]})
 
     async def get(self, exchange: Exchange) -> Response:
         """One webhook."""
-        return answer(self._dispatcher.facts(self._found(exchange)[0]))
+        return answer(await self._dispatcher.look(self._found(exchange)[0]))
 
     async def put(self, exchange: Exchange) -> Response:
         """Make a webhook, or change its URL and secrets; one that has ended begins again."""
@@ -93,13 +93,15 @@ class Webhooks:
         return nothing()
 
     async def dead_letters(self, exchange: Exchange) -> Response:
-        """What was given up."""
+        """What was given up, and why."""
         one, _ = self._found(exchange)
         after = int(exchange.number("after", 0, 1 << 62))
         most = int(exchange.number("max", POLL_RECORDS, POLL_RECORDS_MAX))
+        beginnings = exchange.request.query_params.get("beginnings") == "true"
         async with self._clients.subscriber(one.user, one.client) as client:
-            found = letters.dead_letters(Mailbox(client, one.topic), after, most)
-        following = found[-1]["number"] if len(found) == most and found else None
+            found = letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings)
+            more = bool(found) and letters.any_after(Mailbox(client, one.topic), found[-1]["number"])
+        following = found[-1]["number"] if more else None
         return answer({"dead_letters": found, "next": following})
 
     async def retry(self, exchange: Exchange) -> Response:

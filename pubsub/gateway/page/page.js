@@ -1,217 +1,33 @@
-// The page of a gateway. What comes from the cluster is only ever set as text, never as HTML.
+// The page of a gateway: what is shown when, and the keys.
 
-const PAGE = 50;
+import { ask, state, topicShown } from "./asking.js";
+import { find, say } from "./draw.js";
+import { forget, showLive, showTopics } from "./overview.js";
+import { leave, showTopic } from "./topic.js";
+
 const AGAIN_MS = 3000;
-const find = (id) => document.getElementById(id);
-const state = { token: sessionStorage.getItem("token") ?? "", after: "", next: null, live: null };
-
-const headers = () => (state.token ? { authorization: `Bearer ${state.token}` } : {});
-
-async function ask(path, options = {}) {
-  const answer = await fetch(path, { ...options, headers: { ...headers(), ...options.headers } });
-  if (answer.status === 401) find("token").hidden = false;
-  const facts = answer.status === 204 ? {} : await answer.json();
-  if (!answer.ok) throw new Error(facts.detail ?? answer.statusText);
-  return facts;
-}
-
-function element(name, content = "", attributes = {}) {
-  const made = document.createElement(name);
-  if (content instanceof Node) made.append(content);
-  else made.textContent = content;
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
-}
-
-const number = (value) => (value == null ? "" : Number(value).toLocaleString("en", { maximumFractionDigits: 1 }));
-
-function size(bytes) {
-  if (bytes == null) return "";
-  let value = bytes;
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (value < 1024) return `${number(value)} ${unit}`;
-    value /= 1024;
-  }
-  return `${number(value)} TiB`;
-}
-
-// A column is [head, how to make its cell of a row, its class].
-function fill(table, columns, rows, none) {
-  const head = element("tr");
-  for (const [text, , kind] of columns) head.append(element("th", text, { scope: "col", class: kind ?? "" }));
-  const body = rows.map((row) => {
-    const line = element("tr");
-    for (const [, cell, kind] of columns) {
-      const found = cell(row);
-      const [content, mark] = Array.isArray(found) ? found : [found, ""];
-      line.append(element("td", content, { class: `${kind ?? ""} ${mark}`.trim() }));
-    }
-    return line;
-  });
-  if (!rows.length) body.push(element("tr", element("td", none, { colspan: columns.length })));
-  // What has the focus within keeps it: a table is made anew every few seconds.
-  const focused = table.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  table.replaceChildren(element("thead", head), element("tbody"));
-  table.tBodies[0].append(...body);
-  if (focused !== undefined) [...table.querySelectorAll("[data-key]")].find((one) => one.dataset.key === focused)?.focus();
-}
-
-function link(topic) {
-  return element("a", topic, { href: `#/topics/${encodeURIComponent(topic)}`, "data-key": topic });
-}
-
-function plot(title, values, shown) {
-  const SVG = "http://www.w3.org/2000/svg";
-  const figure = element("figure");
-  const caption = element("figcaption", element("span", title));
-  caption.append(element("b", shown(values.at(-1))));
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 720 100");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `${title}, the last hour; now ${shown(values.at(-1))}`);
-  const line = document.createElementNS(SVG, "polyline");
-  const most = Math.max(1, ...values);
-  const left = 720 - values.length;
-  line.setAttribute("points", values.map((value, at) => `${left + at},${(97 - (94 * value) / most).toFixed(1)}`).join(" "));
-  svg.append(line);
-  figure.append(caption, svg);
-  return figure;
-}
-
-function showLive(facts) {
-  find("token").hidden = true;
-  state.operate = facts.operate;
-  state.servers = facts.servers.map((server) => server.id);
-  find("state").textContent = facts.problem || `${facts.servers.length} servers, ${facts.proxies.length} proxies, ${number(facts.topics)} topics`;
-  const warnings = find("warnings");
-  warnings.hidden = facts.warnings.length === 0;
-  warnings.replaceChildren(...facts.warnings.map((text) => element("p", text)));
-  const { puts, backlog, disk } = facts.history;
-  const rate = (value) => `${number(value ?? 0)}/s`;
-  find("plots").replaceChildren(
-    plot("Messages put", puts, rate),
-    plot("Waiting for subscribers", backlog, (value) => number(value ?? 0)),
-    plot("Servers' disks", disk, (value) => size(value ?? 0)),
-  );
-  const up = (row) => [row.state, row.up ? "good" : "bad"];
-  fill(find("servers"), [
-    ["server", (row) => row.id], ["state", up], ["topics", (row) => number(row.topics), "number"],
-    ["messages", (row) => number(row.records), "number"], ["put/s", (row) => number(row.rate), "number"],
-    ["disk", (row) => size(row.disk), "number"], ["on their way", (row) => row.moving.join(" ")],
-    ...(facts.operate ? [["", (row) => drainButton(row)]] : []),
-  ], facts.servers, "No server is known.");
-  fill(find("proxies"), [
-    ["proxy", (row) => row.id], ["state", up], ["address", (row) => row.address],
-    ["hears", (row) => row.servers.join(" ")],
-  ], facts.proxies, "No proxy is known.");
-}
-
-// A button that asks first, does it, and says what went wrong.
-function act(text, name, question, method, where, body) {
-  const button = element("button", text, { "data-key": `${text} ${name}` });
-  button.onclick = async () => {
-    if (question && !confirm(question)) return;
-    button.disabled = true;
-    try {
-      await ask(where, { method, body: body && JSON.stringify(body) });
-      await refresh();
-    } catch (error) {
-      alert(error.message);
-    } finally {
-      button.disabled = false;
-    }
-  };
-  return button;
-}
-
-function drainButton(row) {
-  const where = `/servers/${encodeURIComponent(row.id)}/drain`;
-  if (row.state === "draining") return act("Take topics again", row.id, "", "DELETE", where);
-  return act("Drain", row.id, `Move all topics of ${row.id} to other servers? Puts and gets on each wait while it is on its way.`, "PUT", where);
-}
+let live = null;
+let again = 0;
+let before = null;
 
 function connect() {
-  state.live?.close();
+  live?.close();
   const query = state.token ? `?access_token=${encodeURIComponent(state.token)}` : "";
-  state.live = new EventSource(`/live${query}`);
-  state.live.onmessage = (event) => showLive(JSON.parse(event.data));
-  state.live.onerror = () => {
-    find("state").textContent = "the gateway does not answer; trying again …";
+  live = new EventSource(`/live${query}`);
+  live.onmessage = (event) => showLive(JSON.parse(event.data));
+  live.onopen = forget;
+  live.onerror = () => {
+    say("state", "the gateway does not answer; trying again …");
     // An answer that is no stream ends the EventSource; why, a plain request says.
-    if (state.live.readyState === EventSource.CLOSED) {
-      ask("/proxies").catch((error) => { find("state").textContent = error.message; });
+    if (live.readyState === EventSource.CLOSED) {
+      ask("/proxies").catch((error) => say("state", error.message));
       setTimeout(() => { if (find("token").hidden) connect(); }, AGAIN_MS);
     }
   };
 }
 
-async function showTopics() {
-  const wanted = new FormData(find("search")).get("search");
-  const query = new URLSearchParams({ max: PAGE, search: wanted, after: state.after });
-  const found = await ask(`/topics?${query}`);
-  state.next = found.next;
-  find("next").disabled = found.next === null;
-  find("total").textContent = `${number(found.total)}${wanted ? " found" : ""}`;
-  fill(find("topics"), [
-    ["topic", (row) => link(row.topic)], ["owner", (row) => row.owners.join(" ") || "none yet"],
-    ["whole", (row) => [row.whole ? "yes" : "no", row.whole ? "" : "bad"]],
-    ["messages", (row) => number(row.records), "number"], ["bytes", (row) => size(row.bytes), "number"],
-    ["subscribers", (row) => number(row.subscribers.length), "number"],
-    ["backlog", (row) => number(row.backlog), "number"], ["held by", (row) => row.held_by ?? ""],
-  ], found.topics, "No topic.");
-}
-
-const path = (topic) => `/topics/${encodeURIComponent(topic)}`;
-
-function buttons(topic, name) {
-  const place = element("span");
-  const where = `${path(topic)}/webhooks/${encodeURIComponent(name)}`;
-  const question = `Remove webhook ${name}? What it has not delivered is given up.`;
-  place.append(act("Redrive", name, "", "POST", `${where}/retry`), " ", act("Remove", name, question, "DELETE", where));
-  return place;
-}
-
-function endButton(topic, client, waiting) {
-  const question = `End the subscription of ${client}? ${number(waiting)} messages that wait for it are given up.`;
-  return act("Unsubscribe", client, question, "DELETE", `${path(topic)}/clients/${encodeURIComponent(client)}`);
-}
-
-function showMoves(topic, owners) {
-  const others = state.operate ? (state.servers ?? []).filter((server) => !owners.includes(server)) : [];
-  const question = (server) => `Move ${topic} to ${server}? Puts and gets on it wait until it has arrived.`;
-  find("moves").replaceChildren(
-    ...others.map((server) => act(`Move to ${server}`, server, question(server), "POST", `${path(topic)}/move`, { to: server })),
-  );
-}
-
-async function showTopic(topic) {
-  find("name").textContent = topic;
-  const [facts, hooks] = await Promise.all([
-    ask(path(topic)).catch((error) => ({ missing: error.message, subscribers: [] })),
-    ask(`${path(topic)}/webhooks`).catch(() => ({ webhooks: [] })),
-  ]);
-  find("facts").textContent = facts.missing
-    ?? `${number(facts.records)} messages, ${size(facts.bytes)}, held by ${facts.owners.join(", ") || "nobody yet"}${facts.whole ? "" : ", not whole"}`;
-  showMoves(topic, facts.owners ?? []);
-  fill(find("subscribers"), [
-    ["client", (row) => row.client], ["still to receive", (row) => number(row.waiting), "number"],
-    ["", (row) => (row.polling ? "asking" : "not asking")],
-    ...(state.operate ? [["", (row) => endButton(topic, row.client, row.waiting)]] : []),
-  ], facts.subscribers, "Nobody has subscribed.");
-  fill(find("webhooks"), [
-    ["webhook", (row) => row.name], ["URL", (row) => row.url],
-    ["state", (row) => [row.state, row.state === "active" ? "good" : "bad"]],
-    ["waiting", (row) => number(row.waiting), "number"],
-    ["dead letters", (row) => [number(row.dead_letters), row.dead_letters ? "bad" : ""], "number"],
-    ["delivered", (row) => number(row.delivered), "number"], ["why not", (row) => row.reason],
-    ["", (row) => buttons(topic, row.name)],
-  ], hooks.webhooks, "No webhook of yours.");
-}
-
-const topicShown = () => (location.hash.startsWith("#/topics/") ? decodeURIComponent(location.hash.slice(9)) : null);
-
-async function refresh() {
+state.refresh = async () => {
+  clearTimeout(again);
   const topic = topicShown();
   find("overview").hidden = topic !== null;
   find("topic").hidden = topic === null;
@@ -219,36 +35,45 @@ async function refresh() {
   try {
     await (topic === null ? showTopics() : showTopic(topic));
   } catch (error) {
-    find("state").textContent = error.message;
+    say("state", error.message);
+  } finally {
+    clearTimeout(again);
+    again = setTimeout(state.refresh, AGAIN_MS);
   }
-}
+};
 
-find("search").onsubmit = (event) => event.preventDefault();
-find("search").oninput = () => { state.after = ""; refresh(); };
-find("first").onclick = () => { state.after = ""; refresh(); };
-find("next").onclick = () => { state.after = state.next; refresh(); };
+window.onhashchange = async () => {
+  const left = before;
+  before = topicShown();
+  leave();
+  await state.refresh();
+  // Who goes by the keyboard goes on where something is new, and comes back to where they were.
+  if (before !== null) find("name").focus();
+  else [...find("topics").querySelectorAll("a")].find((one) => one.dataset.key === left)?.focus();
+};
+
 find("token").onsubmit = (event) => {
   event.preventDefault();
   state.token = new FormData(event.target).get("token").trim();
   sessionStorage.setItem("token", state.token);
   find("token").hidden = true;
   connect();
-  refresh();
+  state.refresh();
 };
-find("put").onsubmit = async (event) => {
-  event.preventDefault();
-  const result = find("result");
-  try {
-    const body = new FormData(event.target).get("body");
-    const key = { "idempotency-key": crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` };
-    const put = await ask(`${path(topicShown())}/messages`, { method: "POST", body, headers: key });
-    result.textContent = `put as ${put.id}`;
-    event.target.reset();
-  } catch (error) {
-    result.textContent = error.message;
+
+// Keys where nothing is being written: / searches, n and p turn pages, Escape leads back to the overview.
+document.onkeydown = (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey) return;
+  if (event.key === "Escape" && topicShown() !== null) {
+    location.hash = "#/";
+  } else if (!event.target.matches("input, textarea, select") && topicShown() === null) {
+    const keys = { "/": () => find("search").elements.search.focus(), n: () => find("next").click(), p: () => find("previous").click() };
+    if (!Object.hasOwn(keys, event.key)) return;
+    event.preventDefault();
+    keys[event.key]();
   }
 };
-window.onhashchange = () => { find("result").textContent = ""; refresh(); };
+
+before = topicShown();
 connect();
-refresh();
-setInterval(refresh, AGAIN_MS);
+state.refresh();

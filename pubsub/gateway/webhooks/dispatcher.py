@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from random import SystemRandom
 from typing import Any, Final
 
@@ -36,7 +38,8 @@ class Dispatcher:
         self._runners: dict[Key, Runner] = {}
         self._trouble: dict[Key, str] = {}
         self._before: dict[Key, tuple[int, int]] = {}
-        self._letters: dict[Key, int] = {}
+        self._ended: dict[Key, tuple[int, dict[str, Any] | None]] = {}
+        """Of webhooks that are not at work: how many dead letters there are, and the last failure."""
 
     def start_all(self) -> None:
         """Begin with every webhook that there is."""
@@ -56,6 +59,7 @@ class Dispatcher:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         self._trouble.pop(key, None)
+        self._ended.pop(key, None)
 
     async def close(self) -> None:
         """End the work of all."""
@@ -71,8 +75,8 @@ class Dispatcher:
                     if not client.subscribed(one.topic):
                         await client.subscribe(one.topic)
                     reason = await self._run(one, mailbox)
-                    letters.bury_all(mailbox, reason)
-                    self._letters[one.key] = letters.count(mailbox)
+                    letters.bury_all(mailbox, reason, time.time())
+                    self._ended[one.key] = letters.count(mailbox), letters.last_failure(mailbox)
                     self._registry.end(one, ENDED, reason)
                     _log.warning("webhook %s of %s has ended: %s", one.name, one.topic, reason)
                     await client.unsubscribe(one.topic)
@@ -104,11 +108,22 @@ class Dispatcher:
         """The webhook at work; None where it is not, at present."""
         return self._runners.get(key)
 
+    async def look(self, one: Subscriber) -> dict[str, Any]:
+        """What there is to say of a webhook; where it ended before this process began, its mailbox is looked at."""
+        assert one.webhook is not None
+        if one.webhook.state == ENDED and one.key not in self._ended and one.key not in self._runners:
+            with contextlib.suppress(PubsubError, Problem):  # Then it is not known.
+                async with self._clients.subscriber(one.user, one.client) as client:
+                    mailbox = Mailbox(client, one.topic)
+                    self._ended[one.key] = letters.count(mailbox), letters.last_failure(mailbox)
+        return self.facts(one)
+
     def facts(self, one: Subscriber) -> dict[str, Any]:
         """What there is to say of a webhook, without its secrets."""
         hook, runner = one.webhook, self._runners.get(one.key)
         assert hook is not None
         delivered, failed = self._before.get(one.key, (0, 0))
+        count, last = (runner.letters, runner.last_failure) if runner else self._ended.get(one.key, (None, None))
         return {
             "topic": one.topic,
             "name": one.name,
@@ -117,7 +132,8 @@ class Dispatcher:
             "state": hook.state,
             "reason": hook.reason or (runner.trouble if runner else self._trouble.get(one.key, "")),
             "waiting": runner.waiting if runner else 0,
-            "dead_letters": runner.letters if runner else self._letters.get(one.key),
+            "dead_letters": count,
+            "last_failure": last,
             "delivered": delivered + (runner.delivered if runner else 0),
             "failed": failed + (runner.failed if runner else 0),
         }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pubsub.client import Transaction
+from pubsub.gateway.limits import DEAD_LETTERS_BYTES_MAX
 from pubsub.gateway.mailbox import FIELDS, Mail, Mailbox
 
 REASON_LENGTH_MAX: Final = 300
@@ -48,16 +49,20 @@ def failed(mailbox: Mailbox, number: int, attempts: int, due: float, reason: str
     _change(mailbox, statement, (attempts, due, reason[:REASON_LENGTH_MAX], mailbox.topic, number))
 
 
-def bury(mailbox: Mailbox, number: int, reason: str) -> None:
-    """It is given up, and kept as a dead letter."""
-    statement = f"UPDATE gateway_mail SET attempts = attempts + 1, letter = 1, note = ? {_OF}"  # noqa: S608
-    _change(mailbox, statement, (reason[:REASON_LENGTH_MAX], mailbox.topic, number))
+def bury(mailbox: Mailbox, number: int, reason: str, at: float) -> None:
+    """It is given up, and kept as a dead letter.
+
+    Args:
+        at: seconds since 1970. What was due by its back-off is of no use any more, and its column says when that was.
+    """
+    statement = f"UPDATE gateway_mail SET attempts = attempts + 1, letter = 1, due = ?, note = ? {_OF}"  # noqa: S608
+    _change(mailbox, statement, (at, reason[:REASON_LENGTH_MAX], mailbox.topic, number))
 
 
-def bury_all(mailbox: Mailbox, reason: str) -> None:
+def bury_all(mailbox: Mailbox, reason: str, at: float) -> None:
     """The receiver wants nothing more: what waits is given up."""
-    statement = "UPDATE gateway_mail SET letter = 1, note = ? WHERE topic = ? AND letter = 0"
-    _change(mailbox, statement, (reason[:REASON_LENGTH_MAX], mailbox.topic))
+    statement = "UPDATE gateway_mail SET letter = 1, due = ?, note = ? WHERE topic = ? AND letter = 0"
+    _change(mailbox, statement, (at, reason[:REASON_LENGTH_MAX], mailbox.topic))
 
 
 def redrive(transaction: Transaction, topic: str) -> int:
@@ -88,11 +93,52 @@ def count(mailbox: Mailbox) -> int:
     return int(rows[0][0])
 
 
-def dead_letters(mailbox: Mailbox, after: int, most: int) -> list[dict[str, Any]]:
-    """Dead letters behind a number, in order, as JSON has them: the message, its attempts and why it was given up."""
-    rows = mailbox.client.read(
-        f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 1 ORDER BY number LIMIT ?",  # noqa: S608
+def dead_letters(mailbox: Mailbox, after: int, most: int, *, beginnings: bool = False) -> list[dict[str, Any]]:
+    """Dead letters behind a number, in order, as JSON has them: the message, its attempts, and why and when it failed.
+
+    Args:
+        most: letters; bytes of their bodies end the answer earlier.
+        beginnings: of large keys and bodies only the beginnings.
+    """
+    found: list[Mail] = []
+    size, wanted = 0, f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND number = ?"  # noqa: S608
+    for number, length in mailbox.client.read(
+        "SELECT number, length(key) + length(headers) + length(coalesce(body, '')) FROM gateway_mail"
+        " WHERE topic = ? AND number > ? AND letter = 1 ORDER BY number LIMIT ?",
         (mailbox.topic, after, most),
+    ):
+        size += length
+        if found and size > DEAD_LETTERS_BYTES_MAX:
+            break
+        found += map(Mail._make, mailbox.client.read(wanted, (mailbox.topic, number)))
+    return [
+        (mail.preview() if beginnings else mail.facts())
+        | {"number": mail.number, "attempts": mail.attempts, "error": mail.note}
+        | _failed_at(mail.due)
+        for mail in found
+    ]
+
+
+def any_after(mailbox: Mailbox, number: int) -> bool:
+    """Whether there are dead letters behind a number."""
+    statement = "SELECT 1 FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 1 LIMIT 1"
+    return bool(mailbox.client.read(statement, (mailbox.topic, number)))
+
+
+def _failed_at(due: float) -> dict[str, int]:
+    """Nothing of a letter that an earlier release gave up untried, which did not note it."""
+    return {"failed_at": round(due * 1e6)} if due else {}
+
+
+def last_failure(mailbox: Mailbox) -> dict[str, Any] | None:
+    """What there is to say of the newest dead letter: `id`, `error`, `attempts` and `failed_at`."""
+    rows = mailbox.client.read(
+        f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND letter = 1 ORDER BY number DESC LIMIT 1",  # noqa: S608
+        (mailbox.topic,),
     )
-    found = [Mail(*row) for row in rows]
-    return [mail.facts() | {"number": mail.number, "attempts": mail.attempts, "error": mail.note} for mail in found]
+    return failure(Mail(*rows[0]), rows[0][9]) if rows else None
+
+
+def failure(mail: Mail, at: float) -> dict[str, Any]:
+    """A delivery that failed: of what, why, how often it was tried, and when (microseconds since 1970)."""
+    return {"id": mail.id, "error": mail.note, "attempts": mail.attempts, **_failed_at(at)}

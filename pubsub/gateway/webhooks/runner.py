@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 
@@ -24,7 +24,7 @@ from pubsub.gateway.limits import (
     WEBHOOK_HEADERS_BYTES_MAX,
     WEBHOOK_WINDOW,
 )
-from pubsub.gateway.mailbox import Mailbox
+from pubsub.gateway.mailbox import Mail, Mailbox
 from pubsub.gateway.messages import http_headers
 from pubsub.gateway.registry import Subscriber
 from pubsub.gateway.webhooks import letters
@@ -53,6 +53,7 @@ class Runner:
     Attributes:
         delivered, failed: deliveries since the start of the process.
         letters: dead letters that there are.
+        last_failure: the last delivery that failed, as `letters.failure` has it; None: none did.
         trouble: why nothing is delivered at present; over: why nothing ever will be; "" where all is well.
     """
 
@@ -70,11 +71,12 @@ class Runner:
         self._changed, self._room = asyncio.Event(), asyncio.Event()
         self._loaded = 0
         self.delivered = self.failed = self.letters = 0
+        self.last_failure: dict[str, Any] | None = None
         self.trouble = self.over = ""
 
     async def run(self) -> str:
         """Deliver, until it is cancelled or the receiver wants nothing more; why that is."""
-        self.letters = letters.count(self.mailbox)
+        self.letters, self.last_failure = letters.count(self.mailbox), letters.last_failure(self.mailbox)
         working = {asyncio.create_task(self._take()), asyncio.create_task(self._deliver())}
         try:
             done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
@@ -141,7 +143,7 @@ class Runner:
             assert hook is not None
             more = http_headers(mail.key, mail.headers, WEBHOOK_HEADERS_BYTES_MAX)
             outcome = await post(self._poster, hook.url, hook.secrets, mail.id, self.subscriber.topic, mail.body, more)
-            self._landed(delivery, outcome)
+            self._landed(delivery, mail, outcome)
         except PubsubError as error:  # The disk: it is tried again, under the same ID.
             self.trouble = str(error)
             self._lanes.failed(delivery, time.monotonic() + TROUBLE_SECONDS)
@@ -152,27 +154,26 @@ class Runner:
             self._changed.set()
             self._room.set()
 
-    def _landed(self, delivery: Delivery, outcome: Outcome) -> None:
+    def _landed(self, delivery: Delivery, mail: Mail, outcome: Outcome) -> None:
         if outcome.delivered:
             letters.delivered(self.mailbox, delivery.number)
             self._lanes.done(delivery)
             self.delivered += 1
             return
         self.failed += 1
-        if outcome.ended:
-            self.over = "the receiver answered 410"
-            self._lanes.failed(delivery, time.monotonic())
-            return
         attempts = delivery.attempts + 1
-        if attempts >= WEBHOOK_ATTEMPTS_MAX:
+        self.last_failure = letters.failure(mail._replace(attempts=attempts, note=outcome.reason), time.time())
+        if outcome.ended or attempts >= WEBHOOK_ATTEMPTS_MAX:
             self._bury(delivery, outcome.reason)
+            if outcome.ended:
+                self.over = "the receiver answered 410"
             return
         seconds = backoff(attempts, self._chance.random(), outcome.retry_after)
         letters.failed(self.mailbox, delivery.number, attempts, time.time() + seconds, outcome.reason)
         self._lanes.failed(delivery, time.monotonic() + seconds)
 
     def _bury(self, delivery: Delivery, reason: str) -> None:
-        letters.bury(self.mailbox, delivery.number, reason)
+        letters.bury(self.mailbox, delivery.number, reason, time.time())
         self.letters += 1
         self._lanes.done(delivery)
 

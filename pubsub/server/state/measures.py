@@ -31,9 +31,9 @@ class Measures:
         deliveries: from when a message was put to when the answer that hands it out is given to a socket, of the
             first message of each answer; seconds.
         commits: SQLite's COMMIT, which is one fsync of the write-ahead log; seconds.
-        requests: taken before a commit, by how many it was that shared it.
+        requests: taken in a turn that ended with a commit, which they shared.
         records: put in one commit.
-        taken: requests since the last commit.
+        taken: requests in this turn. What came in turns without a commit, heartbeats mostly, shared none.
         put: the timing of the answers to all puts that are taken in this turn.
     """
 
@@ -45,7 +45,7 @@ class Measures:
 
     def turn(self, now: float) -> None:
         """A turn of the loop begins."""
-        self.put = Timing(self.puts, now)
+        self.put, self.taken = Timing(self.puts, now), 0
 
     def committed(self, seconds: float, records: int) -> None:
         """A loop's changes are durable.
@@ -57,4 +57,4 @@ class Measures:
         self.commits.observe(seconds)
         self.requests.observe(self.taken)
         self.records.observe(records - self._records)
-        self.taken, self._records = 0, records
+        self._records = records

@@ -113,11 +113,12 @@ class Reader:
         rows = 16
         while key < high:
             piece = self._piece(key, high, rows)
-            for row in piece:
-                batch = Batch(row[0] & _OFFSET, *row[1:])
+            batches = [Batch(row[0] & _OFFSET, *row[1:]) for row in piece]
+            # All of them: who takes no more of this piece asks for the rest with the next GET.
+            for row, batch in zip(piece, batches, strict=True):
                 batch.damaged = batch.body is None and row[0] in self.damaged
                 self.remember(row[0], batch)
-                yield batch
+            yield from batches
             if not piece:
                 return
             key, rows = piece[-1][0] + 1, min(rows * 4, 1024)

@@ -1,0 +1,64 @@
+"""`GET /topics/{topic}/messages`: what a topic holds, looked at and not taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from pubsub.gateway.exchange import Exchange, answer
+from pubsub.gateway.ids import message_id
+from pubsub.gateway.limits import PEEK_RECORDS_MAX, PEEKS_MAX
+from pubsub.gateway.messages import preview
+from pubsub.gateway.problems import Problem
+from pubsub.protocol import check_topic
+from pubsub.protocol.names import parse_position
+
+Peek = Callable[[str, str, str | None, int], dict[str, Any]]
+"""Called with user, topic, position (None: the newest) and how many messages; it blocks: called on a thread."""
+
+_RECORDS: Final = 20
+
+
+class Peeking:
+    """Requests that look at messages.
+
+    Args:
+        peek: asks the cluster.
+    """
+
+    def __init__(self, peek: Peek) -> None:
+        self._peek = peek
+        self._running = 0
+
+    async def get(self, exchange: Exchange) -> Response:
+        """Messages of a topic, the newest or those behind a position; nobody's position moves."""
+        topic, after = check_topic(exchange.topic), exchange.request.query_params.get("after")
+        if not exchange.user.may_get(topic):
+            raise Problem("not-allowed", f"This token may not receive {topic}.")
+        most = max(1, int(exchange.number("max", _RECORDS, PEEK_RECORDS_MAX)))
+        try:
+            parse_position(after or "-1")
+        except ValueError:
+            raise Problem("bad-request", "after is a message's position, or -1 for the oldest.") from None
+        if self._running >= PEEKS_MAX:
+            raise Problem("busy", f"{PEEKS_MAX} requests look at messages already.")
+        self._running += 1
+        try:
+            found = await asyncio.to_thread(self._peek, exchange.user.name, topic, after, most)
+        finally:
+            self._running -= 1
+        return answer({"topic": topic, **found, "messages": [_facts(one) for one in found["messages"]]})
+
+
+def _facts(message: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": message_id(message["publisher"], message["counter"]),
+        "position": message["position"],
+        "publisher": message["publisher"],
+        "counter": str(message["counter"]),
+        "stamp": message["stamp"],
+        **preview(message["key"], message["headers"], message["body"]),
+    }

@@ -1,0 +1,49 @@
+// Requests to the gateway, and what all parts of the page know.
+
+import { element, find } from "./draw.js";
+
+export const state = {
+  token: sessionStorage.getItem("token") ?? "",
+  operate: false,
+  servers: [],
+  moving: [],
+  refresh: async () => {},
+};
+
+export async function ask(path, options = {}) {
+  const token = state.token ? { authorization: `Bearer ${state.token}` } : {};
+  const answer = await fetch(path, { ...options, headers: { ...token, ...options.headers } });
+  if (answer.status === 401) find("token").hidden = false;
+  const facts = answer.status === 204 ? {} : await answer.json();
+  if (!answer.ok) throw new Error(facts.detail ?? answer.statusText);
+  return facts;
+}
+
+// A button that asks first, does it, and says what went wrong.
+export function act(text, name, question, method, where, body) {
+  const button = element("button", text, { type: "button", "data-key": `${text} ${name}`, "aria-label": `${text}: ${name}` });
+  button.onclick = async () => {
+    if (question && !confirm(question)) return;
+    button.disabled = true;
+    try {
+      await ask(where, { method, body: body && JSON.stringify(body) });
+      await state.refresh();
+    } catch (error) {
+      alert(error.message);
+    } finally {
+      button.disabled = false;
+    }
+  };
+  return button;
+}
+
+export const path = (topic) => `/topics/${encodeURIComponent(topic)}`;
+
+export function topicShown() {
+  if (!location.hash.startsWith("#/topics/")) return null;
+  try {
+    return decodeURIComponent(location.hash.slice(9));
+  } catch {
+    return location.hash.slice(9);
+  }
+}

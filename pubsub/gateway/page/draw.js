@@ -1,0 +1,112 @@
+// What the page is made of. What comes from the cluster is only ever set as text, never as HTML.
+
+export const find = (id) => document.getElementById(id);
+
+export function element(name, content = "", attributes = {}) {
+  const made = document.createElement(name);
+  if (content instanceof Node) made.append(content);
+  else made.textContent = content;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+// Sets a text that is read out when it changes, and only then.
+export function say(id, text) {
+  const place = find(id);
+  if (place.textContent !== text) place.textContent = text;
+}
+
+export const number = (value) => (value == null ? "" : Number(value).toLocaleString("en", { maximumFractionDigits: 1 }));
+
+export function size(bytes) {
+  if (bytes == null) return "";
+  let value = bytes;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (value < 1024) return `${number(value)} ${unit}`;
+    value /= 1024;
+  }
+  return `${number(value)} TiB`;
+}
+
+export function span(seconds) {
+  if (seconds == null) return "";
+  for (const [unit, length, name, part] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]]) {
+    if (seconds >= length) return `${Math.floor(seconds / length)} ${unit} ${Math.floor((seconds % length) / part)} ${name}`;
+  }
+  return `${Math.floor(seconds)} s`;
+}
+
+export const time = (microseconds) => (microseconds == null ? "" : new Date(microseconds / 1000).toLocaleString());
+
+// Keeps an element that says the same: a click or a focus on it would else be lost with it.
+function keep(old, made) {
+  if (!(old instanceof Element) || old.dataset.key !== made.dataset?.key) return false;
+  if (!old.isEqualNode(made) && !old.disabled && !old.querySelector(":disabled")) return false;
+  old.onclick = made.onclick;
+  [...old.children].forEach((child, at) => { child.onclick = made.children[at]?.onclick ?? child.onclick; });
+  return true;
+}
+
+function fillCell(cell, content, kind) {
+  if (cell.className !== kind) cell.className = kind;
+  if (content instanceof Node) {
+    if (!keep(cell.firstChild, content)) cell.replaceChildren(content);
+  } else if (cell.firstElementChild || cell.textContent !== String(content)) cell.textContent = content;
+}
+
+// A column is [head, how to make its cell of a row, its class]. Rows are told apart by their first cells.
+export function fill(table, columns, rows, none) {
+  const heads = columns.map(([text, , kind]) => `${text} ${kind ?? ""}`).join("|");
+  if (table.dataset.heads !== heads) {
+    const head = element("tr");
+    for (const [text, , kind] of columns) head.append(element("th", text, { scope: "col", class: kind ?? "" }));
+    table.replaceChildren(element("thead", head), element("tbody"));
+    table.dataset.heads = heads;
+  }
+  const body = table.tBodies[0];
+  const focused = document.activeElement;
+  const known = new Map([...body.rows].map((line) => [line.dataset.row, line]));
+  const seen = new Map();
+  rows.forEach((row, place) => {
+    const cells = columns.map(([, cell, kind]) => {
+      const found = cell(row);
+      return Array.isArray(found) ? [found[0], `${kind ?? ""} ${found[1]}`.trim()] : [found, kind ?? ""];
+    });
+    const first = cells[0][0] instanceof Node ? cells[0][0].textContent : String(cells[0][0]);
+    const count = seen.get(first) ?? 0;
+    seen.set(first, count + 1);
+    const line = known.get(`${first} ${count}`) ?? element("tr", "", { "data-row": `${first} ${count}` });
+    known.delete(line.dataset.row);
+    cells.forEach(([content, kind], at) => fillCell(line.cells[at] ?? line.insertCell(), content, kind));
+    if (body.rows[place] !== line) body.insertBefore(line, body.rows[place] ?? null);
+  });
+  for (const line of known.values()) line.remove();
+  if (!rows.length) body.append(element("tr", element("td", none, { colspan: columns.length }), { "data-row": "" }));
+  if (document.activeElement !== focused && table.contains(focused)) focused.focus();
+}
+
+export function link(topic) {
+  return element("a", topic, { href: `#/topics/${encodeURIComponent(topic)}`, "data-key": topic });
+}
+
+// Text that may be long, and of several lines.
+export const code = (text) => element("code", text, { dir: "auto" });
+
+export function plot(title, values, shown) {
+  const SVG = "http://www.w3.org/2000/svg";
+  const figure = element("figure");
+  const caption = element("figcaption", element("span", title));
+  caption.append(element("b", shown(values.at(-1))));
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 720 100");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", `${title}, the last hour; now ${shown(values.at(-1))}`);
+  const line = document.createElementNS(SVG, "polyline");
+  const most = values.reduce((a, b) => Math.max(a, b), 1);
+  const left = 720 - values.length;
+  line.setAttribute("points", values.map((value, at) => `${left + at},${(97 - (94 * value) / most).toFixed(1)}`).join(" "));
+  svg.append(line);
+  figure.append(caption, svg);
+  return figure;
+}

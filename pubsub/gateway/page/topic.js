@@ -1,0 +1,166 @@
+// One topic: subscribers, messages that are looked at, webhooks and their dead letters, a test message.
+
+import { act, ask, path, state, topicShown } from "./asking.js";
+import { code, element, fill, find, number, say, size, span, time } from "./draw.js";
+import { ends, far } from "./overview.js";
+
+const SUBSCRIBERS = 100;
+const MESSAGES = 20;
+let peeked = null;
+let letters = { webhook: null, after: 0, next: null };
+
+function buttons(topic, row) {
+  const place = element("span", "", { "data-key": `webhook ${row.name}` });
+  const where = `${path(topic)}/webhooks/${encodeURIComponent(row.name)}`;
+  const question = `Remove webhook ${row.name}? What it has not delivered is given up.`;
+  const show = element("button", "Dead letters", { type: "button", "aria-label": `Dead letters: ${row.name}` });
+  show.onclick = () => { letters = { webhook: row.name, after: 0, next: null }; return showLetters(); };
+  place.append(act("Redrive", row.name, "", "POST", `${where}/retry`), " ", show, " ", act("Remove", row.name, question, "DELETE", where));
+  return place;
+}
+
+function endButton(topic, row) {
+  const question = `End the subscription of ${row.client}? ${number(row.waiting)} messages that wait for it are given up.`;
+  return act("Unsubscribe", row.client, question, "DELETE", `${path(topic)}/clients/${encodeURIComponent(row.client)}`);
+}
+
+function showMoves(topic, owners) {
+  const others = state.operate ? state.servers.filter((server) => !owners.includes(server)) : [];
+  const question = (server) => `Move ${topic} to ${server}? Puts and gets on it wait until it has arrived.`;
+  const wanted = others.map((server) => act(`Move to ${server}`, server, question(server), "POST", `${path(topic)}/move`, { to: server }));
+  const place = find("moves");
+  if (wanted.map((one) => one.dataset.key).join() !== [...place.children].map((one) => one.dataset.key).join()) place.replaceChildren(...wanted);
+  const move = state.moving.find((one) => one.topic === topic);
+  say("going", move ? `On its way: ${move.kind} ${ends(move)}, ${far(move)[0]}; its requests ${move.frozen ? "wait" : "go on"}.` : "");
+}
+
+function summed(facts) {
+  if (facts.missing) return facts.missing;
+  const parts = [
+    `${number(facts.records)} messages, ${size(facts.bytes)}`, `held by ${facts.owners.join(", ") || "nobody yet"}`,
+    ...(facts.whole ? [] : ["not whole"]),
+    ...(facts.puts == null ? [] : [`${number(facts.puts)} put/s, ${number(facts.deliveries)} taken/s`]),
+    ...(facts.oldest_unacknowledged_seconds == null ? [] : [`the oldest unacknowledged one waits for ${span(facts.oldest_unacknowledged_seconds)}`]),
+  ];
+  return parts.join("; ");
+}
+
+let turn = 0;
+
+export async function showTopic(topic) {
+  const mine = ++turn;
+  say("name", topic);
+  const [facts, hooks] = await Promise.all([
+    ask(`${path(topic)}?subscribers=${SUBSCRIBERS}`).catch((error) => ({ missing: error.message, subscribers: [], subscribers_total: 0 })),
+    ask(`${path(topic)}/webhooks`).catch(() => ({ webhooks: [] })),
+  ]);
+  if (mine !== turn || topicShown() !== topic) return;
+  say("facts", summed(facts));
+  showMoves(topic, facts.owners ?? []);
+  const more = facts.subscribers_total - facts.subscribers.length;
+  say("named", more > 0 ? `${number(facts.subscribers_total)}, the ${SUBSCRIBERS} with the most waiting` : "");
+  fill(find("subscribers"), [
+    ["client", (row) => row.client], ["still to receive", (row) => number(row.waiting), "number"],
+    ["oldest waits for", (row) => span(row.oldest_unacknowledged_seconds), "number"],
+    ["", (row) => (row.polling ? "asking" : "not asking")],
+    ...(state.operate ? [["", (row) => endButton(topic, row)]] : []),
+  ], facts.subscribers, "Nobody has subscribed.");
+  fill(find("webhooks"), [
+    ["webhook", (row) => row.name], ["URL", (row) => row.url, "text"],
+    ["state", (row) => [row.state, row.state === "active" ? "good" : "bad"]],
+    ["waiting", (row) => number(row.waiting), "number"],
+    ["dead letters", (row) => [number(row.dead_letters), row.dead_letters ? "bad" : ""], "number"],
+    ["delivered", (row) => number(row.delivered), "number"], ["why not", (row) => row.reason, "text"],
+    ["last failure", (row) => failure(row.last_failure), "text"], ["", (row) => buttons(topic, row)],
+  ], hooks.webhooks, "No webhook of yours.");
+  if (!hooks.webhooks.some((row) => row.name === letters.webhook)) find("letters").hidden = true;
+}
+
+const failure = (last) => (last ? `${last.error}, try ${last.attempts}, ${time(last.failed_at)}` : "");
+
+// Keys, headers and bodies as text, whatever is in them.
+const text = (row, name) => row[name] ?? (row[`${name}_base64`] === undefined ? "" : `base64: ${row[`${name}_base64`]}`);
+const shown = (row, name) => code(text(row, name) + (row.cut?.includes(name) ? " …" : ""));
+
+function headers(row) {
+  const lines = [
+    ...Object.entries(row.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
+    ...Object.entries(row.headers_base64 ?? {}).map(([name, value]) => `${name}: base64: ${value}`),
+  ];
+  return code(lines.join("\n"));
+}
+
+const contents = [
+  ["key", (row) => shown(row, "key")], ["headers", headers], ["bytes", (row) => number(row.bytes), "number"],
+  ["body", (row) => (row.lost === undefined ? shown(row, "body") : code(`lost: ${row.lost}`))],
+];
+
+async function peek(after) {
+  const topic = topicShown();
+  const query = new URLSearchParams({ max: MESSAGES, ...(after && { after }) });
+  try {
+    const found = await ask(`${path(topic)}/messages?${query}`);
+    if (topicShown() !== topic) return;
+    peeked = found.next;
+    find("more").disabled = peeked === null;
+    say("peeked", `${number(found.held)} messages are held; nobody's position has moved.`);
+    fill(find("messages"), [
+      ["position", (row) => row.position], ["taken in", (row) => time(row.stamp)], ["publisher", (row) => row.publisher], ...contents,
+    ], found.messages, "Nothing is there.");
+  } catch (error) {
+    say("peeked", error.message);
+  }
+}
+
+async function showLetters() {
+  const topic = topicShown();
+  const query = new URLSearchParams({ max: MESSAGES, after: letters.after, beginnings: true });
+  try {
+    const found = await ask(`${path(topic)}/webhooks/${encodeURIComponent(letters.webhook)}/dead-letters?${query}`);
+    if (topicShown() !== topic) return;
+    letters.next = found.next;
+    find("letters").hidden = false;
+    say("whose", letters.webhook);
+    find("more-letters").disabled = letters.next === null;
+    fill(find("dead"), [
+      ["message", (row) => row.id], ["tries", (row) => number(row.attempts), "number"],
+      ["failed at", (row) => time(row.failed_at)], ["why", (row) => [row.error, "bad"], "text"], ...contents,
+    ], found.dead_letters, "There is none.");
+  } catch (error) {
+    alert(error.message);
+  }
+}
+
+async function put(event) {
+  event.preventDefault();
+  const form = event.target;
+  try {
+    const { body, key } = Object.fromEntries(new FormData(form));
+    const named = { "idempotency-key": crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}` };
+    if (key) named["pubsub-key"] = encodeURIComponent(key);
+    const done = await ask(`${path(topicShown())}/messages`, { method: "POST", body, headers: named });
+    say("result", `put as ${done.id}`);
+    form.reset();
+  } catch (error) {
+    say("result", error.message);
+  }
+}
+
+// Another topic is shown: nothing of the one before is left.
+export function leave() {
+  for (const id of ["result", "peeked", "facts", "going", "named"]) say(id, "");
+  for (const id of ["messages", "dead", "subscribers", "webhooks"]) {
+    find(id).replaceChildren();
+    delete find(id).dataset.heads;
+  }
+  find("moves").replaceChildren();
+  find("more").disabled = true;
+  find("letters").hidden = true;
+  letters = { webhook: null, after: 0, next: null };
+}
+
+find("newest").onclick = () => peek();
+find("oldest").onclick = () => peek("-1");
+find("more").onclick = () => peek(peeked);
+find("more-letters").onclick = () => { letters.after = letters.next; return showLetters(); };
+find("put").onsubmit = put;

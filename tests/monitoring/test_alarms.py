@@ -1,0 +1,77 @@
+"""Alarms of a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pubsub.monitoring.alarms import OLDEST_SECONDS_MAX, TOPICS_MAX, TRIES_MAX, alarms, words
+
+MIB = 1024 * 1024
+
+
+def report(**changed: Any) -> dict[str, Any]:
+    return {"proxies": [], "servers": [], "topics": [], "moves": []} | changed
+
+
+def process(free: int, **more: Any) -> dict[str, Any]:
+    facts = {"memory_bytes": MIB, "disk_size_bytes": 1000 * MIB, "disk_free_bytes": free, "disk_used_bytes": 0}
+    return {"process": facts, **more}
+
+
+def topic(name: str, age: float | None, waiting: int = 1) -> dict[str, Any]:
+    subscribers = {
+        "quick": {"waiting": 9, "oldest_unacknowledged_seconds": None},
+        "slow": {"waiting": waiting, "oldest_unacknowledged_seconds": age},
+    }
+    return {"topic": name, "oldest_unacknowledged_seconds": age, "subscribers": subscribers}
+
+
+def move(name: str, tries: int) -> dict[str, Any]:
+    return {"topic": name, "server": "s1", "other": "s2", "tries": tries}
+
+
+def test_where_all_is_well_there_is_none() -> None:
+    assert alarms(report()) == []
+    fine = report(
+        servers=[{"id": "s1", "report": process(50 * MIB)}, {"id": "s2", "report": None}, {"id": "s3", "report": {}}],
+        topics=[topic("t", OLDEST_SECONDS_MAX), topic("u", None)],
+        moves=[move("t", TRIES_MAX)],
+    )
+    assert alarms(fine) == []
+
+
+def test_a_disk_that_is_nearly_full_is_one_of_whichever_process() -> None:
+    found = report(
+        servers=[{"id": "s1", "report": process(49 * MIB)}],
+        proxies=[{"address": "tcp://h:1", "report": process(0, proxy="p1")}],
+    )
+    assert alarms(found) == [
+        "proxy p1: 0.0% of its disk is free, 0 MiB",
+        "server s1: 4.9% of its disk is free, 49 MiB",
+    ]
+
+
+def test_a_message_that_waits_too_long_is_one_and_says_for_whom() -> None:
+    assert alarms(report(topics=[topic("t", 7500.0, 1234)])) == [
+        "topic t: slow has not acknowledged a message for 2 h 5 min; 1,234 wait"
+    ]
+
+
+def test_a_move_without_an_answer_is_one() -> None:
+    assert alarms(report(moves=[move("t", 40)])) == ["topic t: on its way from s1 to s2, 40 tries without an answer"]
+
+
+def test_of_many_topics_the_oldest_are_named_and_the_others_counted() -> None:
+    found = alarms(report(topics=[topic(f"t{age}", 4000.0 + age) for age in range(10_000)]))
+    assert len(found) == TOPICS_MAX + 1
+    assert found[0].startswith("topic t9999: ")
+    assert found[-1] == "9,995 more topics have messages that wait for more than 1 h 0 min"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.9, "59 s"), (61, "1 min 1 s"), (3600, "1 h 0 min"), (90_000, "1 d 1 h")]
+)
+def test_a_time_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
+    assert words(seconds) == text
