@@ -86,10 +86,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     standbys, unpaired = paired(proxies, servers)
     found: dict[str, Any] = {
         "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
-        "servers": [
-            _part("id", name, servers.get(name, "not heard")) | {"alive": alive.get(name, False)}
-            for name in sorted(alive | dict.fromkeys(servers, True))
-        ],
+        "servers": list(_servers(servers, alive)),
         "topics": [topics[name] for name in sorted(topics)],
         "moves": list(_moves(servers)),
         "keys": keys,
@@ -97,6 +94,12 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         "warnings": warnings + unpaired + wrong,
     }
     return found | {"alarms": alarms(found)}
+
+
+def _servers(servers: dict[str, Answer], alive: dict[str, bool]) -> Iterator[dict[str, Any]]:
+    """The servers by ID, those too that only a proxy knows."""
+    for name in sorted(alive | dict.fromkeys(servers, True)):
+        yield _part("id", name, servers.get(name, "not heard")) | {"alive": alive.get(name, False)}
 
 
 def _moves(servers: dict[str, Answer]) -> Iterator[dict[str, Any]]:

@@ -156,6 +156,7 @@ def serve(
     with opened_client(ctx, loaded, new=True) as client:
         console.note(f"{ctx.obj} serves {service}; Ctrl-C ends it, and loses nothing")
         served = client.serve(service, _handler(command), timeout=idle, max=count, part=part, parts=parts)
+        client.flush()  # Else the last replies might wait here for the next start.
     console.report(as_json, {"client": ctx.obj, "service": service, "served": served}, f"served {served:,} calls")
 
 

@@ -82,6 +82,13 @@ def keyed(report: dict[str, Any], digest: str, **counters: int) -> dict[str, Any
     return report | {"authorized_digest": digest, "authorized_lines": 4, "counters": counters}
 
 
+def test_a_disk_that_is_nearly_full_is_an_alarm_and_no_warning() -> None:
+    report = server_report({}) | {"process": {"disk_size_bytes": 1 << 40, "disk_free_bytes": 1 << 30}}
+    found = picture({"tcp://h:1": proxy_report("p1", s1=True)}, {"s1": report})
+    assert found["warnings"] == []
+    assert found["alarms"] == ["server s1: 0.1% of its disk is free, 1,024 MiB"]
+
+
 def test_of_keys_it_says_who_came_and_what_was_denied() -> None:
     counters = {"handshakes_entered": 9, "handshakes_refused_key": 2, "handshakes_failed": 1, "denied": 5}
     found = picture({"x": keyed(proxy_report("p1", s1=True), "aa", **counters)}, {"s1": keyed(server_report({}), "aa")})

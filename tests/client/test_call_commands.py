@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pubsub.client import Client
 from pubsub.client.commands import main
 from tests.client.opened import names
 
@@ -50,6 +51,23 @@ def test_a_command_that_fails_is_an_error_reply_and_a_late_call_is_told_so(
     assert "sh ended with 3: why" in capfd.readouterr().err
     assert main(["c", "replies", "late", "--wait", "20", *place]) == 32
     assert "deadline had passed" in capfd.readouterr().err
+
+
+def test_a_worker_that_ends_after_so_many_calls_leaves_no_reply_behind(
+    service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A close does not wait for what is under way, and a reply that stayed would come with the worker's next start."""
+    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    monkeypatch.setattr("pubsub.client.client.ACKNOWLEDGE_SECONDS", 0.0)
+    assert main(["w", "serve", name, "--idle", "0", *place]) == 0
+    calls = [f"c{number}" for number in range(20)]
+    with Client("c", proxies=[service], directory=tmp_path) as client:
+        for call in calls:
+            client.request(name, b"hello", id=call, timeout=20.0)
+        assert main(["w", "serve", name, "--count", "20", *place]) == 0
+        with Client("w", proxies=[service], directory=tmp_path) as worker:
+            assert worker.unfinished("$replies.c") == 0
+        assert [client.reply(call, timeout=20.0).body for call in calls] == [b"hello"] * 20
 
 
 @pytest.mark.parametrize(

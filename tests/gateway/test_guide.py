@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.gateway import limits
+from pubsub.gateway.handlers.page import FILES
 from tests.faults.cluster import until
 from tests.gateway.serving import Gateway
 from tests.ports import free_port
@@ -53,6 +54,7 @@ def test_the_gateway_with_curl(gateway: Gateway) -> None:
 
 
 def test_looking_without_taking_with_curl(gateway: Gateway) -> None:
+    gateway.subscribe("orders", "looker")
     gateway.put("orders", b"seen")
     until(lambda: gateway.ask("GET", "/topics/orders").status_code == 200, "the report knows the topic")
     said = run(block(THE_GATEWAY.partition("\n### Looking without taking\n")[2], "sh", gateway))
@@ -114,7 +116,7 @@ def test_a_receiver_of_webhooks(gateway: Gateway, tmp_path: Path, language: str)
 
 def test_the_page_names_each_request(gateway: Gateway) -> None:
     paths = json.loads(gateway.ask("GET", "/openapi.json").text)["paths"]
-    for path in paths.keys() - {"/page.css", "/page.js"}:
+    for path in paths.keys() - FILES.keys():
         words = [word for word in path.split("/") if word and not word.startswith("{")]
         assert all(word in PAGE for word in words), path
 

@@ -33,12 +33,15 @@ def test_a_user_acts_by_its_own_key_and_what_the_cluster_denies_is_told(tmp_path
         with Gateway(cluster, data, "--tokens", str(tokens), token=token) as gateway:
             until(lambda: gateway.ask("PUT", "/topics/own%2Fa/subscribers/s").status_code in {200, 201}, "let in")
             put = gateway.put("own%2Fa", b"hers")
+            seen = gateway.ask("GET", "/topics/own%2Fa/messages")
+            assert [one["body"] for one in seen.json()["messages"]] == ["hers"]
             (message,) = gateway.take("own%2Fa", "s", 1)
             assert message["id"] == put["id"]
             assert message["publisher"].startswith("alice.http/")
             denied = gateway.ask("POST", "/topics/other/messages", b"x")
             assert (denied.status_code, "may not put to other" in denied.json()["detail"]) == (403, True)
             assert gateway.ask("PUT", "/topics/other/subscribers/s").status_code == 403
+            assert gateway.ask("GET", "/topics/other/messages").status_code == 403
             assert gateway.ask("GET", "/topics").status_code == 200  # By the gateway's own key, which --key names.
             gateway.put("own%2Fa", b"and the next one goes")
 

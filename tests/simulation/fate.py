@@ -17,11 +17,17 @@ PAIR_FAULTS = (
 )  # fmt: skip
 """What strikes pairs only, beside all that strikes any server."""
 
+PAIR_MOMENTS = ("part joiner", "hold accepts", "lose voter")
+"""What strikes pairs, and waits for its moment."""
+
 MOMENTS = ("full start", "turn receiver", "kill maker", "close midway", "cancel")
 """What waits for its moment (`tests.simulation.moments`)."""
 
 PAIRED = 0.6
 """How many runs have pairs."""
+
+DUELS = 0.25
+"""How many of these are small ones of one pair that is struck all the time."""
 
 
 @dataclass
@@ -166,6 +172,27 @@ def pair(fate: Fate, seed: int) -> Fate:
     return fate
 
 
+def duels(fate: Fate, seed: int) -> Fate:
+    """Have some of the runs with pairs be small ones, of one pair that is struck all the time.
+
+    Args:
+        fate: of a run with pairs, or without.
+        seed: the run's.
+    """
+    random = Random(f"duels of {seed}")
+    if not fate.pairs or random.random() >= DUELS:
+        return fate
+    fate.servers = fate.pairs = 1
+    fate.proxies, fate.topics, fate.seconds = random.choice((2, 3, 3)), 2, 5.0
+    fate.sinks = fate.ranges = fate.talkers = 0
+    fate.divided, fate.tight, fate.think, fate.heartbeat = False, False, 0.02, 0.2
+    others = ("kill in commit", "power", "full", "lose routes", "cut", "churn")
+    faults = (*PAIR_FAULTS, *PAIR_MOMENTS, *others)
+    some = random.sample(faults, random.choice((1, 2, 3, 6)))
+    fate.faults = {fault: random.choice((0.5, 1.5, 4.0)) for fault in some}
+    return fate
+
+
 def moments(fate: Fate, seed: int) -> Fate:
     """Have some runs meet moments and limits that chance hardly ever does; drawn apart, as pairs are.
 
@@ -199,6 +226,11 @@ def trains(fate: Fate, seed: int) -> Fate:
         fate.older = random.choice((1, fate.servers))
         fate.upgrades = random.random() < 0.5
     return fate
+
+
+def complete(fate: Fate, seed: int) -> Fate:
+    """All of a run that is drawn apart, on what `draw` gave."""
+    return trains(moments(duels(pair(fate, seed), seed), seed), seed)
 
 
 def _twins(fate: Fate, random: Random) -> None:

@@ -228,7 +228,7 @@ class Paired:
 
     Attributes:
         members: both.
-        moved: the member that served last.
+        last: the member that served last.
     """
 
     def __init__(self, name: str, members: tuple[MemberNode, MemberNode]) -> None:

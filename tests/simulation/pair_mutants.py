@@ -6,6 +6,7 @@ They are tried like the others (`mutants`), and by `test_pairs` each with a seed
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pubsub.proxy.register
@@ -269,18 +270,17 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @mutant(PAIR + "a proxy without a memory votes")
 def _(stack: contextlib.ExitStack) -> None:
-    original = Registers._prepare
+    promises, accepts = Registers._prepare, Registers._accept
 
     def prepare(self: Any, asked: Any, now: float) -> Any:
-        if asked.store not in self.rows:
-            self._keep(RegisterRow(asked.store, asked.ballot, 0, None))
-            return VoteOutcome.PROMISED
-        return original(self, asked, now)
+        return promises(self, asked, now) if asked.store in self.rows else VoteOutcome.PROMISED
 
     _replace(stack, Registers, "_prepare", prepare)
 
     def accept(self: Any, asked: Any) -> Any:
-        self._keep(RegisterRow(asked.store, asked.ballot, asked.ballot, asked.view))
+        if asked.store in self.rows:
+            return accepts(self, asked)
+        self._keep(RegisterRow(asked.store, asked.ballot, asked.ballot, asked.view, asked.sender))
         return VoteOutcome.ACCEPTED
 
     _replace(stack, Registers, "_accept", accept)
@@ -291,11 +291,10 @@ def _(stack: contextlib.ExitStack) -> None:
     def accept(self: Any, asked: Any) -> Any:
         if asked.store not in self.rows:
             return VoteOutcome.NEW
-        self._keep(RegisterRow(asked.store, asked.ballot, asked.ballot, asked.view))
+        self._keep(replace(self.rows[asked.store], promised=asked.ballot, ballot=asked.ballot, view=asked.view))
         return VoteOutcome.ACCEPTED
 
     _replace(stack, Registers, "_accept", accept)
-    _replace(stack, Registers, "_hears_another", lambda self, asked, now: False)
 
 
 @mutant(PAIR + "a member is removed without the register")

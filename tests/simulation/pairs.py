@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 LOOK_SECONDS = 0.3
+MOMENT_SECONDS = 0.0005
+MOMENTS_MAX = 4_000
+"""Looks for a moment to strike at, and the time between two of them."""
+
 PATIENCE_SECONDS = 6.0
 """What an operator waits for the register to say what he waits for."""
+
+NEAR_ENTRIES = 3
+"""So many fewer a standby has that is caught up: the primary makes others meanwhile."""
 
 SHOWN_MAX = 2
 LOCAL = ("note", "quarantine", "repaired", "sqlite_stat1", "sqlite_stat4")
@@ -90,6 +97,99 @@ class Pairs:
         voters = self._voters()
         for proxy in self.random.sample(voters, self.random.randrange(1, len(voters) + 1)):
             self.world.after(0.1 * self.random.random(), self.simulation._kill_now, proxy)
+
+    # Faults that wait for their moment
+
+    def part_joiner(self) -> None:
+        """A standby that comes back hears nothing any more as soon as it has what it lacked, and says so late.
+
+        What is answered until its primary hears of that, it lacks. Who serves dies when that one is in sync.
+        """
+        pair = self._one()
+        primary, standby = pair.active, pair.other(pair.active)
+        if not primary.serves or not standby.alive or standby.restarting or standby.name in self._held:
+            return
+        standby.end("killed")
+        standby.restarting = True
+        self.world.after(1.0 + self.random.random(), self._rejoin, primary, standby)
+
+    def _rejoin(self, primary: MemberNode, standby: MemberNode) -> None:
+        self.world.network.clog(standby.name, primary.name, 1.0, 0.2)
+        self.simulation._start(standby)
+        self._until_caught_up(primary, standby, standby.host.monotonic(), MOMENTS_MAX)
+
+    def _until_caught_up(self, primary: MemberNode, standby: MemberNode, since: float, looks: int) -> None:
+        following = None if standby.pair is None else standby.pair.member.following
+        leading = None if primary.pair is None else primary.pair.member.leading
+        if self.simulation.over or leading is None or following is None or not looks:
+            return
+        (term, number), end = following.durable, leading.end
+        if following.heard <= since or term != end.term or number < end.number - NEAR_ENTRIES:
+            self.world.after(MOMENT_SECONDS, self._until_caught_up, primary, standby, since, looks - 1)
+            return
+        self.world.network.cut(primary.name, standby.name, 1.0)
+        self._until_in_sync(primary, standby, self.world.now + 0.5)
+
+    def _until_in_sync(self, primary: MemberNode, standby: MemberNode, end: float) -> None:
+        leading = None if primary.pair is None else primary.pair.member.leading
+        if self.simulation.over or leading is None or self.world.now > end:
+            return
+        if self.id_of(standby) not in leading.in_sync:
+            self.world.after(MOMENT_SECONDS, self._until_in_sync, primary, standby, end)
+            return
+        self._kill(primary, 3.0)
+
+    def hold_accepts(self) -> None:
+        """The two do not hear each other, and what the primary has the proxies accept then is long on its way."""
+        pair = self._one()
+        primary, standby = pair.active, pair.other(pair.active)
+        for one, other in ((primary, standby), (standby, primary)):
+            self.world.network.cut(one.name, other.name, 2.0)
+        self._until_prepared(primary, MOMENTS_MAX)
+
+    def _until_prepared(self, primary: MemberNode, looks: int) -> None:
+        if self.simulation.over or primary.pair is None or not looks:
+            return
+        attempt = primary.pair.member.proposer.attempt
+        if attempt is None or attempt.kind != "drop" or attempt.view is not None:
+            self.world.after(MOMENT_SECONDS, self._until_prepared, primary, looks - 1)
+            return
+        self.world.note(f"what {primary.name} says to proxies is long on its way")
+        for proxy in self._voters():
+            self.world.network.clog(primary.name, proxy.name, 0.5, 0.5)
+
+    def lose_voter(self) -> None:
+        """Of three proxies one misses that the standby was dropped, one loses that, one is down. Who serves dies."""
+        pair, voters = self._one(), self._voters()
+        primary, standby = pair.active, pair.other(pair.active)
+        if len(voters) != 3 or not all(proxy.alive for proxy in voters):
+            return
+        late, loser, away = self.random.sample(voters, 3)
+        for one, other in ((primary, standby), (standby, primary), (primary, late), (late, primary)):
+            self.world.network.cut(one.name, other.name, 2.0)
+        self._until_alone(primary, loser, away, MOMENTS_MAX)
+
+    def _until_alone(self, primary: MemberNode, loser: ProxyNode, away: ProxyNode, looks: int) -> None:
+        leading = None if primary.pair is None else primary.pair.member.leading
+        if self.simulation.over or leading is None or not looks:
+            return
+        if leading.in_sync == {self.id_of(primary)}:
+            self.world.after(0.2 * self.random.random(), self._lose, primary, loser, away)
+        else:
+            self.world.after(MOMENT_SECONDS, self._until_alone, primary, loser, away, looks - 1)
+
+    def _lose(self, primary: MemberNode, loser: ProxyNode, away: ProxyNode) -> None:
+        ready = loser.alive and away.alive and not (loser.restarting or away.restarting or primary.restarting)
+        may = self.may_lose(loser) and self.simulation.operators.remembered_without(loser)
+        if self.simulation.over or not ready or not may:
+            return
+        self.world.note(f"{loser.name} loses its directory while {away.name} is away")
+        for proxy, seconds in ((loser, 0.01), (away, 3.0)):
+            proxy.end("killed")
+            proxy.restarting = True
+            self.world.after(seconds, self.simulation._start, proxy)
+        loser.host.disk.restore({})
+        self._kill(primary, 3.0)
 
     # Operators
 

@@ -44,7 +44,7 @@ from tests.simulation.callers import Calls, calling
 from tests.simulation.clients import ClientNode
 from tests.simulation.damage import flip
 from tests.simulation.disk import Disk, disks, untidy
-from tests.simulation.fate import MOMENTS, PAIR_FAULTS, Fate, draw, moments, pair, trains
+from tests.simulation.fate import MOMENTS, PAIR_FAULTS, PAIR_MOMENTS, Fate, complete, draw
 from tests.simulation.files import SYSTEM, open_beside
 from tests.simulation.history import History
 from tests.simulation.members import MemberNode, MemberStore, Paired, members_of, small_stream
@@ -178,7 +178,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         self.random = random = Random(seed)
-        self.seed, self.fate = seed, fate or calling(trains(moments(pair(draw(random), seed), seed), seed), seed)
+        self.seed, self.fate = seed, fate or calling(complete(draw(random), seed), seed)
         fate = self.fate
         self.world = world = World(seed, fate, random)
         world.log = log
@@ -308,7 +308,8 @@ class Simulation:
         if self.over:
             return
         self.counters[f"fault: {fault}"] = self.counters.get(f"fault: {fault}", 0) + 1
-        strikes = self._pairs if fault in PAIR_FAULTS else self._moments if fault in MOMENTS else self
+        of_pairs = fault in PAIR_FAULTS or fault in PAIR_MOMENTS
+        strikes = self._pairs if of_pairs else self._moments if fault in MOMENTS else self
         getattr(strikes, "_" * (strikes is self) + fault.replace(" ", "_"))()
         self._later(fault)
 
@@ -776,7 +777,7 @@ class Simulation:
 
 def shortened(seed: int) -> Fate:
     """The world that a seed draws, with a phase of faults so short that some hundred runs take a minute or two."""
-    fate = trains(moments(pair(draw(Random(seed)), seed), seed), seed)
+    fate = complete(draw(Random(seed)), seed)
     fate.seconds = min(fate.seconds, SHORT_SECONDS)
     return fate
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pubsub.errors import StoreFull
-from tests.simulation.fate import PAIR_FAULTS, Fate, draw, pair
+from tests.simulation.fate import PAIR_FAULTS, PAIR_MOMENTS, Fate, draw, duels, pair
 from tests.simulation.members import MemberNode, Paired
 from tests.simulation.pair_mutants import MUTANTS, PAIR, broken
 from tests.simulation.simulation import Result, Simulation, simulate, small
@@ -59,6 +59,18 @@ def test_more_than_half_of_all_runs_have_pairs_and_each_fault_of_theirs() -> Non
     assert any(fate.pairs < fate.servers for fate in paired)
 
 
+def test_some_runs_with_pairs_are_of_one_pair_that_is_struck_all_the_time() -> None:
+    paired = [fate for seed in range(400) if (fate := pair(draw(Random(seed)), seed)).pairs]
+    before = [asdict(fate) for fate in paired]
+    struck = [duels(fate, seed) for seed, fate in enumerate(paired)]
+    changed = [fate for fate, old in zip(struck, before, strict=True) if asdict(fate) != old]
+    assert len(paired) / 6 < len(changed) < len(paired) / 3
+    assert all(fate.servers == fate.pairs == 1 and fate.faults for fate in changed)
+    assert {fault for fate in changed for fault in fate.faults} >= {*PAIR_FAULTS, *PAIR_MOMENTS}
+    alone = draw(Random(1))
+    assert asdict(duels(replace(alone), 1)) == asdict(alone)
+
+
 def test_the_choice_of_pairs_changes_nothing_else_of_a_run() -> None:
     for seed in range(100):
         drawn, without = pair(draw(Random(seed)), seed), draw(Random(seed))
@@ -74,7 +86,7 @@ def test_the_choice_of_pairs_changes_nothing_else_of_a_run() -> None:
 
 
 def test_two_members_serve_one_after_the_other_and_have_the_same() -> None:
-    result = run(3, faults={"kill primary": 1.0})
+    result = run(4, faults={"kill primary": 1.0})
     assert result.violations == []
     assert result.counters["failovers"]
     assert {"chosen: found", "chosen: add", "members copied"} <= result.counters.keys()
@@ -189,14 +201,29 @@ def test_a_seed_with_pairs_is_one_history() -> None:
 
 
 SEEDS = {
-    "answer before the standby has it": 1,
-    "answer before the own commit": 1,
-    "promoted without a majority": 2,
-    "taken-back loop not cut": 91,
+    "answer before the standby has it": 2,
+    "answer before the own commit": 11,
+    "hold skipped for one answer": 6,
+    "what changes nothing is not held": 4,
+    "deposed, and answers": 1,
+    "acknowledged before it is synced": 3,
+    "taken-back loop not cut": 9,
+    "stream trimmed too far": 3,
+    "what was staged is not applied by who takes over": 2,
+    "copy torn, and counted as whole": 1,
+    "copy takes the store's place without its entry's place": 1,
+    "promoted without a majority": 1,
+    "who is behind takes over": 1,
+    "term not raised": 1,
+    "goes on alone without asking the register": 3,
+    "in sync before it has caught up": 4,
+    "register forgets what it promised and accepted": 2,
+    "a proxy without a memory votes": 4,
+    "a promise is not kept": 1,
     "a member is removed without the register": 1,
+    "two members have one ID": 1,
 }
-"""Breakages that were seen to be caught, each with the first seed that shows it. The others are for
-`scripts/simulate --mutants pair:` until they are."""
+"""Every breakage, with the first seed that shows it."""
 
 FACTS: dict[str, dict[str, Any]] = {
     "answer before the standby has it": {"faults": {"kill primary": 1.5}},
@@ -212,10 +239,10 @@ FACTS: dict[str, dict[str, Any]] = {
     "who is behind takes over": {"faults": {"kill primary": 1.5, "part members": 1.5}},
     "term not raised": {"faults": {"kill primary": 1.5}},
     "goes on alone without asking the register": {"faults": {"kill primary": 1.5, "part members": 1.5}},
-    "in sync before it has caught up": {"faults": {"kill primary": 1.5, "part members": 1.5, "replace": 2.0}},
+    "in sync before it has caught up": {"faults": {"part joiner": 1.5}},
     "register forgets what it promised and accepted": {"faults": {"voters": 1.0, "kill primary": 1.5}},
-    "a proxy without a memory votes": {"faults": {"lose routes": 3.0, "kill primary": 1.0, "voters": 1.0, "cut": 2.0}},
-    "a promise is not kept": {"late": 0.05, "faults": {"kill primary": 1.5, "part members": 1.0}},
+    "a proxy without a memory votes": {"faults": {"lose voter": 1.5}},
+    "a promise is not kept": {"faults": {"hold accepts": 1.5}},
     "a member is removed without the register": {"faults": {"replace": 4.0}},
 }
 """What strikes in runs that are to show one; all that strikes pairs for those that are not named."""
@@ -256,4 +283,5 @@ def test_each_breakage_fits_the_code(title: str) -> None:
 def test_each_rule_has_its_breakage() -> None:
     titles = {title.removeprefix(PAIR) for title in MUTANTS if title.startswith(PAIR)}
     assert len(titles) >= 14
-    assert titles >= FACTS.keys() | SEEDS.keys()
+    assert titles == SEEDS.keys()
+    assert titles >= FACTS.keys()

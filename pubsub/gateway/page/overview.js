@@ -25,7 +25,7 @@ function draw(samples) {
   find("plots").replaceChildren(
     plot("Messages put", history.puts, (value) => `${number(value ?? 0)}/s`),
     plot("Waiting for subscribers", history.backlog, (value) => number(value ?? 0)),
-    plot("Oldest unacknowledged", history.oldest, (value) => span(value ?? 0)),
+    plot("The oldest waits", history.oldest, (value) => span(value ?? 0)),
     plot("Servers' disks", history.disk, (value) => size(value ?? 0)),
   );
 }

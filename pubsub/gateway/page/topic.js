@@ -10,12 +10,12 @@ let peeked = null;
 let letters = { webhook: null, after: 0, next: null };
 
 function buttons(topic, row) {
-  const place = element("span", "", { "data-key": `webhook ${row.name}` });
+  const place = element("span", "", { class: "buttons", "data-key": `webhook ${row.name}` });
   const where = `${path(topic)}/webhooks/${encodeURIComponent(row.name)}`;
   const question = `Remove webhook ${row.name}? What it has not delivered is given up.`;
   const show = element("button", "Dead letters", { type: "button", "aria-label": `Dead letters: ${row.name}` });
   show.onclick = () => { letters = { webhook: row.name, after: 0, next: null }; return showLetters(); };
-  place.append(act("Redrive", row.name, "", "POST", `${where}/retry`), " ", show, " ", act("Remove", row.name, question, "DELETE", where));
+  place.append(act("Redrive", row.name, "", "POST", `${where}/retry`), show, act("Remove", row.name, question, "DELETE", where));
   return place;
 }
 
