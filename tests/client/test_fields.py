@@ -50,7 +50,7 @@ ALIKE = {
 def dump(path: Path, changes: list[c.Change]) -> list[Any]:
     """Every row of a store after these changes, but for what is random of a new one."""
     store = Store(path / "billing.db")
-    statement = "insert into pubsub_calls (id, topic, request, made) values (?, '$calls.t', x'00', 1.0)"
+    statement = "insert into pubsub_calls (id, topic, request, named, made) values (?, '$calls.t', x'00', 1, 1.0)"
     store.db.executemany(statement, [("a",), ("b",)])
     store.commit([*changes])
     tables = [name for (name,) in store.db.execute("select name from sqlite_schema where type = 'table' order by name")]
