@@ -42,6 +42,7 @@ def test_whatever_a_message_holds_is_shown_as_text(gateway: Gateway, browser: Br
     topic = quote(NAME, safe="")
     put_evil(gateway, topic)
     gateway.put(topic, b"\xff\x00")
+    until(lambda: gateway.ask("GET", f"/topics/{topic}").status_code == 200, "the report has it")
     browser.go(f"{gateway.url}/#/topics/{topic}")
     until(lambda: browser.text("#name") == NAME, "its name is shown")
     browser.click("#newest")

@@ -21,7 +21,7 @@ from tests.simulation.fate import MOMENTS, Fate, draw, moments, pair
 from tests.simulation.simulation import SCARCE, simulate
 
 SEEDS = range(1, 9)
-ITERATING = (129, 148, 165)
+ITERATING = (4, 39, 76)
 """Seeds of `CLOSED` in which two clients iterate over messages."""
 
 TURNED = Fate(
