@@ -12,7 +12,7 @@ from pubsub.client.core.effects import Outgoing
 from pubsub.client.core.numbers import EPOCH_SECONDS, Numbers
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.prefetch import Loss, Taking
-from pubsub.client.core.subscription import Subscription
+from pubsub.client.core.subscription import REARM_SECONDS, Subscription
 from pubsub.protocol import Message, Outcome, Position, RecordsBuilder, Status, encode_batch
 
 LOG, OTHER = "00000000000000aa", "00000000000000bb"
@@ -59,6 +59,10 @@ class Rig:
         """An answer comes in."""
         self.core.receive(outgoing.token, status, self.now)
         return self.turn()
+
+    def followed(self, outgoing: Outgoing, status: Status) -> list[Outgoing]:
+        """An answer comes in, and no call for a moment."""
+        return [*self.answer(outgoing, status), *self.later(REARM_SECONDS)]
 
     def put(self, *counts: int, topic: str = "t", seconds: float = 30.0, size: int = 1) -> list[Row]:
         """A put of batches with so many records of `size` bytes."""

@@ -8,7 +8,7 @@ from rig import LOG, OTHER, Rig, batch, records, settled, status
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.client.core.changes import Buried, Intended, Told
 from pubsub.client.core.core import SYNC_SECONDS
-from pubsub.client.core.subscription import ACKNOWLEDGE_SECONDS
+from pubsub.client.core.subscription import ACKNOWLEDGE_SECONDS, REARM_SECONDS
 from pubsub.errors import DataLoss, StateCopied, Superseded
 from pubsub.protocol import RETRY, Get, Outcome, Put, Subscribe, Unsubscribe
 
@@ -80,6 +80,34 @@ def test_while_a_full_answer_is_handed_out_the_next_one_is_on_its_way_and_no_thi
     assert rig.answer(out, batch(101, 101, 100)) == []
     rig.take(sub, 100)
     assert len(rig.turn()) == 1
+
+
+def test_what_those_who_wait_take_whole_is_handed_out_before_the_next_get_leaves() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (out,) = rig.wants(sub)
+    assert rig.answer(out, records(1, [1])) == []
+    sub.waiting -= 1
+    rig.take(sub, 1)
+    assert rig.turn() == []
+    (out,) = rig.wants(sub)
+    assert isinstance(out.message, Get)
+    assert out.message.after == (LOG, 1)
+
+
+def test_a_get_that_no_call_sends_leaves_after_a_moment() -> None:
+    rig = Rig()
+    sub = rig.subscribed()
+    (out,) = rig.wants(sub)
+    answered = rig.now
+    assert rig.answer(out, records(1, [1])) == []
+    sub.waiting -= 1
+    rig.take(sub, 1)
+    assert rig.turn() == []
+    assert rig.core.deadline() == answered + REARM_SECONDS
+    (out,) = rig.later(REARM_SECONDS)
+    assert isinstance(out.message, Get)
+    assert rig.core.deadline() != answered + REARM_SECONDS
 
 
 def test_an_answer_to_a_get_before_the_latest_is_not_used() -> None:
@@ -188,7 +216,7 @@ def test_superseded_is_said_and_what_was_prefetched_is_not_handed_out() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
-    (ahead,) = rig.answer(get, records(1, [1]))
+    (ahead,) = rig.followed(get, records(1, [1]))
     rig.answer(ahead, status(Outcome.SUPERSEDED, number=1, opening=NUMBER_MAX // 2))
     assert isinstance(sub.failure, Superseded)
     assert not sub.available
@@ -267,7 +295,7 @@ def test_a_loss_stands_in_the_stream_between_what_was_before_and_what_comes_afte
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
-    (get,) = rig.answer(get, records(1, [1]))
+    (get,) = rig.followed(get, records(1, [1]))
     (get,) = rig.answer(get, status(Outcome.LOST, first=(LOG, 2), message=(LOG, 4), log=LOG))
     assert isinstance(get.message, Get)
     assert get.message.after == (LOG, 4)
@@ -292,7 +320,7 @@ def test_an_acknowledgement_covers_only_what_an_fsync_has_covered() -> None:
     (get,) = rig.wants(sub)
     (get,) = rig.answer(get, records(1, [1, 2]))
     rig.take(sub, 2)
-    (get,) = rig.answer(get, records(3, [3]))
+    (get,) = rig.followed(get, records(3, [3]))
     assert isinstance(get.message, Get)
     assert (get.message.last, get.message.after) == ((LOG, 0), (LOG, 3))
     rig.now += SYNC_SECONDS
@@ -319,9 +347,9 @@ def test_a_fsynced_commit_may_be_acknowledged_at_once() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
-    (get,) = rig.answer(get, records(1, [1]))
+    (get,) = rig.followed(get, records(1, [1]))
     rig.take(sub, 1, fsynced=True)
-    (get,) = rig.answer(get, records(2, [2]))
+    (get,) = rig.followed(get, records(2, [2]))
     assert isinstance(get.message, Get)
     assert get.message.last == (LOG, 1)
 
@@ -330,7 +358,7 @@ def test_a_held_get_is_sent_anew_where_there_is_more_to_acknowledge() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
-    (held,) = rig.answer(get, records(1, [1]))
+    (held,) = rig.followed(get, records(1, [1]))
     rig.take(sub, 1)
     assert rig.later(SYNC_SECONDS) == []
     (anew,) = rig.later(ACKNOWLEDGE_SECONDS)
@@ -344,7 +372,7 @@ def test_what_was_taken_is_acknowledged_where_nobody_asks_for_more() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
-    (get,) = rig.answer(get, records(1, [1]))
+    (get,) = rig.followed(get, records(1, [1]))
     sub.waiting = 0
     rig.answer(get, status(Outcome.EMPTY, log=LOG))
     rig.take(sub, 1)

@@ -316,11 +316,10 @@ class ClientCore:
         out: list[Outgoing] = []
         if self.outbox.active and self.copied is None:
             self._send_puts(out, now)
-        if self._awake:
-            for topic, sub in list(self._awake.items()):
-                self._send_for(sub, out, now)
-                if _asleep(sub, now):
-                    del self._awake[topic]
+        for topic, sub in list(self._awake.items()):
+            self._send_for(sub, out, now)
+            if _asleep(sub, now):
+                del self._awake[topic]
         return out
 
     def _send_puts(self, out: list[Outgoing], now: float) -> None:
@@ -387,6 +386,8 @@ class ClientCore:
             if chain.tick(now):
                 self.proxy = chain.retries.proxy
         for sub in self._awake.values():
+            if sub.rearm is not None and now >= sub.rearm:
+                sub.rearm = None
             if sub.deadline is not None and now >= sub.deadline:
                 sub.retries.fail()
                 sub.timed_out()
@@ -398,7 +399,7 @@ class ClientCore:
         """When `tick` or `outgoing` has something to do; None: not before the next call or answer."""
         times = [at for chain in self.outbox.active.values() if (at := chain.next_deadline()) is not None]
         for sub in self._awake.values():
-            times += [at for at in (sub.deadline, sub.acknowledge_at()) if at is not None]
+            times += [at for at in (sub.deadline, sub.acknowledge_at(), sub.rearm) if at is not None]
         if self._sync_at is not None:
             times.append(self._sync_at)
         return min(times, default=None)
@@ -412,4 +413,5 @@ def _asleep(sub: Subscription, now: float) -> bool:
         or sub.asking(now)
         or sub.checking(now)
         or sub.acknowledge_at() is not None
+        or sub.rearm is not None
     )

@@ -63,6 +63,10 @@ class Prefetch:
         """The position of the last one; only where there is one."""
         return self._items[-1].last
 
+    def has_room(self, records_max: int, bytes_max: int) -> bool:
+        """Whether one more answer may be asked for."""
+        return self.records <= records_max and self.size <= bytes_max
+
     def add(self, records: Records) -> None:
         """An answer brought these."""
         for run in records.runs:

@@ -35,6 +35,10 @@ WAIT_SECONDS_MAX: Final = 10.0
 ACKNOWLEDGE_SECONDS: Final = 0.25
 """A GET that is held at the server so long is sent anew where there is more to acknowledge."""
 
+REARM_SECONDS: Final = 0.002
+"""Where those who wait take all that came, the application has it first: the next GET leaves with the next call, or as
+soon as somebody drives the sockets when none has come for so long."""
+
 
 class Subscription:
     """One topic's subscription, or the wish not to have one.
@@ -58,7 +62,7 @@ class Subscription:
         settle_until: the intent is asked for until then, whoever waits; check_until: whether it is still known is.
         heard: when the service last answered a GET; trouble: why it did not.
         drained: when the last GET was sent that found nothing, with nothing here either.
-        prefetch: what was received and not taken yet.
+        prefetch: what was received and not taken yet; rearm: until when the next GET is held, or None.
         busy: the next message is in the hand of a handler that may be awaiting (a weak reference to its task); nobody
             else takes meanwhile.
         emptied: how often what was prefetched was thrown away.
@@ -81,17 +85,17 @@ class Subscription:
         self.insists: set[object] = set()
         self.until = self.settle_until = self.check_until = float("-inf")
         self.waiting = 0
-        self.heard = float("-inf")
+        self.heard = self.drained = float("-inf")
         self.trouble = ""
         self.tokens: list[int] = []
         self.deadline: float | None = None
+        self.rearm: float | None = None
         self.generation = self.emptied = 0
         self.chunk: Chunk | None = None
         self.busy: Callable[[], object] | None = None
         self.prefetch = Prefetch()
         self._taken: dict[str, int] | None = None
         self._sent_at = 0.0
-        self.drained = float("-inf")
         self._wait = WAIT_SECONDS
         self._hungry = self._asked_records = False
         self._parked = 0.0
@@ -162,7 +166,7 @@ class Subscription:
         if not self.prefetch and self.wanted(now):
             return True
         # While a full answer waits here to be handed out, the next one may already be made at the server.
-        return self._hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
+        return self._hungry and self.rearm is None and self.prefetch.has_room(records_max, bytes_max)
 
     def get(self, epoch: int, records_max: int, bytes_max: int, wait: float) -> Get:
         """A GET for what comes after the prefetch; it acknowledges what is safe. `wait`: seconds."""
@@ -174,7 +178,7 @@ class Subscription:
 
     def asked_for_records(self, now: float, wait: float, *, records: bool = True) -> None:
         """A GET went out. `records`: it asks for some, and does not only acknowledge."""
-        self._sent_at, self._parked, self._asked_records = now, wait, records
+        self._sent_at, self._parked, self._asked_records, self.rearm = now, wait, records, None
         self.acknowledged = self.safe
         self.deadline = now + wait + self.retries.patience
 
@@ -207,14 +211,14 @@ class Subscription:
             if crc32(body) != status.checksum:
                 return False
             self.prefetch.add(Records(body))
+            self.rearm = now + REARM_SECONDS if self.prefetch.records <= self.waiting else None
         elif status.outcome is Outcome.LOST and status.first and status.message:
             self.prefetch.lose(Loss(status.first, status.message))
         elif status.outcome is Outcome.EMPTY and self._asked_records and not self.prefetch and self.chunk is None:
             self.drained = self._sent_at
         self._hungry = status.outcome is not Outcome.EMPTY
-        self._wait = WAIT_SECONDS if self._hungry else min(2 * self._wait, WAIT_SECONDS_MAX)
-        if self._parked == 0.0 and not self._hungry:
-            self._wait = WAIT_SECONDS
+        patient = not self._hungry and self._parked > 0.0
+        self._wait = min(2 * self._wait, WAIT_SECONDS_MAX) if patient else WAIT_SECONDS
         if status.log:
             self.log = status.log
         self.avoid, self.trouble, self.deadline, self.heard = "", "", None, now
