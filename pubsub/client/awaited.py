@@ -6,9 +6,11 @@ All whose time has come by one turn are woken by one message to their event loop
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from typing import Final
+from weakref import WeakKeyDictionary, WeakMethod
 
 from pubsub.client.flows.flow import Wait
 from pubsub.client.session import Session
@@ -22,12 +24,20 @@ def _finish(futures: list[_Future]) -> None:
             future.set_result(None)
 
 
+def _ring(ring: WeakMethod[Callable[..., None]], loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+    """An alarm rings, which does not keep the client alive."""
+    if (found := ring()) is not None:
+        found(loop, deadline)
+
+
 class Awaited:
     """The waits of one client's coroutines."""
 
     def __init__(self, session: Session) -> None:
         self._session: Final = session
         self._waits: dict[_Future, Wait] = {}
+        self._rings: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
+        """When the alarm of each event loop rings, on the session's clock."""
         session.watchers.append(self._look)
 
     def _look(self) -> None:
@@ -51,15 +61,28 @@ class Awaited:
         loop = asyncio.get_running_loop()
         future: _Future = loop.create_future()
         self._waits[future] = wait
-        timer = None
         try:
-            if not wait.done():  # It may have come about before anybody looked.
-                left = wait.deadline - self._session.now
-                if left < inf:
-                    timer = loop.call_later(max(0.0, left), _finish, [future])
-                await future
+            if wait.done():  # It may have come about before anybody looked.
+                return True
+            if wait.deadline < self._rings.get(loop, inf):
+                self._set_alarm(loop, wait.deadline)
+            await future
         finally:
             self._waits.pop(future, None)
-            if timer is not None:
-                timer.cancel()
         return wait.done()
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        """Have those be woken whose time is over by then: a timer for each would cost as much as all else of a put."""
+        self._rings[loop] = deadline
+        loop.call_later(max(0.0, deadline - self._session.now), _ring, WeakMethod(self._ring), loop, deadline)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+        if self._rings.get(loop) != at:
+            return  # An earlier one has been set since, which rings for this one, too.
+        del self._rings[loop]
+        now = self._session.now
+        waits = [(future, wait) for future, wait in tuple(self._waits.items()) if future.get_loop() is loop]
+        _finish([future for future, wait in waits if wait.deadline <= now])
+        left = [wait.deadline for _, wait in waits if wait.deadline > now]
+        if left and min(left) < inf:
+            self._set_alarm(loop, min(left))

@@ -156,14 +156,14 @@ class Session(Steps):
         """The monotonic clock, in seconds."""
         return self.clock.monotonic()
 
-    def until(self, timeout: float | None) -> float:
-        """The deadline of a call, on the monotonic clock.
+    def until(self, timeout: float | None, now: float | None = None) -> float:
+        """The deadline of a call that begins now, on the monotonic clock.
 
         Raises:
             CallerError: the time-out is no number of seconds.
         """
         check_seconds("timeout", timeout)
-        return self.now + (self.settings.timeout_seconds if timeout is None else timeout)
+        return (self.now if now is None else now) + (self.settings.timeout_seconds if timeout is None else timeout)
 
     def forked(self, parent: int) -> None:
         """This is a child of the process that opened it: every call raises, and nothing of the parent's is touched."""
@@ -214,6 +214,11 @@ class Session(Steps):
         except BaseException:
             self.give_back()
             raise
+
+    @property
+    def answered(self) -> bool:
+        """Whether answers are here that no turn has taken yet. A thread that puts takes them: else another waits for it."""
+        return bool(self._wire.inbox)
 
     def follow(self, *, only_send: bool = False) -> None:
         """A turn, or only what it sends, after something that has succeeded: what fails in it is tried again later."""

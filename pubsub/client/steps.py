@@ -132,6 +132,15 @@ class Steps:
             self._refuse()
         self.midway = True
 
+    def enter_if_free(self) -> bool:
+        """As `enter`, where no other thread has the lock; whether it has not."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        if self.midway or self.torn or self.closed:
+            self._refuse()
+        self.midway = True
+        return True
+
     def _refuse(self) -> None:
         if self._mender == threading.get_ident() and not self.closed:
             return

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.client.contents import Contents
-from pubsub.client.core.chain import Chain
+from pubsub.client.core.chain import MESSAGES_MAX, Chain
 from pubsub.client.core.groups import HOLD_SECONDS, Groups, Share, batches
 from pubsub.client.core.retries import Retries
-from tests.client.puts import flying, make
+from tests.client.puts import flying, make, put, sent
 
 NEVER = float("inf")
 
@@ -26,7 +26,11 @@ def idle(topic: str = "t") -> Chain:
 
 
 def busy() -> Chain:
-    chain, _ = flying(make(), 1)
+    outbox = make()
+    chain, _ = flying(outbox, 1)
+    for _ in range(MESSAGES_MAX - 1):
+        put(outbox, 1)
+        assert len(sent(chain, 0.0)) == 1
     return chain
 
 
@@ -38,7 +42,9 @@ def test_who_opens_a_group_where_nothing_is_in_flight_writes_it_and_who_comes_la
     assert groups.due(5.0 + HOLD_SECONDS) == ["t"], "where it is not written by who opened it"
 
 
-def test_a_group_is_held_while_a_row_is_in_flight_and_no_longer_than_that() -> None:
+def test_a_group_is_held_while_as_many_messages_as_may_are_in_flight_and_no_longer_than_that() -> None:
+    chain, _ = flying(make(), 1)
+    assert Groups().join(chain, share(), 5.0) is True, "a second message may be sent at once"
     groups, chain = Groups(), busy()
     assert groups.join(chain, share(), 5.0) is None
     assert groups.deadline() == 5.0 + HOLD_SECONDS

@@ -13,6 +13,7 @@ import pytest
 
 from pubsub.client import AsyncClient, Client
 from pubsub.client.core import groups
+from pubsub.client.core.chain import MESSAGES_MAX
 from pubsub.client.core.changes import RowAdded
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
@@ -70,6 +71,32 @@ def test_tasks_that_put_at_once_share_a_row_and_each_has_its_own_ticket(
     run(cluster, work)
 
 
+def in_doubt(client: Client, topic: str, body: bytes) -> None:
+    """A put that nobody answers."""
+    with pytest.raises(InDoubt):
+        client.put(topic, body, timeout=1.0)
+
+
+def fill(client: Client, topic: str) -> list[threading.Thread]:
+    """Have as many messages in flight as may be."""
+    threads = []
+    for number in range(MESSAGES_MAX):
+        threads.append(threading.Thread(target=in_doubt, args=(client, topic, b"flies")))
+        threads[-1].start()
+        eventually(lambda: len(client._session.core.outbox.chain(topic).messages) > number)
+    return threads
+
+
+def test_who_finds_nobody_else_putting_opens_no_group_and_waits_for_no_other_row(
+    nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client("c", settings=nobody(nowhere, tmp_path)) as client:
+        monkeypatch.setattr(client._session.core.groups, "join", None)
+        for thread in fill(client, topic):
+            thread.join()
+        assert client.unfinished(topic) == MESSAGES_MAX
+
+
 def test_threads_share_rows_and_each_has_its_own_in_order(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,27 +122,20 @@ def test_threads_share_rows_and_each_has_its_own_in_order(
         assert own == [b"%d %d" % (name, number) for number in range(50)]
 
 
-def test_a_put_while_another_is_in_flight_is_kept_though_nobody_answers(
+def test_a_put_while_others_are_in_flight_is_kept_though_nobody_answers(
     nowhere: str, tmp_path: Path, topic: str
 ) -> None:
     with Client("c", settings=nobody(nowhere, tmp_path)) as client:
-
-        def put(body: bytes) -> None:
-            with pytest.raises(InDoubt):
-                client.put(topic, body, timeout=1.0)
-
-        first = threading.Thread(target=put, args=(b"first",))
-        first.start()
-        eventually(lambda: bool(client._session.core.outbox.chain(topic).sent))
+        threads = fill(client, topic)
         with pytest.raises(InDoubt):
-            client.put(topic, b"second", timeout=0.0)
-        held = threading.Thread(target=put, args=(b"third",))
-        held.start()
+            client.put(topic, b"at its end", timeout=0.0)
+        threads.append(threading.Thread(target=in_doubt, args=(client, topic, b"held")))
+        threads[-1].start()
         # Neither an answer nor its time-out has it written.
-        eventually(lambda: len(client._session.core.outbox.chain(topic).rows) == 3, 0.9)
-        first.join()
-        held.join()
-        assert client.unfinished(topic) == 3
+        eventually(lambda: len(client._session.core.outbox.chain(topic).rows) == MESSAGES_MAX + 2, 0.9)
+        for thread in threads:
+            thread.join()
+        assert client.unfinished(topic) == MESSAGES_MAX + 2
 
 
 def test_a_task_that_is_cancelled_before_its_group_is_written_has_not_put(
@@ -126,18 +146,20 @@ def test_a_task_that_is_cancelled_before_its_group_is_written_has_not_put(
     async def work() -> None:
         async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
             rows = rows_of(putter, monkeypatch)
-            first = asyncio.create_task(putter.put(topic, b"first"))
-            while not putter._session.core.outbox.chain(topic).sent:
-                await asyncio.sleep(0)
+            before = []
+            for number in range(MESSAGES_MAX):
+                before.append(asyncio.create_task(putter.put(topic, b"before")))
+                while putter._session.core.outbox.chain(topic).sent <= number:
+                    await asyncio.sleep(0)
             puts = [asyncio.create_task(putter.put(topic, b"%d" % n)) for n in range(3)]
             await asyncio.sleep(0)
             puts[1].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await puts[1]
-            assert [row.count for row in rows] == [1], "the group is held"
-            assert putter.unfinished(topic) == 3
-            assert [row.count for row in rows] == [1, 2]
-            for put in (first, puts[0], puts[2]):
+            assert [row.count for row in rows] == [1] * MESSAGES_MAX, "the group is held"
+            assert putter.unfinished(topic) == MESSAGES_MAX + 2
+            assert [row.count for row in rows] == [1] * MESSAGES_MAX + [2]
+            for put in (*before, puts[0], puts[2]):
                 put.cancel()
 
     asyncio.run(work())

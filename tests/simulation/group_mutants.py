@@ -31,7 +31,7 @@ def _(stack: contextlib.ExitStack) -> None:
     write, ended = puts.Puts.write_group, puts.Puts._ended
 
     def write_group(self: Any, topic: str) -> None:
-        if not self.core.outbox.chain(topic).is_flying:
+        if not self.core.outbox.chain(topic).is_busy:
             write(self, topic)
 
     def tell(self: Any, chain: Any, share: Any, started: float) -> Iterator[Any]:

@@ -125,14 +125,14 @@ class Chain:
         return len(self.rows) <= self._window and self.size <= WINDOW_BYTES
 
     @property
-    def is_full(self) -> bool:
-        """Whether one more row cannot be sent now: the window is in flight, or the next try is waited for."""
-        return self._pausing or self.sent >= self._allowed
+    def is_busy(self) -> bool:
+        """Whether as many messages are in flight as light rows may be in: an answer will have the next one sent."""
+        return len(self.messages) >= MESSAGES_MAX and self.until != float("-inf")
 
-    @property
-    def is_flying(self) -> bool:
-        """Whether an answer may come that finishes one of its rows."""
-        return self.sent > 0 and self.until != float("-inf")
+    def holds_back(self, row: Row) -> bool:
+        """Whether its last row certainly cannot be sent now: an answer, or the next try, will have it sent."""
+        waits = self.is_busy and row.light and self._singly_until == float("-inf")
+        return waits or self._pausing or self.sent >= self._allowed
 
     def add(self, row: Row) -> None:
         """One more row at the end."""

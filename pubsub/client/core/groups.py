@@ -45,6 +45,11 @@ class Share:
         return len(self.body) + len(self.key) + len(self.headers)
 
     @property
+    def contents(self) -> Contents:
+        """It as a batch of its own."""
+        return Contents((self.body,), (self.key,) if self.key else (), (self.headers,) if self.headers else ())
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is a body and nothing else."""
         return not self.key and not self.headers
@@ -74,7 +79,11 @@ class Groups:
         opens = topic not in self._due
         if opens:
             self._due.setdefault(topic, now + HOLD_SECONDS)
-        return (None if chain.is_flying else True) if opens else False
+        return (None if chain.is_busy else True) if opens else False
+
+    def is_open(self, topic: str) -> bool:
+        """Whether somebody waits for others, or for an answer, to be written. From any thread."""
+        return topic in self._due
 
     def withdraw(self, topic: str, share: Share) -> bool:
         """Its caller gives up; whether it was still here, and is not put then. From any thread."""

@@ -40,13 +40,14 @@ class Puts:
     """The calls that put, on one session.
 
     Attributes:
-        soon: has a group written by whoever opens it: at once, or by an event loop when it has turned.
+        soon: has a group written when an event loop has turned, so that all who put in that turn are in it. None: by
+            whoever opens it, at once; and who finds nobody else puts alone.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.core, self.store = session.core, session.store
-        self.soon: Callable[[Callable[[], None]], object] = lambda write: write()
+        self.soon: Callable[[Callable[[], None]], object] | None = None
 
     def check_put(self, topic: str) -> None:
         """See that this client may put to a topic: one that it has put to before, or that may be made.
@@ -73,25 +74,43 @@ class Puts:
         self.check_put(topic)
         session, groups = self.session, self.core.groups
         started = session.now
-        until = session.until(timeout)
+        until = session.until(timeout, started)
         share = Share(check_body(body), check_key(key), check_headers(headers), until)
         session.check_free()
         chain = self.core.outbox.chains.get(topic) or self.chain(topic)
+        if self.soon is None and not (chain.is_busy or groups.is_open(topic)) and session.enter_if_free():
+            try:
+                share.row = self._begin(chain, share.contents, until)  # Nobody else puts here at this moment.
+            except BaseException as error:
+                session.leave(error)
+                raise
+            session.leave()
         try:
-            opens = groups.join(chain, share, started)
-            if opens:
-                self.soon(partial(guarded, session, self.write_group, topic))
-            elif opens is None:
-                session.wake()  # Who drives the sockets is to look after it in time.
+            if share.row is None:
+                self._join(chain, share, started)
             if not self._is_over(chain, share):
                 yield Wait(partial(self._is_over, chain, share), until)
             if share.row is None and share.error is None and not session.over:
                 self.write_group(topic)  # Its time is over, or nobody can be reached: it is kept.
         except BaseException:
-            groups.withdraw(topic, share)
-            session.wake()  # It was to write the group, perhaps, and others are in it: who drives looks after that.
+            if share.row is None:
+                groups.withdraw(topic, share)
+                session.wake()  # It was to write the group, perhaps, and others are in it: who drives looks after that.
             raise
+        if share.row is not None and share.row.state == DONE:
+            return Ticket(share.row, share.index)
         return (yield from self._ended(chain, share, started))
+
+    def _join(self, chain: Chain, share: Share, now: float) -> None:
+        """Have a record written with those that wait already, by this caller or by another one."""
+        session, topic = self.session, chain.topic
+        opens = self.core.groups.join(chain, share, now)
+        if opens is None:
+            session.wake()  # Who drives the sockets is to look after it in time.
+        elif opens and self.soon is not None:
+            self.soon(partial(guarded, session, self.write_group, topic))
+        elif opens:
+            guarded(session, self.write_group, topic)
 
     def _is_over(self, chain: Chain, share: Share) -> bool:
         """Whether a caller has nothing to wait for any more."""
@@ -146,12 +165,16 @@ class Puts:
         session = self.session
         until = session.until(timeout)
         with session.entered():
-            draft = self.draft(topic, (contents,))
-            enter_outbox(session, draft)
-            session.core.finish(topic, until)
-            if not chain.is_full:  # Else the answer that makes room has it sent.
-                session.follow(only_send=True)
-        return Ticket(draft.rows[0])
+            return Ticket(self._begin(chain, contents, until))
+
+    def _begin(self, chain: Chain, contents: Contents, until: float) -> Row:
+        """Commit one batch to the outbox and send it, after what was put before. The lock is held.
+
+        Raises:
+            As `rows`.
+        """
+        draft = self.draft(chain.topic, (contents,))
+        return self.commit(chain.topic, draft, until)[0]
 
     def put_many(
         self,
@@ -235,10 +258,10 @@ class Puts:
             Unavailable: there was no room in time; nothing of this put was written.
         """
         started = self.session.now
+        chain = self.core.outbox.chains.get(topic)
+        if chain is None or not chain.crowded:
+            return
         with self.session.entered():
-            chain = self.core.outbox.chain(topic)
-            if not chain.crowded:
-                return
             self.core.finish(topic, until)
             self.session.turn()
         while not chain.roomy:

@@ -1,0 +1,104 @@
+"""What coroutines wait for: each is woken by what it waits for, or at its own deadline, by one alarm for all."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, cast
+
+from pubsub.client.awaited import Awaited
+from pubsub.client.flows.flow import Wait
+from pubsub.client.session import Session
+
+
+class Clocked:
+    """What of a session `Awaited` uses."""
+
+    def __init__(self) -> None:
+        self.watchers: list[Callable[[], None]] = []
+
+    @property
+    def now(self) -> float:
+        return time.monotonic()
+
+
+def awaited() -> tuple[Awaited, Clocked]:
+    session = Clocked()
+    return Awaited(cast(Session, session)), session
+
+
+def never() -> bool:
+    return False
+
+
+async def timers(loop: asyncio.AbstractEventLoop) -> list[asyncio.TimerHandle]:
+    await asyncio.sleep(0)
+    scheduled: list[Any] = cast(Any, loop)._scheduled
+    return [timer for timer in scheduled if not timer.cancelled()]
+
+
+def test_each_wait_ends_at_its_own_deadline_whichever_began_first() -> None:
+    waits, session = awaited()
+    ended: list[int] = []
+
+    async def wait(number: int, seconds: float) -> None:
+        deadline = session.now + seconds
+        assert await waits.wait(Wait(never, deadline)) is False
+        assert session.now >= deadline
+        ended.append(number)
+
+    async def main() -> None:
+        await asyncio.gather(wait(2, 0.2), wait(0, 0.01), wait(1, 0.1), wait(3, 0.3))
+
+    asyncio.run(main())
+    assert ended == [0, 1, 2, 3]
+
+
+def test_a_hundred_waits_with_the_same_time_out_have_one_alarm() -> None:
+    waits, session = awaited()
+    over = False
+
+    async def main() -> None:
+        nonlocal over
+        tasks = [asyncio.create_task(waits.wait(Wait(lambda: over, session.now + 30.0))) for _ in range(100)]
+        assert len(await timers(asyncio.get_running_loop())) == 1
+        over = True
+        session.watchers[0]()
+        assert await asyncio.gather(*tasks) == [True] * 100
+
+    asyncio.run(main())
+
+
+def test_an_alarm_keeps_nobody_alive_and_a_wait_without_end_sets_none() -> None:
+    over = False
+
+    async def main() -> None:
+        nonlocal over
+        waits, session = awaited()
+        forever = asyncio.create_task(waits.wait(Wait(lambda: over, float("inf"))))
+        assert await timers(asyncio.get_running_loop()) == []
+        bounded = asyncio.create_task(waits.wait(Wait(lambda: over, session.now + 30.0)))
+        assert len(await timers(asyncio.get_running_loop())) == 1
+        over = True
+        session.watchers[0]()
+        await asyncio.gather(forever, bounded)
+        found = weakref.ref(waits)
+        del waits, session
+        gc.collect()
+        assert found() is None
+        assert len(await timers(asyncio.get_running_loop())) == 1
+
+    asyncio.run(main())
+
+
+def test_waits_of_two_event_loops_are_each_woken_on_their_own() -> None:
+    waits, session = awaited()
+
+    async def main() -> None:
+        assert await waits.wait(Wait(never, session.now + 0.01)) is False
+
+    asyncio.run(main())
+    asyncio.run(main())
