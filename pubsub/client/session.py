@@ -217,7 +217,7 @@ class Session(Steps):
 
     @property
     def answered(self) -> bool:
-        """Whether answers are here that no turn has taken yet. A thread that puts takes them: else another waits for it."""
+        """Whether answers are here that no turn has taken yet. Who puts takes them, or another thread waits for him."""
         return bool(self._wire.inbox)
 
     def follow(self, *, only_send: bool = False) -> None:

@@ -79,11 +79,11 @@ def in_doubt(client: Client, topic: str, body: bytes) -> None:
 
 def fill(client: Client, topic: str) -> list[threading.Thread]:
     """Have as many messages in flight as may be."""
-    threads = []
-    for number in range(MESSAGES_MAX):
+    threads: list[threading.Thread] = []
+    while len(threads) < MESSAGES_MAX:
         threads.append(threading.Thread(target=in_doubt, args=(client, topic, b"flies")))
         threads[-1].start()
-        eventually(lambda: len(client._session.core.outbox.chain(topic).messages) > number)
+        eventually(lambda: len(client._session.core.outbox.chain(topic).messages) == len(threads))
     return threads
 
 
