@@ -68,7 +68,7 @@ class Sharing:
 
     def close(self, topic: str) -> None:
         """Write what waits on a topic, and send it: something else is put there. The lock is held."""
-        if self._write(topic):
+        if self._session.core.groups.is_open(topic) and self._write(topic):
             self._session.follow()
 
     def close_all(self) -> None:

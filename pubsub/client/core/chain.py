@@ -45,7 +45,7 @@ class Row:
     """One put batch in the outbox.
 
     Attributes:
-        counter, count: of its first record, and how many there are.
+        counter, count, last: of its first record, how many there are, and of its last one.
         previous: the chain's counter before it; 0: none.
         whole: 0, or marked: taken only while no other server holds any of the topic; then one more than the power cuts
             that the client had come through when it was made.
@@ -57,7 +57,7 @@ class Row:
     """
 
     __slots__ = (
-        "body", "checksum", "count", "counter", "held", "previous", "size", "state", "tokens", "topic", "whole",
+        "body", "checksum", "count", "counter", "held", "last", "previous", "size", "state", "tokens", "topic", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -65,15 +65,10 @@ class Row:
         size: int,
     ) -> None:  # fmt: skip
         self.topic, self.counter, self.previous, self.count, self.whole = topic, counter, previous, count, whole
-        self.checksum, self.body, self.size = checksum, body, size
+        self.checksum, self.body, self.size, self.last = checksum, body, size, counter + count - 1
         self.state = UNFINISHED
         self.held = False
         self.tokens: list[int] = []
-
-    @property
-    def last(self) -> int:
-        """The counter of its last record."""
-        return self.counter + self.count - 1
 
     @property
     def light(self) -> bool:

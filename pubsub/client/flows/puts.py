@@ -246,10 +246,12 @@ class Puts:
         Raises:
             StorageError: nothing was written, nothing is sent.
         """
-        enter_outbox(self.session, draft)
-        self.session.core.finish(topic, until)
-        self.session.follow()
-        return draft.rows
+        session, rows = self.session, draft.rows
+        enter_outbox(session, draft)
+        chain, answered = self.core.finish(topic, until), session.answered
+        if answered or len(rows) > 1 or not chain.holds_back(rows[0]):
+            session.follow(only_send=not answered)
+        return rows
 
     def room(self, topic: str, until: float) -> Flow[None]:
         """Wait until a put that does not wait may join those in flight on a topic.
