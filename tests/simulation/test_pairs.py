@@ -129,8 +129,8 @@ def test_an_answer_of_a_deposed_primary_is_objected_to_and_a_second_one_in_a_ter
 def test_stores_that_differ_are_objected_to(of_standby: bool) -> None:
     with small(Random(0)):
         simulation = quiet()
-        for _ in range(20):
-            simulation.world.run(simulation.world.now + 0.05)
+        for _ in range(400):
+            simulation.world.run(simulation.world.now + 0.003)
             if not list(simulation._pairs.differences()):
                 break
         primary, standby = both(simulation)
