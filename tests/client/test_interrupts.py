@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 from striking import Strike, Striker
-from struck import END, PATIENCE, Reading, Writing
+from struck import END, Reading, Writing
 
 from pubsub import embedded
 from pubsub.client import AsyncClient, Client, Message, Transaction
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, Interrupted, StoreInUse
-from tests.client.opened import names
+from tests.client.opened import PATIENCE, names
 
 SAMPLE = 25
 """Places struck per call; all of them: python tests/client/test_interrupts.py"""
