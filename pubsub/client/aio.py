@@ -254,7 +254,7 @@ class AsyncClient(ClientBase):
             try:
                 taken = await processing.batch(sub, handler, max, self._breathe)
             except BaseException:
-                self._session.recover()
+                self._session.recover(handled=True)
                 raise
             if taken:
                 return taken
@@ -326,7 +326,7 @@ class AsyncClient(ClientBase):
             except TryLater as later:
                 await self._run(serving.pause(later.seconds))
             except BaseException:
-                self._session.recover()
+                self._session.recover(handled=True)
                 raise
         return serving.served
 

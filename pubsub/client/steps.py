@@ -166,16 +166,20 @@ class Steps:
         """Whether it was let pass."""
         return error is self._passing
 
-    def recover(self, *, block: bool = False) -> None:
+    def recover(self, *, block: bool = False, handled: bool = False) -> None:
         """An exception leaves the client: give back what this thread still holds, wherever it struck.
 
         Args:
             block: it leaves the block of a transaction; else a transaction of this thread keeps the lock.
+            handled: it leaves the call that ran a coroutine's handler, whose transaction nobody will end any more: only
+                that of a caller's own block keeps the lock.
         """
-        if not block and within_guard():
-            return
-        if not block and self.owner == threading.get_ident() and self.lock._is_owned():  # type: ignore[attr-defined]
-            return
+        if not block:
+            if within_guard():
+                return
+            inside = self.owner == threading.get_ident() and self.lock._is_owned()  # type: ignore[attr-defined]
+            if inside and (self.block is not None or not handled):
+                return
         self.give_back()
         self.release_driver()
         if self.torn:

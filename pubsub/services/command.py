@@ -1,10 +1,16 @@
 """A command as a handler: the request on its standard input, the reply from its standard output.
 
 What it says on standard error goes where ours goes. With another exit code than 0 it has failed.
+
+A signal may come just before a system call that waits, or be handed to another thread by the kernel, and then Python's
+handler runs when that call returns and not before. So nothing here waits for longer than LOOK_SECONDS at a time: a
+second signal ends a worker whatever the command does.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 from collections.abc import Callable, Sequence
 from shutil import which
@@ -14,6 +20,11 @@ from typing import Final
 from pubsub.errors import CallerError, PubsubError
 from pubsub.services.calling import REPLY_BYTES_MAX
 from pubsub.services.worker import Handler, Request, echo
+
+LOOK_SECONDS: Final = 0.1
+"""While a command runs it is looked so often whether signals came."""
+
+_READ_BYTES: Final = 1 << 16
 
 _COMMAND_CODE: Final = 127
 
@@ -54,18 +65,41 @@ def command_handler(command: Sequence[str]) -> Callable[[Request], bytes]:
 
 
 def _output(name: str, child: subprocess.Popen[bytes]) -> bytes:
-    assert child.stdout is not None
     try:
-        output = child.stdout.read(REPLY_BYTES_MAX + 1)
+        output = _read(child)
         if len(output) > REPLY_BYTES_MAX:
             raise CommandFailed(name, 0, f"it wrote more than REPLY_BYTES_MAX = {REPLY_BYTES_MAX:,} bytes")
-        code = child.wait()
+        code = _code(child)
     except BaseException:
         child.kill()
         raise
     if code != 0:
         raise CommandFailed(name, code)
     return output
+
+
+def _read(child: subprocess.Popen[bytes]) -> bytes:
+    """All that it writes; of more than REPLY_BYTES_MAX at least one byte too many."""
+    assert child.stdout is not None
+    stream, found = child.stdout.fileno(), bytearray()
+    readable = select.poll()
+    readable.register(stream, select.POLLIN)
+    while len(found) <= REPLY_BYTES_MAX:
+        if readable.poll(LOOK_SECONDS * 1000):
+            part = os.read(stream, _READ_BYTES)
+            if not part:
+                break
+            found += part
+    return bytes(found)
+
+
+def _code(child: subprocess.Popen[bytes]) -> int:
+    """Its exit code, once it has ended: it may go on when its output is closed."""
+    while True:
+        try:
+            return child.wait(LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
 
 
 def handler_of(command: Sequence[str] | None) -> Handler:

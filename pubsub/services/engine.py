@@ -35,7 +35,8 @@ DRAIN_MAX: Final = 256
 HELD_MAX: Final = 100
 """Messages that wait for one handshake; further ones are ZeroMQ's to queue."""
 
-SLEEP_SECONDS_MAX: Final = 60.0
+SLEEP_SECONDS_MAX: Final = 1.0
+"""A signal that comes just before the sleep begins is seen behind it, and not before."""
 
 LINGER_MS: Final = 200
 """How long the last messages of a service that ends may take."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pubsub.server.standby.local_file import FILE
 from tests.cli.standbys import pubsub
 from tests.cli.test_cluster import Up, up
 from tests.cli.test_keyed_up import client
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+
+PATIENCE_SECONDS = 60.0
 
 
 def status(directory: Path) -> dict[str, Any]:
@@ -27,14 +32,26 @@ def status(directory: Path) -> dict[str, Any]:
     return found
 
 
-def in_sync(directory: Path, *servers: str) -> dict[str, str]:
-    """Each server's primary, once both members of each are in sync."""
-    deadline = time.monotonic() + 60
+def until_rows(directory: Path, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """What status says of each server with a standby, once all is as it should be."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         rows = {row["server"]: row for row in status(directory).get("standbys", ())}
-        if rows.keys() >= set(servers) and all(rows[name]["state"] == "in sync" for name in servers):
-            return {name: rows[name]["primary"] for name in servers}
+        with contextlib.suppress(KeyError):  # There is no row of one of them yet.
+            if done(rows):
+                return rows
         assert time.monotonic() < deadline, rows
+
+
+def in_sync(directory: Path, *servers: str) -> dict[str, str]:
+    """Each server's primary, once both members of each are in sync."""
+    rows = until_rows(directory, lambda rows: all(rows[name]["state"] == "in sync" for name in servers))
+    return {name: rows[name]["primary"] for name in servers}
+
+
+def member(directory: Path, name: str) -> str:
+    """The ID of the member whose process has this name."""
+    return str(json.loads((directory / name / FILE).read_text())["member"])
 
 
 def kill(cluster: Up, name: str) -> None:
@@ -63,18 +80,23 @@ def test_a_server_is_killed_for_good_and_each_message_comes_once(tmp_path: Path,
         while len(taken) < total:
             taken += [int(message.body) for message in subscriber.get_many("orders", timeout=60)]
     assert taken == list(range(total))
-    assert longest < 10
+    assert longest < 30
 
 
 def test_who_became_primary_is_primary_after_a_restart_and_no_option_is_needed(tmp_path: Path) -> None:
+    """Each server loses a member first: on a machine that is busy both may take over from one another at any time."""
+    servers = {"s1": ("s1", "s1b"), "s2": ("s2", "s2b")}
     with up(tmp_path, "--servers", "2", "--standby") as cluster, client(tmp_path, "alice", key=False) as alice:
         alice.put("orders", b"kept")
-        before = in_sync(tmp_path, "s1", "s2")
-        kill(cluster, "s1")
-        while (after := status(tmp_path)["standbys"][0])["primary"] == before["s1"]:
-            time.sleep(0.2)
+        before, left = in_sync(tmp_path, *servers), {}
+        for server, names in servers.items():
+            leads, follows = sorted(names, key=lambda name: member(tmp_path, name) != before[server])
+            lost, kept = (leads, follows) if server == "s1" else (follows, leads)
+            kill(cluster, lost)
+            left[server] = member(tmp_path, kept)
+        until_rows(tmp_path, lambda rows: all(rows[one]["in_sync"] == [left[one]] for one in servers))
     with up(tmp_path) as cluster:
         assert [one["id"] for one in cluster.facts["processes"]] == ["p1", "p2", "p3", "s1", "s2", "s1b", "s2b"]
-        again = in_sync(tmp_path, "s1", "s2")
-    assert again["s1"] == after["primary"]
-    assert again["s2"] == before["s2"]
+        rows = until_rows(tmp_path, lambda rows: all(rows[one]["state"] != "not heard" for one in servers))
+        assert {server: rows[server]["primary"] for server in servers} == left
+        in_sync(tmp_path, *servers)

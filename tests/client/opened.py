@@ -12,6 +12,9 @@ from pubsub.client import Client, Message, Transaction
 names = count(1)
 """A number behind a name makes it one that no other test has."""
 
+PATIENCE = 60.0
+"""Seconds until something counts as lost."""
+
 
 def kill(client: Client) -> None:
     """What a SIGKILL leaves: nothing is sent and nothing is written any more."""
@@ -22,14 +25,14 @@ def kill(client: Client) -> None:
         session.store.db.close()
 
 
-def eventually(done: Callable[[], bool], seconds: float = 10.0) -> None:
+def eventually(done: Callable[[], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, "it never came about"
         time.sleep(0.005)
 
 
-def bodies(client: Client, topic: str, expected: int, timeout: float = 5.0) -> list[bytes]:
+def bodies(client: Client, topic: str, expected: int, timeout: float = PATIENCE) -> list[bytes]:
     found: list[bytes] = []
     while len(found) < expected:
         batch = client.get_many(topic, timeout=timeout)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pubsub.client
@@ -39,11 +39,20 @@ class Striker:
         at: which, from 1; 0: none.
         everywhere: at all instructions, where else at those only where the interpreter looks for signals.
         kind: what is raised.
+        within: the only function whose own instructions count; None: all of the client's.
     """
 
-    def __init__(self, at: int, *, everywhere: bool = False, kind: type[BaseException] = Strike) -> None:
+    def __init__(
+        self,
+        at: int,
+        *,
+        everywhere: bool = False,
+        kind: type[BaseException] = Strike,
+        within: FunctionType | None = None,
+    ) -> None:
         self.at, self.count, self.place = at, 0, ""
         self._everywhere, self._kind = everywhere, kind
+        self._code = None if within is None else within.__code__
 
     def run(self, call: Callable[[], Any]) -> Any:
         """Make a call under it."""
@@ -56,7 +65,7 @@ class Striker:
 
     def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         """What `sys.settrace` takes."""
-        if not frame.f_code.co_filename.startswith(FOLDERS):
+        if not frame.f_code.co_filename.startswith(FOLDERS) or self._code not in {None, frame.f_code}:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._step

@@ -8,9 +8,7 @@ from contextlib import closing
 from pubsub.client import Client, Message, Transaction
 from pubsub.embedded import Embedded
 from pubsub.errors import Interrupted
-
-PATIENCE = 60.0
-"""Seconds until something counts as lost."""
+from tests.client.opened import PATIENCE
 
 END = "end"
 """Put last: what is not here before it does not come."""

@@ -18,7 +18,7 @@ from pubsub.client.core.changes import RowAdded
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InDoubt, StoreFull, TooLarge, Unavailable
-from tests.client.opened import bodies, eventually, names
+from tests.client.opened import PATIENCE, bodies, eventually, names
 
 
 def run(cluster: Embedded, work: Callable[[AsyncClient], Coroutine[Any, Any, None]], **options: Any) -> None:
@@ -43,6 +43,11 @@ def rows_of(client: Client | AsyncClient, monkeypatch: pytest.MonkeyPatch) -> li
     return found
 
 
+def hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have whoever drives the sockets write no group because its time is over: the machine may be slow."""
+    monkeypatch.setattr(groups, "HOLD_SECONDS", 60.0)
+
+
 def nobody(nowhere: str, tmp_path: Path, **named: Any) -> ClientSettings:
     return ClientSettings(proxies=(nowhere,), directory=tmp_path, **named)
 
@@ -50,6 +55,7 @@ def nobody(nowhere: str, tmp_path: Path, **named: Any) -> ClientSettings:
 def test_tasks_that_put_at_once_share_a_row_and_each_has_its_own_ticket(
     cluster: Embedded, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hold(monkeypatch)
     client.subscribe(topic)
 
     async def work(putter: AsyncClient) -> None:
@@ -61,7 +67,7 @@ def test_tasks_that_put_at_once_share_a_row_and_each_has_its_own_ticket(
         tickets = await asyncio.gather(*puts)
         assert [row.count for row in rows] == [1, 9], "the plain ones are apart from those with a key"
         assert all(ticket.done for ticket in tickets)
-        got = [message for _, message in zip(range(10), client.messages(topic, timeout=5.0), strict=False)]
+        got = [message for _, message in zip(range(10), client.messages(topic, timeout=PATIENCE), strict=False)]
         assert [message.counter for message in got] == [ticket.counter for ticket in tickets]
         for n, message in enumerate(got):
             assert message.body == b"%d" % n
@@ -71,17 +77,17 @@ def test_tasks_that_put_at_once_share_a_row_and_each_has_its_own_ticket(
     run(cluster, work)
 
 
-def in_doubt(client: Client, topic: str, body: bytes) -> None:
+def until_closed(client: Client, topic: str, body: bytes) -> None:
     """A put that nobody answers."""
-    with pytest.raises(InDoubt):
-        client.put(topic, body, timeout=1.0)
+    with pytest.raises(CallerError, match="closed"):
+        client.put(topic, body, timeout=2 * PATIENCE)
 
 
 def fill(client: Client, topic: str) -> list[threading.Thread]:
     """Have as many messages in flight as may be."""
     threads: list[threading.Thread] = []
     while len(threads) < MESSAGES_MAX:
-        threads.append(threading.Thread(target=in_doubt, args=(client, topic, b"flies")))
+        threads.append(threading.Thread(target=until_closed, args=(client, topic, b"flies")))
         threads[-1].start()
         eventually(lambda: len(client._session.core.outbox.chain(topic).messages) == len(threads))
     return threads
@@ -90,11 +96,12 @@ def fill(client: Client, topic: str) -> list[threading.Thread]:
 def test_who_finds_nobody_else_putting_opens_no_group_and_waits_for_no_other_row(
     nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Client("c", settings=nobody(nowhere, tmp_path)) as client:
+    # One try that is never over: with the next one all is sent anew.
+    with Client("c", settings=nobody(nowhere, tmp_path, try_seconds=60.0)) as client:
         monkeypatch.setattr(client._session.core.groups, "join", None)
-        for thread in fill(client, topic):
-            thread.join()
-        assert client.unfinished(topic) == MESSAGES_MAX
+        threads = fill(client, topic)
+    for thread in threads:
+        thread.join()
 
 
 def test_threads_share_rows_and_each_has_its_own_in_order(
@@ -115,7 +122,7 @@ def test_threads_share_rows_and_each_has_its_own_in_order(
     for thread in threads:
         thread.join()
     assert len(rows) < sum(row.count for row in rows) == 400
-    got = [message for _, message in zip(range(400), client.messages(topic, timeout=5.0), strict=False)]
+    got = [message for _, message in zip(range(400), client.messages(topic, timeout=PATIENCE), strict=False)]
     assert {message.body: message.counter for message in got} == tickets
     for name in range(8):
         own = [message.body for message in got if message.body.startswith(b"%d " % name)]
@@ -125,26 +132,30 @@ def test_threads_share_rows_and_each_has_its_own_in_order(
 def test_a_put_while_others_are_in_flight_is_kept_though_nobody_answers(
     nowhere: str, tmp_path: Path, topic: str
 ) -> None:
-    with Client("c", settings=nobody(nowhere, tmp_path)) as client:
+    settings = nobody(nowhere, tmp_path, try_seconds=60.0)
+    with Client("c", settings=settings) as client:
         threads = fill(client, topic)
         with pytest.raises(InDoubt):
             client.put(topic, b"at its end", timeout=0.0)
-        threads.append(threading.Thread(target=in_doubt, args=(client, topic, b"held")))
+        threads.append(threading.Thread(target=until_closed, args=(client, topic, b"held")))
         threads[-1].start()
         # Neither an answer nor its time-out has it written.
-        eventually(lambda: len(client._session.core.outbox.chain(topic).rows) == MESSAGES_MAX + 2, 0.9)
-        for thread in threads:
-            thread.join()
+        eventually(lambda: len(client._session.core.outbox.chain(topic).rows) == MESSAGES_MAX + 2)
+    for thread in threads:
+        thread.join()
+    with Client("c", settings=settings) as client:
         assert client.unfinished(topic) == MESSAGES_MAX + 2
 
 
 def test_a_task_that_is_cancelled_before_its_group_is_written_has_not_put(
     nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "HOLD_SECONDS", 60.0)
+    hold(monkeypatch)
 
     async def work() -> None:
-        async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
+        # One try that is never over: between two of them nothing is in flight for a moment, and no group is held.
+        settings = nobody(nowhere, tmp_path, try_seconds=60.0)
+        async with AsyncClient("c", settings=settings) as putter:
             rows = rows_of(putter, monkeypatch)
             before = []
             for number in range(MESSAGES_MAX):
@@ -170,7 +181,8 @@ def test_a_task_that_is_cancelled_later_is_in_doubt_and_the_others_are_not(
 ) -> None:
     async def work() -> None:
         async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
-            puts = [asyncio.create_task(putter.put(topic, b"%d" % n, timeout=0.3)) for n in range(3)]
+            seconds = [0.3, PATIENCE, 0.3]
+            puts = [asyncio.create_task(putter.put(topic, b"x", timeout=timeout)) for timeout in seconds]
             while not putter._session.core.outbox.chain(topic).rows:
                 await asyncio.sleep(0)
             puts[1].cancel()
@@ -184,16 +196,16 @@ def test_a_task_that_is_cancelled_later_is_in_doubt_and_the_others_are_not(
 def test_each_caller_has_its_own_time_out(nowhere: str, tmp_path: Path, topic: str) -> None:
     async def work() -> None:
         async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
-            over: list[float] = []
 
             async def put(seconds: float) -> None:
                 with pytest.raises(InDoubt) as told:
                     await putter.put(topic, b"x", timeout=seconds)
-                assert told.value.seconds == pytest.approx(seconds)
-                over.append(seconds)
+                assert told.value.seconds == pytest.approx(seconds, abs=PATIENCE / 4)
 
-            await asyncio.gather(put(0.4), put(0.0), put(0.2))
-            assert over == [0.0, 0.2, 0.4]
+            first = asyncio.create_task(putter.put(topic, b"x", timeout=PATIENCE))
+            await asyncio.gather(put(0.2), put(0.0), put(0.1))
+            assert not first.done(), "it has more time than those who were in its group"
+            first.cancel()
 
     asyncio.run(work())
 
@@ -274,7 +286,7 @@ def test_a_close_keeps_what_waits_and_tells_its_callers(nowhere: str, tmp_path: 
 
         def put() -> None:
             with pytest.raises(CallerError) as raised:
-                client.put(topic, b"x")
+                client.put(topic, b"x", timeout=2 * PATIENCE)
             told[type(raised.value)] += 1
 
         threads = [threading.Thread(target=put) for _ in range(4)]
@@ -288,12 +300,16 @@ def test_a_close_keeps_what_waits_and_tells_its_callers(nowhere: str, tmp_path: 
         assert client.unfinished(topic) == 4
 
 
-def test_a_discard_reaches_those_who_wait_in_a_group(nowhere: str, tmp_path: Path, topic: str) -> None:
+def test_a_discard_reaches_those_who_wait_in_a_group(
+    nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(monkeypatch)
+
     async def work() -> None:
         async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
             puts = [asyncio.create_task(putter.put(topic, b"x")) for _ in range(3)]
-            while not putter._session.core.groups.topics:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # All three have joined, and the event loop has not turned since.
+            assert putter._session.core.groups.topics == [topic]
             assert putter.discard(topic) == 3
             for put in puts:
                 with pytest.raises(CallerError, match="discarded"):
@@ -325,6 +341,6 @@ def test_puts_that_do_not_wait_go_out_beyond_the_window_in_order(cluster: Embedd
         tickets = [putter.put(topic, b"%d" % n, wait=False) for n in range(600)]
         putter.flush()
         assert all(ticket.done for ticket in tickets)
-    got = [message for _, message in zip(range(600), client.messages(topic, timeout=5.0), strict=False)]
+    got = [message for _, message in zip(range(600), client.messages(topic, timeout=PATIENCE), strict=False)]
     assert [message.body for message in got] == [b"%d" % n for n in range(600)]
     assert [message.counter for message in got] == [ticket.counter for ticket in tickets]

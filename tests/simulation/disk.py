@@ -8,6 +8,7 @@ killed at its n-th access from now, which is how a crash gets into the middle of
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
@@ -327,9 +328,22 @@ def _leave_log(db: apsw.Connection) -> None:
 
 @contextmanager
 def untidy() -> Iterator[None]:
-    """A process that is gone does not tidy up: its connections are closed as they are."""
+    """A process that is gone does not tidy up: its connections are closed as they are.
+
+    One that was killed in the midst of making its store has a rollback journal open, which SQLite would sync when the
+    connection is collected. The dead disk refuses that as it does all else, and nobody is left to be told.
+    """
     apsw.connection_hooks.append(_leave_log)
+    before = sys.unraisablehook
+
+    def told(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is not Killed:
+            before(unraisable)
+
+    sys.unraisablehook = told
     try:
         yield
     finally:
+        if sys.unraisablehook is told:  # Else somebody has set another one meanwhile, and it is theirs to take back.
+            sys.unraisablehook = before
         apsw.connection_hooks.remove(_leave_log)

@@ -185,23 +185,24 @@ class AsyncProcessing(Processing):
         """
         task, taken = asyncio.current_task(), 0
         assert task is not None
+        ours = ref(task)
         try:
             while taken < most:
                 with self.session.entered():
                     found = None if sub.busy else self.begin(sub, first=not taken)
                     if isinstance(found, Attempt):
-                        sub.busy = ref(task)
+                        sub.busy = ours
                 if found is None:
                     break
                 if isinstance(found, int):
                     taken += found
                     continue
-                try:
-                    taken += await self._attempt(found, handler, more=taken + 1 < most)
-                finally:
-                    self._let_go(sub)
+                taken += await self._attempt(found, handler, more=taken + 1 < most)
+                self._let_go(sub)
                 await breathe()
         finally:
+            if sub.busy is ours:  # An exception struck anywhere since it was taken in hand.
+                self._let_go(sub)
             self.send_held()
         return taken
 

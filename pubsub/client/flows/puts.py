@@ -126,6 +126,9 @@ class Puts:
                 self.session.sharing.close(topic)
         except CallerError:
             pass  # The client was closed, or one of its steps cut off: each caller finds that out.
+        except BaseException:
+            self.session.wake()  # An event loop only logs it, and nobody else was to write: who drives looks after it.
+            raise
 
     def _ended(self, chain: Chain, share: Share, started: float) -> Flow[Ticket]:
         """What a caller is told whose wait is over."""
