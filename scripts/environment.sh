@@ -1,4 +1,5 @@
-# Sourced by the other scripts: makes .venv with everything in it, from Python >= 3.11, git and pip alone.
+# Sourced by the other scripts: makes .venv with everything in it, from Python >= 3.11, git and pip alone; or, for who
+# says `packages=runtime` before, with what `pip install` of the package brings: that is soon there.
 #
 # A stamp in .venv says what was installed; a second run compares it and goes on at once. An environment that is
 # there already is used, one whose Python is gone or too old is made anew. pip's own settings (PIP_*) are left alone.
@@ -45,7 +46,12 @@ _install() {
     export PIP_DISABLE_PIP_VERSION_CHECK=1
     # The build backends come first, pinned as well, so that building fetches nothing of its own: ours, and setuptools
     # for PySpark, which is published as source only and needs one that makes wheels by itself.
-    _pip install --quiet --constraint constraints.txt hatchling editables setuptools
+    _pip install --quiet --constraint constraints.txt hatchling editables
+    if [ "$packages" = runtime ]; then
+        _pip install --quiet --constraint constraints.txt --no-build-isolation --editable .
+        return
+    fi
+    _pip install --quiet --constraint constraints.txt setuptools
     _pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,docs,http,plot,spark]'
     if ! _has_java; then
         echo "environment: no Java 17 or later was found; installing one"
@@ -61,6 +67,7 @@ _has_java() {
     [ "${version:-0}" -ge 17 ]
 }
 
+[ "${packages:-}" = runtime ] || packages=all
 python=$PWD/.venv/bin/python
 _new_enough "$python" || _make_environment
 # The place is part of the stamp: an environment that was moved or copied points elsewhere.
@@ -71,9 +78,11 @@ parts += [pathlib.Path(name).read_text() for name in ("pyproject.toml", "constra
 print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
 PROGRAM
 )
-if [ "$(cat .venv/installed 2>/dev/null)" != "$_wanted" ]; then
+# Where there is everything there is what runs.
+_installed=$(cat .venv/installed 2>/dev/null || true)
+if [ "$_installed" != "$_wanted all" ] && [ "$_installed" != "$_wanted $packages" ]; then
     _started=$SECONDS
     _install
-    printf '%s\n' "$_wanted" >.venv/installed
+    printf '%s %s\n' "$_wanted" "$packages" >.venv/installed
     echo "environment: ready after $((SECONDS - _started)) s"
 fi

@@ -30,12 +30,13 @@ SECONDS_EACH = 2.0
 
 def run(directory: Path, seed: int, requests: int) -> dict[str, Any]:
     """All of it; what is to be told."""
+    from tests.faults.forkserver import forking
     from tests.faults.http_rig import Rig
 
     began = time.monotonic()
     stop = threading.Event()
     done: list[Counter[str]] = []
-    with Rig(directory, requests, at_once=16) as rig:
+    with forking(), Rig(directory, requests, at_once=16) as rig:
         rig.receiver.start()
         rig.sender.start()
         meddling = threading.Thread(target=lambda: done.append(rig.meddle(Random(seed), stop)), daemon=True)

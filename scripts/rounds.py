@@ -38,11 +38,12 @@ def run(directory: Path, seed: int, rounds: int, record: Path | None = None, hea
     """
     from tests.faults.alike import compare
     from tests.faults.checker import read_puts, read_subscriber
+    from tests.faults.forkserver import forking
     from tests.faults.members import Members
     from tests.faults.rounds import Rounds
 
     began = time.monotonic()
-    with Members(directory, seed, record, heartbeat=heartbeat) as members:
+    with forking(), Members(directory, seed, record, heartbeat=heartbeat) as members:
         faults = Rounds(members, Random(seed))
         done = 0
         while done < rounds and not any(one.kind == "stuck" for one in members.objections):

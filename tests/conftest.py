@@ -1,10 +1,14 @@
-"""How property tests draw their examples, everywhere."""
+"""How property tests draw their examples and how processes are started, everywhere."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.faults.forkserver import forking
 
 _PATIENT = [HealthCheck.too_slow]
 
@@ -23,3 +27,10 @@ settings.load_profile("same")
 def pytest_configure() -> None:
     """Have SIGINT interrupt, here and in what tests start: whoever is started in the background has it ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forking() -> Iterator[None]:
+    """Processes of clusters are forked: of what a start of Python costs, most is imports, hundreds of times."""
+    with forking():
+        yield

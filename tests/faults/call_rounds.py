@@ -8,7 +8,7 @@ wrote, the replies that callers wrote down, how many messages the topics of requ
 subscribers' positions tell it, and what comes of asking again, by ID and by the same call, and of another call under
 the same ID.
 
-In the long form all processes are forked (`forked`), so that most of a round is not the start of Python.
+In the long form all processes are forked (`forkserver`), so that most of a round is not the start of Python.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from random import Random
 
 from tests.faults.cluster import Cluster, Process
 from tests.faults.dying import POINTS
-from tests.faults.forked import Forking
+from tests.faults.forkserver import forking
 
 CALLS = 6
 """Of each caller in a round."""
@@ -245,7 +245,7 @@ def main() -> int:
     named = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="call-rounds-"))
     print(f"files: {directory}; kept where something is not as it was promised", flush=True)
-    with Forking(directory) as cluster:
+    with forking(), Cluster(directory) as cluster:
         for start in (cluster.proxy, cluster.proxy, cluster.server, cluster.server):
             start(**PATIENT)
         cluster.wait_ready()

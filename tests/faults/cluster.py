@@ -26,6 +26,7 @@ from pubsub.protocol import Report
 from pubsub.security.files import read_key_file
 from pubsub.security.keys import format_public, parse_public
 from pubsub.security.pairs import pair_of
+from tests.faults import forkserver
 from tests.faults.wire import Wire
 from tests.ports import free_port
 
@@ -58,7 +59,7 @@ class Process:
         self.name, self.command = name, list(command)
         self._directory = directory
         self._starts = 0
-        self.popen: subprocess.Popen[bytes] | None = None
+        self.popen: subprocess.Popen[bytes] | forkserver.Child | None = None
 
     def start(self, *extra: str) -> Process:
         """Starts it, with these arguments more."""
@@ -67,15 +68,15 @@ class Process:
         self.output = self._directory / f"{self.name}.{self._starts}.out"
         self.errors = self._directory / f"{self.name}.{self._starts}.err"
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PUBSUB_")}
+        environment["PYTHONPATH"] = str(ROOT)
+        command = [*self.command, *extra]
         with self.output.open("wb") as out, self.errors.open("wb") as err:
-            self.popen = subprocess.Popen(
-                [sys.executable, *self.command, *extra],
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=err,
-                cwd=ROOT,
-                env=environment | {"PYTHONPATH": str(ROOT)},
-            )
+            if (server := forkserver.current()) is not None and server.takes(command):
+                self.popen = server.start(command, environment, out.fileno(), err.fileno())
+            else:
+                self.popen = subprocess.Popen(
+                    [sys.executable, *command], stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=ROOT, env=environment
+                )
         return self
 
     def again(self, **changed: Any) -> Process:
@@ -85,7 +86,7 @@ class Process:
         return self.start()
 
     @property
-    def running(self) -> subprocess.Popen[bytes]:
+    def running(self) -> subprocess.Popen[bytes] | forkserver.Child:
         """The process."""
         assert self.popen is not None
         return self.popen

@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.faults import forkserver
 from tests.faults.http_dying import VARIABLE
 from tests.faults.http_sender import kind_of
 from tests.faults.relay import UP, Pair, Relay
@@ -56,15 +57,19 @@ class Running:
 
     def __init__(self, module: str, words: list[str], log: Path) -> None:
         self._module, self._words, self._log = module, words, log
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | forkserver.Child | None = None
         self.deaths = 0
 
     def start(self, die: str = "") -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: die}
+        command = ["-m", self._module, *self._words]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", self._module, *self._words], cwd=ROOT, env=environment, stdout=log, stderr=log
-            )
+            if (server := forkserver.current()) is not None and server.takes(command):
+                self.process = server.start(command, environment, log.fileno(), log.fileno())
+            else:
+                self.process = subprocess.Popen(
+                    [sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=log
+                )
 
     def kill(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -163,7 +168,7 @@ class Rig:
         """
         done: Counter[str] = Counter()
         seen = 0
-        while not stop.wait(random.uniform(0.1, 1.5)):
+        while not stop.wait(random.uniform(0.05, 0.6)):
             relay = random.choice((self.up, self.back))
             what = random.choice(("sender", "receiver", "cut", "delay", "lose", "heal", "repeat", "heal"))
             size = self.record.stat().st_size if self.record.exists() else 0

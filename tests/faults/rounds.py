@@ -9,8 +9,8 @@
     switch      `pubsub server switch`
     power cut   everybody who is not spared is killed at once; clients come back in another boot of their host
 
-A round is one of them, or two at the same time. After it everything is healed, and every client must get on. A fault is
-a generator: it yields how many seconds until it is to go on.
+A round is one of them, or two at the same time; each kind comes once before it is left to chance. After it all is
+healed, and every client must get on. A fault is a generator: it yields how many seconds until it is to go on.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class Rounds:
     def __init__(self, members: Members, rng: Random) -> None:
         self._members, self._rng = members, rng
         self._dead = LIVENESS * members.heartbeat
+        self._first = rng.sample(list(WEIGHTS), len(WEIGHTS))
         self._operators = 0
         self.done: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
@@ -93,13 +94,17 @@ class Rounds:
     def round(self) -> str:
         """One round; what it was. A client that does not get on afterwards is objected to."""
         rng, members = self._rng, self._members
-        kinds = rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=2 if rng.random() < TWICE else 1)
+        kinds = self._draw(2 if rng.random() < TWICE else 1)
         self.done.update(kinds)
         carry_out([getattr(self, f"_{kind.replace(' ', '_')}")() for kind in kinds])
         members.heal()
         members.look_after()
         self._wait_for_all()
         return " + ".join(kinds)
+
+    def _draw(self, count: int) -> list[str]:
+        kinds = [self._first.pop() for _ in range(min(count, len(self._first)))]
+        return kinds + self._rng.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count - len(kinds))
 
     def _wait_for_all(self) -> None:
         members, began = self._members, time.monotonic()

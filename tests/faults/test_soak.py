@@ -17,7 +17,9 @@ from tests.faults.sampling import Sample
 pytestmark = pytest.mark.faults
 
 
-@pytest.mark.parametrize("keys", [[], ["--keys"]], ids=["without keys", "with keys"])
+@pytest.mark.parametrize(
+    "keys", [pytest.param([], marks=pytest.mark.nightly, id="without keys"), pytest.param(["--keys"], id="with keys")]
+)
 def test_a_short_soak_has_traffic_and_faults_and_nothing_to_object_to(tmp_path: Path, keys: list[str]) -> None:
     words = ["--minutes", "0.1", "--seed", "1", "--directory", str(tmp_path / "soak"), *keys]
     ended = subprocess.run(

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FIRST = 9_000_000
 SEEDS = 200
 PARTS = 8
+PARTS_EACH_TIME = 3
 
 QUICK = {
     "duplicate detection off": 100,
@@ -46,7 +47,10 @@ def short(seed: int) -> Result:
     return simulate(seed, shortened(seed))
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part",
+    [*range(PARTS_EACH_TIME), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(PARTS_EACH_TIME, PARTS))],
+)
 def test_nothing_is_found(part: int) -> None:
     size = SEEDS // PARTS
     first = FIRST + part * size

@@ -16,14 +16,23 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     made.close()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _classes() -> Iterator[None]:
+    """Every Java that is started here takes its classes from the archive, where scripts/test has made it."""
+    from tests.spark.classes import options
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", options())
+        yield
+
+
 @pytest.fixture(scope="session")
-def session() -> Iterator[Any]:
+def session(_classes: None) -> Iterator[Any]:
     """One Spark for all tests: it takes longer to start than most of them to run."""
     from pubsub.spark.session import start
 
     made = start(
         "local[2,4]",
-        spark_driver_extraJavaOptions="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         spark_sql_streaming_checkpoint_fileChecksum_enabled="false",
     )
     yield made

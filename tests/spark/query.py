@@ -180,9 +180,7 @@ def main() -> None:
     from pubsub.spark.session import start as start_session
 
     facts = json.loads(sys.argv[1])
-    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    master = facts.get("master", "local[2,4]")
-    spark = start_session(master, facts.get("conf"), spark_driver_extraJavaOptions=options)
+    spark = start_session(facts.get("master", "local[2,4]"), facts.get("conf"))
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     (Path(facts["directory"]) / "pids").write_text(json.dumps([jvm, os.getpid()]))
     if "log" in facts:

@@ -128,7 +128,7 @@ OTHERWISE = {"partitions": 5, "shuffle": 3, "records": 7000}
     [
         ("partitions", 0, {}),
         ("write", 0, OTHERWISE),
-        ("write", 2, {}),
+        pytest.param("write", 2, {}, marks=pytest.mark.nightly),
         ("commit", 1, OTHERWISE),
         ("between", 1, OTHERWISE),
         ("published", 1, {}),

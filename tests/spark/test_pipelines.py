@@ -48,7 +48,6 @@ def driver(tmp_path: Path, broker: Broker) -> Iterator[Callable[..., Process]]:
 
     def start(*arguments: str) -> Process:
         command = ["-m", "pubsub", "pipeline", *arguments, "--proxy", broker.address, "--json"]
-        command += ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"]
         started.append(Process(f"driver{len(started)}", tmp_path, command))
         return started[-1].start()
 
