@@ -101,7 +101,7 @@ def test_who_finds_nobody_else_putting_opens_no_group_and_waits_for_no_other_row
         session = client._session
         monkeypatch.setattr(session.core.groups, "join", None)
         # The thread that drives the sockets may have the lock at that moment, and then he would not wait for it.
-        monkeypatch.setattr(session, "enter_if_free", lambda: session.enter() or True)
+        monkeypatch.setattr(session, "enter_if_free", lambda: session.enter() is None)  # type: ignore[func-returns-value]
         threads = fill(client, topic)
     for thread in threads:
         thread.join()
