@@ -27,7 +27,7 @@ def bench() -> Iterator[tuple[Made, Path]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", [0, 50, *(pytest.param(first, marks=pytest.mark.nightly) for first in (100, 150))])
 def test_what_check_says_of_a_damaged_store_is_what_a_server_does(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench
     findings = {}

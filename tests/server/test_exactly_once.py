@@ -195,7 +195,17 @@ def facts(topic: Any) -> tuple[Any, ...]:
     return topic.number, topic.history, topic.last, topic.subscriptions, topic.open, topic.logs
 
 
+class LongerHistory(History):
+    """The same; pytest collects each of them once."""
+
+
+def histories(count: int) -> settings:
+    return settings(
+        max_examples=count, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    )  # fmt: skip
+
+
 TestHistory = History.TestCase
-TestHistory.settings = settings(
-    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestHistory.settings = histories(60)
+TestMoreHistories = pytest.mark.nightly(LongerHistory.TestCase)
+TestMoreHistories.settings = histories(400)

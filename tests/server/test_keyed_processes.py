@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from pubsub.protocol import Get, Merge, Outcome, Report, Subscribe
 from pubsub.security.keys import format_public
 from pubsub.security.pairs import Pair
 from pubsub.server.process import ServerProcess, run_server
+from tests.faults import forkserver
+from tests.faults.cluster import Process
 from tests.server.keyed import KeyedProxy, Ring
 from tests.server.stage import Stage, bodies, put
 
@@ -34,23 +35,27 @@ class Child:
         ring.keep(f"server {name}", ring.directory / name)
         key = format_public(ring.pairs["proxy p1"].public)
         self.name, self._proxy, self._ring = name, proxy, ring
-        self._command = [
-            *(sys.executable, "-m", "pubsub.server", "start", "--id", name, "--data", str(ring.directory / name)),
+        command = [
+            *("-m", "pubsub", "server", "start", "--id", name, "--data", str(ring.directory / name)),
             *("--proxy", proxy.endpoint, "--proxy-key", key, "--authorized", str(ring.path)),
             *("--heartbeat-seconds", "0.2", *more),
         ]
+        self._process = Process(name, ring.directory, command)
         self.start()
 
     def start(self) -> None:
-        self.popen = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        self._process.start()
         self._proxy.ready(self.name)
 
     def end(self, number: int = signal.SIGKILL) -> int:
         self.popen.send_signal(number)
         code = self.popen.wait(20)
-        assert self.popen.stdout is not None
-        self.popen.stdout.close()
+        self._process.end()
         return code
+
+    @property
+    def popen(self) -> subprocess.Popen[bytes] | forkserver.Child:
+        return self._process.running
 
 
 @pytest.fixture
