@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pubsub import console
+from pubsub.base.children import started
 from pubsub.base.limits import SERVICE_PARTS_MAX
 from pubsub.client.facts import body_facts
 from pubsub.client.inputs import HeaderOption, KeyOption, headers_of, message_of, opened_client, readable, source
@@ -173,13 +174,20 @@ def _handler(command: list[str] | None) -> Callable[[Request, Transaction], byte
         told = {"PUBSUB_CALL": request.id, "PUBSUB_CALLER": request.caller}
         told["PUBSUB_CALL_KEY"] = os.fsdecode(request.key)
         try:
-            done = subprocess.run(words, input=request.body, capture_output=True, env=os.environ | told, check=False)  # noqa: S603
+            pipe = subprocess.PIPE
+            child = started(words, env=os.environ | told, stdin=pipe, stdout=pipe, stderr=pipe)
         except (OSError, ValueError) as error:
             raise CommandFailed(f"{words[0]} cannot be run: {error}") from None
-        if done.returncode:
-            said = done.stderr[-SAID_BYTES:].decode("utf-8", "replace").strip()
-            raise CommandFailed(f"{words[0]} ended with {done.returncode}" + (f": {said}" if said else ""))
-        return done.stdout
+        with child:
+            try:
+                output, errors = child.communicate(request.body)
+            except BaseException:
+                child.kill()
+                raise
+        if child.returncode:
+            said = errors[-SAID_BYTES:].decode("utf-8", "replace").strip()
+            raise CommandFailed(f"{words[0]} ended with {child.returncode}" + (f": {said}" if said else ""))
+        return output
 
     return run
 

@@ -17,6 +17,7 @@ from shutil import which
 from tempfile import TemporaryFile
 from typing import Final
 
+from pubsub.base.children import started
 from pubsub.errors import CallerError, PubsubError
 from pubsub.services.calling import REPLY_BYTES_MAX
 from pubsub.services.worker import Handler, Request, echo
@@ -55,7 +56,7 @@ def command_handler(command: Sequence[str]) -> Callable[[Request], bytes]:
             given.write(request.body)
             given.seek(0)
             try:
-                child = subprocess.Popen(list(command), stdin=given, stdout=subprocess.PIPE)  # noqa: S603 - the user's
+                child = started(command, stdin=given, stdout=subprocess.PIPE)
             except OSError as error:
                 raise CommandFailed(command[0], _COMMAND_CODE, error.strerror or str(error)) from None
             with child:
