@@ -17,7 +17,8 @@ import pytest
 
 pytestmark = pytest.mark.timeout(90)
 
-STOP_SECONDS = 2.0
+STOP_SECONDS = 10.0
+"""Two, on a machine that is not busy."""
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -32,7 +33,7 @@ def running(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], s
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            assert selector.select(30), "no word within 30 s"
+            assert selector.select(60), "no word within 60 s"
         yield process, process.stdout.readline().decode()
     finally:
         if process.poll() is None:
@@ -155,7 +156,7 @@ def test_a_directory_that_is_no_store_is_one_line_and_left_as_it_is(tmp_path: Pa
 @pytest.mark.parametrize("name", ["s1"])
 def test_a_server_under_an_id_that_is_heard_ends_with_one_line(name: str, tmp_path: Path) -> None:
     """It waits for the first to be silent, and gives up after a few livenesses."""
-    hasty = ["--heartbeat-seconds", "0.1"]
+    hasty = ["--heartbeat-seconds", "0.5"]  # On a machine that is busy the first is silent for a third of a second.
     with running(*proxy(tmp_path / "p"), "--startup-wait-seconds", "0", *hasty) as (_, ready):
         address = next(word for word in ready.replace(",", " ").split() if "://" in word)
         options = ["server", "start", "--id", name, "--proxy", address, *hasty, "--data"]
