@@ -156,14 +156,17 @@ def test_a_directory_that_is_no_store_is_one_line_and_left_as_it_is(tmp_path: Pa
 @pytest.mark.parametrize("name", ["s1"])
 def test_a_server_under_an_id_that_is_heard_ends_with_one_line(name: str, tmp_path: Path) -> None:
     """It waits for the first to be silent, and gives up after a few livenesses."""
-    hasty = ["--heartbeat-seconds", "0.5"]  # On a machine that is busy the first is silent for a third of a second.
+    hasty = ["--heartbeat-seconds", "0.1"]
     with running(*proxy(tmp_path / "p"), "--startup-wait-seconds", "0", *hasty) as (_, ready):
         address = next(word for word in ready.replace(",", " ").split() if "://" in word)
         options = ["server", "start", "--id", name, "--proxy", address, *hasty, "--data"]
         with running(*options, tmp_path / "one"):
-            done = subprocess.run(
-                command(*options, tmp_path / "two"), capture_output=True, text=True, timeout=60, check=False
-            )
+            for _ in range(5):  # Where no proxy answers within a second, on a busy machine, it says that it is ready.
+                done = subprocess.run(
+                    command(*options, tmp_path / "two"), capture_output=True, text=True, timeout=60, check=False
+                )
+                if not done.stdout:
+                    break
     assert done.returncode == 8, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("pubsub: error: ")]
     assert len(lines) == 1
