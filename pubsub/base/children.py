@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final[tuple[int, ...]] = (signal.SIGINT, signal.SIGTERM)
 
 
 def started(words: Sequence[str], **named: Any) -> subprocess.Popen[bytes]:

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from pubsub.client import Client, Message, Transaction
+from pubsub.errors import Unavailable
 
 names = count(1)
 """A number behind a name makes it one that no other test has."""
@@ -39,6 +40,16 @@ def bodies(client: Client, topic: str, expected: int, timeout: float = PATIENCE)
         assert batch, f"only {len(found)} of {expected} came"
         found += batch.bodies()
     return found
+
+
+def nothing(client: Client, topic: str) -> bool:
+    """Whether nothing comes; asked again where the machine was too busy for the server to say so in time."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return client.get(topic, timeout=0.2) is None
+        except Unavailable:
+            assert time.monotonic() < deadline
 
 
 def rows(client: Client, statement: str) -> list[tuple[Any, ...]]:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -17,7 +18,7 @@ from pubsub.client import AsyncClient, Message, Transaction
 from pubsub.client.aio import BREATH_SECONDS
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, NotSubscribed, StoreFull
+from pubsub.errors import CallerError, NotSubscribed, StoreFull, Unavailable
 
 _names = count(1)
 
@@ -149,13 +150,17 @@ def test_what_a_handler_awaits_keeps_nobody_out(cluster: Embedded, topic: str) -
 
 def test_many_tasks_process_one_topic_and_each_message_is_handled_once(cluster: Embedded, topic: str) -> None:
     async def work(client: AsyncClient) -> None:
-        async def worker() -> int:
-            done = 0
-            while took := await client.process(topic, write, timeout=0.5, max=3):
-                done += took
-            return done
+        done = 0
 
-        assert sum(await asyncio.gather(*[worker() for _ in range(5)])) == 50
+        async def worker() -> None:
+            nonlocal done
+            while done < 50:
+                with suppress(Unavailable):  # A busy machine may not answer in time.
+                    took = await client.process(topic, write, timeout=0.5, max=3)
+                    done += took
+
+        await asyncio.gather(*[worker() for _ in range(5)])
+        assert done == 50
         assert seen(client) == [b"%d" % number for number in range(50)]
 
     run(cluster, topic, work, *[b"%d" % number for number in range(50)])

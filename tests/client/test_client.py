@@ -15,7 +15,7 @@ from pubsub.errors import (
     ConfigurationError,
     StoreFull,
 )
-from tests.client.opened import bodies, create, eventually, names, rows
+from tests.client.opened import bodies, create, eventually, names, nothing, rows
 
 # The example of the documentation
 
@@ -40,7 +40,7 @@ def test_the_example(cluster: Embedded) -> None:
         receipt = client.get("receipts", timeout=5.0)
         assert receipt is not None
         assert receipt.body == b"done"
-        assert client.get("orders", timeout=0.05) is None
+        assert nothing(client, "orders")
 
 
 # The disk

@@ -22,7 +22,7 @@ from pubsub.errors import (
     Superseded,
 )
 from pubsub.protocol import Outcome, Status
-from tests.client.opened import bodies, eventually, kill, names
+from tests.client.opened import bodies, eventually, kill, names, nothing
 
 # Copies, seconds and the fence
 
@@ -190,7 +190,7 @@ def test_a_renewal_takes_the_subscriptions_back_from_a_copy(cluster: Embedded, t
     ):
         there.subscribe(topic)
         here.renew()
-        assert here.get(topic, timeout=0.2) is None
+        assert nothing(here, topic)
         here.put(topic, b"x")
         assert bodies(here, topic, 1) == [b"x"]
         with pytest.raises(Superseded):

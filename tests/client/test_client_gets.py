@@ -23,7 +23,7 @@ from pubsub.errors import (
     Superseded,
     Unavailable,
 )
-from tests.client.opened import bodies, create, eventually, kill, names, record, rows
+from tests.client.opened import bodies, create, eventually, kill, names, nothing, record, rows
 
 # Subscriptions
 
@@ -43,7 +43,7 @@ def test_subscribing_to_what_is_subscribed_keeps_the_position(client: Client, to
     assert bodies(client, topic, 1)[:1] == [b"0"]
     client.subscribe(topic)
     assert client._session.core.subscriptions[topic].number == number
-    assert client.get(topic, timeout=0.1) is None
+    assert nothing(client, topic)
 
 
 def test_subscribing_where_a_get_waits_is_answered_at_once_and_the_get_goes_on(client: Client, topic: str) -> None:
@@ -154,7 +154,7 @@ def test_get_returns_none_where_nothing_comes_and_unavailable_where_nobody_answe
     cluster: Embedded, client: Client, topic: str, nowhere: str
 ) -> None:
     client.subscribe(topic)
-    assert client.get(topic, timeout=0.05) is None
+    assert nothing(client, topic)
     assert client.get(topic, timeout=0) is None
     name = client.name
     client.close()

@@ -386,6 +386,7 @@ print(strikes, refused, len(sure))
 """
 
 
+@pytest.mark.timeout(330)
 def test_a_storm_of_alarms_loses_nothing_and_does_nothing_twice(service: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", STORM, "stormy", service, str(tmp_path), "100"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300.0, check=False)

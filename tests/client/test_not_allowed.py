@@ -13,8 +13,9 @@ from keyed import BOB, EVERYTHING, SECONDS, Keyed, keyed, line, wait_until
 
 from pubsub.client import Client
 from pubsub.errors import NotAllowed, NotSubscribed
+from tests.client.opened import nothing
 
-AT_ONCE = 5.0
+AT_ONCE = 10.0
 NOTHING = line("client", "alice")
 KEPT = "the put is kept: ask for the right, then pubsub client alice flush, or discard orders"
 
@@ -39,7 +40,7 @@ def denied(call: Callable[[], object]) -> NotAllowed:
 def taken(client: Client, topic: str, count: int) -> list[bytes]:
     """The next messages, and that there is no other."""
     found = [message.body for _ in range(count) if (message := client.get(topic)) is not None]
-    assert client.get(topic, timeout=0.1) is None
+    assert nothing(client, topic)
     return found
 
 
@@ -154,7 +155,7 @@ def test_a_subscription_without_the_right_is_made_when_there_is_the_right(cluste
         denied(lambda: alice.subscribe("orders"))
         assert denied(lambda: alice.get("orders")).operation == "subscribe"
         cluster.authorize(EVERYTHING, BOB)
-        assert alice.get("orders", timeout=0.1) is None  # Wanted is wanted.
+        assert nothing(alice, "orders")  # Wanted is wanted.
         bob.put("orders", b"1")
         assert taken(alice, "orders", 1) == [b"1"]
         cluster.authorize(NOTHING, BOB)
@@ -310,7 +311,7 @@ def test_a_handler_that_puts_where_it_may_not_has_its_effect_and_the_put_waits(c
         cluster.authorize(EVERYTHING, BOB)
         alice.flush()
         assert taken(bob, "orders", 1) == [b"1"]
-        assert alice.get("in", timeout=0.1) is None
+        assert nothing(alice, "in")
 
 
 def test_the_record_calls_what_is_denied_in_doubt(cluster: Keyed, tmp_path: Path) -> None:

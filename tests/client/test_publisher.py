@@ -13,6 +13,7 @@ from pubsub.base.limits import BATCH_BYTES_MAX
 from pubsub.client import Client
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InDoubt, Interrupted, StoreFull, TooLarge, Unavailable
+from tests.client.opened import nothing
 
 _names = count(1)
 
@@ -176,7 +177,7 @@ def test_a_full_disk_keeps_the_open_batch_until_there_is_room(client: Client, to
     publisher.close()
     assert ticket.done
     assert batches(client, topic, 1) == [1]
-    assert client.get(topic, timeout=0.05) is None
+    assert nothing(client, topic)
 
 
 def test_an_open_batch_that_lingered_on_a_full_disk_is_sent_by_itself_once_there_is_room(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pubsub.errors import Unavailable
+from tests.client.opened import nothing
 from tests.faults.alike import compare
 from tests.faults.cluster import Process, until
 from tests.faults.members import PATIENCE_SECONDS, Members
@@ -86,7 +87,7 @@ def take(bob: Any, topic: str, count: int) -> list[bytes]:
         batch = bob.get_many(topic, timeout=20.0)
         assert batch, f"{len(got)} of {count} came"
         got += [body[:8] for body in batch.bodies()]
-    assert bob.get(topic, timeout=0.2) is None
+    assert nothing(bob, topic)
     return got
 
 

@@ -17,6 +17,7 @@ from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX, TRAIN_BYTES_MAX, T
 from pubsub.protocol import Outcome
 from pubsub.protocol.messages import Put
 from pubsub.protocol.train import ROW_BYTES
+from tests.client.opened import nothing
 from tests.faults.cluster import Cluster
 from tests.faults.hostile import KEYS, MIB, Growth, Town, framed, put, train, with_keys
 from tests.faults.wire import Wire
@@ -151,6 +152,6 @@ def test_what_a_train_repeats_is_there_once_and_what_it_leaves_out_is_a_gap(town
         assert said(wire, rows[-1:]) == (Outcome.SUCCESS, TRAIN_ROWS_MAX + 2), "a train of one"
     got = [bob.get("again") for _ in rows]
     assert [message and message.body for message in got] == [b"%d" % one.counter for one in rows]
-    assert bob.get("again", timeout=0.2) is None
+    assert nothing(bob, "again")
     bob.unsubscribe("again")
     town.unharmed()

@@ -10,6 +10,7 @@ import pytest
 from pubsub import Client
 from pubsub.errors import NotSubscribed
 from pubsub.protocol import Get, Message, Outcome, Put, Subscribe, Unsubscribe
+from tests.client.opened import nothing
 from tests.faults.cluster import Cluster, until
 from tests.faults.sieve import Fate, Sieve
 from tests.faults.wire import Wire
@@ -61,7 +62,7 @@ def bodies(client: Client, count: int) -> list[bytes]:
     """The next messages on `a`; then nothing more is there."""
     got: list[bytes] = []
     until(lambda: got.extend(client.get_many("a", timeout=1.0).bodies()) or len(got) >= count, f"{count} messages")
-    assert client.get("a", timeout=0.2) is None
+    assert nothing(client, "a")
     return got
 
 
