@@ -105,7 +105,7 @@ class Tree:
                 target.symlink_to(source.readlink())
             elif source.is_file():
                 shutil.copy2(source, target)
-        self.environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONHASHSEED": "0"}
+        self.environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONHASHSEED": "0", "PYTEST_ADDOPTS": ""}
 
     @contextmanager
     def mistaken(self, mutant: Mutant) -> Iterator[None]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pubsub import Client
 from tests.cli.test_roles import command, running
+from tests.ports import free_port
 
 FAST = ("--heartbeat-seconds", "0.2", "--standby-heartbeat-seconds", "0.05")
 """Heartbeats that make a failover a matter of a second."""
@@ -36,8 +37,9 @@ class Pair:
         return ["server", "start", "--id", server, "--proxy", self.proxy, "--data", directory, *FAST]
 
     def start(self, name: str, *options: str) -> None:
-        """Start a member, in the directory of its name."""
-        self.addresses[name] = self._start(name, *self.member(self.directory / name), *options)
+        """Start a member, in the directory of its name and always at the same address."""
+        address = self.addresses.setdefault(name, f"tcp://127.0.0.1:{free_port()}")
+        self._start(name, *self.member(self.directory / name), "--bind", address, *options)
 
     def _start(self, name: str, *arguments: str | Path) -> str:
         made = running(*arguments)

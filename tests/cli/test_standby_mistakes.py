@@ -10,7 +10,7 @@ import pytest
 
 from pubsub import Client
 from pubsub.server.standby.local_file import LocalFile
-from tests.cli.standbys import FAST, Pair, pair
+from tests.cli.standbys import FAST, Pair, pair, pubsub
 from tests.cli.test_roles import refused, running
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
@@ -105,7 +105,9 @@ def test_a_primary_restarted_as_a_standby_of_the_other_one_is_what_the_register_
         command = [*cluster.member(cluster.directory / "a"), "--standby-of", cluster.addresses["b"]]
         with running(*command):
             cluster.until("in sync")
-    cluster.until("in sync")
+    primary = cluster.until("in sync")["primary"]
+    assert pubsub("server", "switch", "s1", "--proxy", cluster.proxy).returncode == 0
+    assert cluster.until("in sync")["primary"] != primary, "the others of these tests begin with the first member"
 
 
 def test_after_all_that_nothing_is_lost(cluster: Pair) -> None:

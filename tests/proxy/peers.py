@@ -11,7 +11,7 @@ from typing import Any
 
 import zmq
 
-from pubsub.errors import StorageError
+from pubsub.errors import ConfigurationError, StorageError
 from pubsub.messenger.curve import CurveClient
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer
@@ -157,6 +157,17 @@ def running(directory: Path, context: zmq.Context[Any], **changed: Any) -> Itera
         yield proxy
     finally:
         proxy.stop()
+
+
+def where_another_was(make: Callable[[], Running]) -> Running:
+    """A proxy at addresses that were in use: in a shared context ZeroMQ frees them a moment after they are closed."""
+    deadline = time.monotonic() + 30.0
+    while True:
+        try:
+            return make().start()
+        except ConfigurationError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -14,7 +14,8 @@ from pubsub.protocol.register import Admit, Forget, Look, Prepare, View, Vote, V
 from pubsub.proxy.remembered import RegisterRow
 from pubsub.server.standby.readmission import Readmission
 from pubsub.server.standby.register import Chosen, Identity, Outcome, Proposer
-from tests.proxy.peers import Running, ServerPeer, wait_until
+from tests.ports import free_port
+from tests.proxy.peers import Running, ServerPeer, wait_until, where_another_was
 from tests.proxy.stage import log_id
 
 A, B = "a" * 16, "b" * 16
@@ -30,9 +31,7 @@ class Cluster:
 
     def __init__(self, directory: Path, count: int) -> None:
         self.directory, self.context = directory, zmq.Context[Any]()
-        self.proxies = [
-            Running(directory / f"p{place}", self.context, id=f"p{place}").start() for place in range(count)
-        ]
+        self.proxies = [self._proxy(directory / f"p{place}", f"p{place}") for place in range(count)]
         self.names = [proxy.process.servers for proxy in self.proxies]
         self.peers = [ServerPeer(self.context, name) for name in self.names]
         self.a, self.b = self._proposer(A), self._proposer(B)
@@ -43,6 +42,11 @@ class Cluster:
             identity = peer.vote(Look("s1", STORE, 1)).identity
             assert peer.vote(Admit("s1", STORE, 2, identity, 100, 100, FIRST)).outcome is VoteOutcome.TOLD
             assert peer.vote(Prepare("s1", STORE, B, PROMISED, 3, "resume")).outcome is VoteOutcome.PROMISED
+
+    def _proxy(self, directory: Path, name: str) -> Running:
+        """At ports that nobody else takes while it does not run."""
+        bind, servers = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+        return Running(directory, self.context, id=name, bind=bind, servers=servers).start()
 
     def _proposer(self, member: str) -> Proposer:
         identity = Identity("s1", STORE, member, f"tcp://{member[0]}:1")
@@ -56,7 +60,7 @@ class Cluster:
         old = self.proxies[0]
         old.stop()
         at = {"bind": old.process.bind, "servers": old.process.servers, "id": "p0"}
-        self.proxies[0] = Running(self.directory / "empty", self.context, **at).start()
+        self.proxies[0] = where_another_was(lambda: Running(self.directory / "empty", self.context, **at))
         self.peers[0].socket.close(0)
         self.peers[0] = ServerPeer(self.context, self.names[0])
 
