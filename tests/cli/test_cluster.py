@@ -232,6 +232,7 @@ def test_nohup_is_respected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.slow
 def test_children_end_when_up_was_killed_and_the_next_up_starts(tmp_path: Path, stopped: bool) -> None:
     """Also where one of them was stopped (SIGSTOP) when `up` died, and goes on later."""
     with up(tmp_path, "--servers", "1") as cluster:

@@ -92,6 +92,7 @@ def block(page: str, word: str) -> list[str]:
     return [re.sub(r"\s{2,}#.*", "", line) for line in re.findall(r"^\$ (.*)$", found, re.MULTILINE)]
 
 
+@pytest.mark.slow
 def test_two_commands_let_a_newcomer_in(machines: tuple[Machine, Machine]) -> None:
     operator, newcomer = machines
     said = operator.leaves_running("pubsub up --dir cluster --proxies 1 --servers 1 --keys", "proxies file:")

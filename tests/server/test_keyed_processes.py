@@ -266,6 +266,7 @@ def arrived(proxy: KeyedProxy) -> None:
 
 
 @pytest.mark.parametrize("killed", ["s1", "s2"], ids=["the giver", "the receiver"])
+@pytest.mark.slow
 def test_a_topic_moves_between_servers_with_keys_though_one_is_killed_on_the_way(
     proxy: KeyedProxy, run: Callable[..., Child], killed: str
 ) -> None:
@@ -280,6 +281,7 @@ def test_a_topic_moves_between_servers_with_keys_though_one_is_killed_on_the_way
 
 
 @pytest.mark.parametrize("replaced", ["s1", "s2"], ids=["the giver's key", "the receiver's key"])
+@pytest.mark.slow
 def test_a_key_is_replaced_while_a_topic_is_on_its_way(
     ring: Ring, proxy: KeyedProxy, run: Callable[..., Child], replaced: str
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_subscription_keeps_nothing_of_a_log_that_it_has_come_by(pair: Pair, m
     assert pair.holders() == ["s2"]
 
 
+@pytest.mark.slow
 def test_many_subscriptions_with_long_backlogs_travel_in_chunks_that_can_be_read(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     topic = stage.core.state.topics["t"]

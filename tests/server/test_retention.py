@@ -126,6 +126,7 @@ def test_a_steady_flow_is_not_asked_about_all_the_time(stage: Stage) -> None:
     assert len(stored(stage)) <= 61 * 4 + 8
 
 
+@pytest.mark.slow
 def test_deleting_keeps_up_with_a_busy_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "PIECE_BATCHES_MIN", 10)
     monkeypatch.setattr(retention, "PIECE_BYTES_MIN", 1_000)
