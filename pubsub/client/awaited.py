@@ -36,8 +36,8 @@ class Awaited:
     def __init__(self, session: Session) -> None:
         self._session: Final = session
         self._waits: dict[_Future, Wait] = {}
-        self._rings: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
-        """When the alarm of each event loop rings, on the session's clock."""
+        self._rings: WeakKeyDictionary[asyncio.AbstractEventLoop, list[float]] = WeakKeyDictionary()
+        """When the alarms of each event loop ring, on the session's clock: each earlier than the one before it."""
         session.watchers.append(self._look)
 
     def _look(self) -> None:
@@ -64,25 +64,34 @@ class Awaited:
         try:
             if wait.done():  # It may have come about before anybody looked.
                 return True
-            if wait.deadline < self._rings.get(loop, inf):
+            if wait.deadline < self._next_ring(loop):
                 self._set_alarm(loop, wait.deadline)
             await future
         finally:
             self._waits.pop(future, None)
         return wait.done()
 
+    def _next_ring(self, loop: asyncio.AbstractEventLoop) -> float:
+        pending = self._rings.get(loop)
+        return pending[-1] if pending else inf
+
     def _set_alarm(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         """Have those be woken whose time is over by then: a timer for each would cost as much as all else of a put."""
-        self._rings[loop] = deadline
-        loop.call_later(max(0.0, deadline - self._session.now), _ring, WeakMethod(self._ring), loop, deadline)
+        left = max(0.0, deadline - self._session.now)
+        loop.call_later(left, _ring, WeakMethod(self._ring), loop, deadline)
+        # Behind that: an exception that strikes in between leaves one alarm too many, and not one too few.
+        self._rings.setdefault(loop, []).append(deadline)
 
     def _ring(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
-        if self._rings.get(loop) != at:
-            return  # An earlier one has been set since, which rings for this one, too.
-        del self._rings[loop]
-        now = self._session.now
-        waits = [(future, wait) for future, wait in tuple(self._waits.items()) if future.get_loop() is loop]
-        _finish([future for future, wait in waits if wait.deadline <= now])
-        left = [wait.deadline for _, wait in waits if wait.deadline > now]
-        if left and min(left) < inf:
-            self._set_alarm(loop, min(left))
+        left = at  # Where an exception strikes before they were looked at, it rings again at once.
+        try:
+            now = self._session.now
+            waits = [(future, wait) for future, wait in tuple(self._waits.items()) if future.get_loop() is loop]
+            _finish([future for future, wait in waits if wait.deadline <= now])
+            left = min([wait.deadline for _, wait in waits if wait.deadline > now], default=inf)
+        finally:
+            pending = self._rings.get(loop, [])
+            while pending and pending[-1] <= at:
+                pending.pop()
+            if left < self._next_ring(loop):
+                self._set_alarm(loop, left)

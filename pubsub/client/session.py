@@ -238,6 +238,7 @@ class Session(Steps):
             StorageError: a commit failed; it is tried again later, and what depends on it has not happened.
         """
         core, now = self.core, self.now
+        answered = bool(self._wire.inbox)
         while self._wire.inbox:
             token, status = self._wire.inbox.popleft()
             core.receive(token, status, now)
@@ -258,6 +259,8 @@ class Session(Steps):
             self.sync()
         self.send()
         self.look()
+        if answered and not self._messenger.driven_here:
+            self._messenger.announce()  # Who drives found no answers to take, and may sleep by now.
 
     def commit(self, changes: Sequence[Change], *, fsync: bool = False) -> bool:
         """Commit changes; whether that was fsynced. The lock is held.

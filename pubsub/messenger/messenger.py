@@ -378,8 +378,11 @@ class Messenger:
         self._loop.recover()
 
     def announce(self) -> None:
-        """Let callers who sleep in `wait` look at what they wait for."""
+        """Let callers in `wait` look at what they wait for: those who sleep, and the one who drives."""
         self._loop.turn.announce()
+        thread = self._thread
+        if thread is not None and self._loop.driver not in {0, thread.ident}:
+            self._loop.wake()
 
     # State
 

@@ -16,6 +16,14 @@ import pubsub.messenger
 FOLDERS = tuple(str(Path(package.__file__ or "").parent) for package in (pubsub.client, pubsub.messenger))
 
 
+# Python 3.12 tells of instructions only where a frame had asked for them before `settrace`.
+sys._getframe().f_trace_opcodes = True
+
+LINES = sys.version_info >= (3, 13)
+"""Python 3.13 does not tell of all instructions of a function by itself, least when it is called for the first time. So
+there the beginnings of its lines count, too."""
+
+
 class Strike(BaseException):
     """What the handler of a signal raises."""
 
@@ -67,11 +75,12 @@ class Striker:
         """What `sys.settrace` takes."""
         if not frame.f_code.co_filename.startswith(FOLDERS) or self._code not in {None, frame.f_code}:
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        frame.f_trace_opcodes, frame.f_trace_lines = True, LINES and self._code is not None
         return self._step
 
     def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "opcode" and (self._everywhere or frame.f_lasti in _checked(frame.f_code)):
+        looks = event == "opcode" and (self._everywhere or frame.f_lasti in _checked(frame.f_code))
+        if looks or event == "line":
             self.count += 1
             if self.count == self.at:
                 self.place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_qualname}"

@@ -9,6 +9,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+from striking import Strike
+
 from pubsub.client.awaited import Awaited
 from pubsub.client.flows.flow import Wait
 from pubsub.client.session import Session
@@ -19,9 +22,14 @@ class Clocked:
 
     def __init__(self) -> None:
         self.watchers: list[Callable[[], None]] = []
+        self.strikes = 0
+        """How often the next looks at the clock are struck."""
 
     @property
     def now(self) -> float:
+        if self.strikes:
+            self.strikes -= 1
+            raise Strike
         return time.monotonic()
 
 
@@ -102,3 +110,34 @@ def test_waits_of_two_event_loops_are_each_woken_on_their_own() -> None:
 
     asyncio.run(main())
     asyncio.run(main())
+
+
+def test_short_waits_beside_a_long_one_leave_no_alarms_behind() -> None:
+    waits, session = awaited()
+
+    async def main() -> None:
+        long = asyncio.create_task(waits.wait(Wait(never, session.now + 1000.0)))
+        for _ in range(50):
+            await waits.wait(Wait(never, session.now + 0.001))
+        assert len(await timers(asyncio.get_running_loop())) == 1
+        long.cancel()
+
+    asyncio.run(main())
+
+
+def test_an_exception_that_strikes_as_an_alarm_is_set_or_rings_leaves_nobody_waiting_for_ever() -> None:
+    waits, session = awaited()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        deadline = session.now + 0.01
+        session.strikes = 1
+        with pytest.raises(Strike):
+            await waits.wait(Wait(never, deadline))
+        assert await waits.wait(Wait(never, session.now + 0.01)) is False
+        waiting = asyncio.create_task(waits.wait(Wait(never, session.now + 0.01)))
+        await asyncio.sleep(0)
+        session.strikes = 1  # As it rings.
+        assert await waiting is False
+
+    asyncio.run(asyncio.wait_for(main(), 30.0))

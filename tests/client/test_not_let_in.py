@@ -175,7 +175,15 @@ def test_what_was_put_is_kept_and_goes_out_once_when_it_is_let_in(cluster: Keyed
         assert nothing(bob, "kept")
 
 
-def test_who_is_let_in_meanwhile_goes_on_by_the_next_call(cluster: Keyed, directory: Path) -> None:
+NEXT: dict[str, Callable[[Client], object]] = {
+    "flush": Client.flush,
+    "put": lambda client: client.put("t", b"x"),
+    "put_many": lambda client: client.put_many("t", [b"x"]),
+}
+
+
+@pytest.mark.parametrize("call", NEXT)
+def test_who_is_let_in_meanwhile_goes_on_by_the_next_call(cluster: Keyed, directory: Path, call: str) -> None:
     """It is not waited for the next time that the connection would be tried by itself, which may be half a minute."""
     name = "dave"
     cluster.authorize(EVERYTHING, BOB)
@@ -186,7 +194,7 @@ def test_who_is_let_in_meanwhile_goes_on_by_the_next_call(cluster: Keyed, direct
         cluster.authorize(EVERYTHING, BOB, line("client", name, "put=*"))
         may_knock(dave)
         begun = time.monotonic()
-        dave.flush()
+        NEXT[call](dave)
         assert time.monotonic() - begun < AT_ONCE
         assert dave.unfinished("t") == 0
 

@@ -73,6 +73,8 @@ class SimulatedMessenger:
     def recover(self) -> None:
         pass
 
+    driven_here = True
+
     def announce(self) -> None:
         pass
 

@@ -29,6 +29,7 @@ from pubsub.client.flows.calling import Calling
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.subscribing import Subscribing
+from pubsub.client.guards import guards
 from pubsub.client.mending import mend
 from pubsub.client.session import Session
 from pubsub.errors import PubsubError, StorageError
@@ -145,3 +146,6 @@ class Calls:
                     " sent at once, or at this client's next start. Use it in a with block, or call close()"
                 )
                 _log.warning(text, self.session.name, timer.topic, which)
+
+
+guards(Calls.close)

@@ -251,9 +251,11 @@ class Puts:
         """
         session, rows = self.session, draft.rows
         enter_outbox(session, draft)
-        chain, answered = self.core.finish(topic, until), session.answered
-        if answered or len(rows) > 1 or not chain.holds_back(rows[0]):
-            session.follow(only_send=not answered)
+        chain = self.core.finish(topic, until)
+        # A whole turn where there is more to do: answers are here, or those who refused us are to be asked again.
+        whole = session.answered or self.core.doors.called
+        if whole or len(rows) > 1 or not chain.holds_back(rows[0]):
+            session.follow(only_send=not whole)
         return rows
 
     def room(self, topic: str, until: float) -> Flow[None]:

@@ -9,6 +9,7 @@ import apsw
 
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
+from pubsub.client.guards import guards
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import TRANSACTION_RECORDS_MAX, Transaction
 
@@ -158,3 +159,7 @@ class _OpenBlock(Block):
         # An exception struck between the entry and the first instruction within, or behind the last.
         if self._session.block is self._token:
             self._session.recover(block=True)
+
+
+guards(Block.__enter__)
+guards(Block.__exit__)
