@@ -328,6 +328,15 @@ class Session(Steps):
         """Let the thread that drives the sockets see an earlier deadline."""
         self._messenger.wake()
 
+    def check_may_wait(self) -> None:
+        """See that this thread may wait for an answer: not in a signal's handler that interrupted a call that waits.
+
+        Raises:
+            CallerError: it may not.
+        """
+        if self._messenger.driven_here:
+            raise CallerError(f"this thread is in the midst of another call of client {self.name}")
+
     @property
     def busy_here(self) -> bool:
         """Whether this thread is in the midst of something with this client."""

@@ -246,7 +246,8 @@ class Messenger:
     @property
     def driven_here(self) -> bool:
         """Whether this thread drives the sockets, or is the one that does where nobody else does."""
-        return self._loop.driver == get_ident() or (self._thread is not None and self._thread.ident == get_ident())
+        here, thread = get_ident(), self._thread
+        return self._loop.driver == here or self._loop.turn.is_mine() or (thread is not None and thread.ident == here)
 
     def _check_own(self) -> None:
         if self._inherited is not None:

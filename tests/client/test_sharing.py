@@ -15,6 +15,7 @@ from pubsub.client import AsyncClient, Client
 from pubsub.client.core import groups
 from pubsub.client.core.chain import MESSAGES_MAX
 from pubsub.client.core.changes import RowAdded
+from pubsub.client.steps import guarded
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InDoubt, StoreFull, TooLarge, Unavailable
@@ -105,6 +106,31 @@ def test_who_finds_nobody_else_putting_opens_no_group_and_waits_for_no_other_row
         threads = fill(client, topic)
     for thread in threads:
         thread.join()
+
+
+PUTS: dict[str, Callable[[Client, str], object]] = {
+    "put": lambda client, topic: client.put(topic, b"x"),
+    "put_many": lambda client, topic: client.put_many(topic, [b"x"]),
+}
+
+
+@pytest.mark.parametrize("call", PUTS)
+def test_who_puts_in_the_midst_of_a_call_that_waits_is_refused_with_nothing_written(
+    client: Client, topic: str, call: str
+) -> None:
+    """As a signal's handler does: its thread drives the sockets, and cannot wait for an answer."""
+    session, refused = client._session, list[CallerError]()
+
+    def put() -> bool:
+        if session._messenger.driven_here and not refused:
+            with pytest.raises(CallerError, match="midst of another call") as raised:
+                PUTS[call](client, topic)
+            refused.append(raised.value)
+        return bool(refused)
+
+    assert guarded(session, session.wait, put, session.now + PATIENCE), "as every call of a client does"
+    assert client.unfinished(topic) == 0
+    PUTS[call](client, topic)
 
 
 def test_threads_share_rows_and_each_has_its_own_in_order(

@@ -73,7 +73,7 @@ class SimulatedMessenger:
     def recover(self) -> None:
         pass
 
-    driven_here = True
+    driven_here = False
 
     def announce(self) -> None:
         pass

@@ -77,6 +77,7 @@ class Puts:
         until = session.until(timeout, started)
         share = Share(check_body(body), check_key(key), check_headers(headers), until)
         session.check_free()
+        session.check_may_wait()
         chain = self.core.outbox.chains.get(topic) or self.chain(topic)
         if self.soon is None and not (chain.is_busy or groups.is_open(topic)) and session.enter_if_free():
             try:
@@ -211,9 +212,11 @@ class Puts:
             if transaction.draft.outbox is not self.core.outbox:
                 raise CallerError("the transaction is another client's")
             return transaction.put_batches(topic, batches)
-        if not wait:
-            yield from self.room(topic, until)
         session = self.session
+        if wait:
+            session.check_may_wait()
+        else:
+            yield from self.room(topic, until)
         with session.entered():
             rows = self.rows(topic, batches, until) if batches else []
             chain = self.core.outbox.chain(topic)
