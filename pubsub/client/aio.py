@@ -27,7 +27,7 @@ from pubsub.client.flows.flow import Flow, Result, Wait
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
-from pubsub.client.guards import guards
+from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.steps import guarded
@@ -93,6 +93,7 @@ class AsyncClient(ClientBase):
 
         What is awaited ends with a cancellation wherever that strikes. `breathes`: it may find all without waiting.
         """
+        held = self._session.held_here
         try:
             if breathes:
                 await self._breathe()
@@ -104,7 +105,8 @@ class AsyncClient(ClientBase):
             return result
         except BaseException:
             flow.close()
-            self._session.recover()
+            if not (held and within_call()):
+                self._session.recover()
             raise
 
     async def _breathe(self) -> None:
@@ -359,3 +361,5 @@ class AsyncClient(ClientBase):
 
 
 guards(AsyncClient._run)
+runs_handlers(AsyncClient.process)
+runs_handlers(AsyncClient.serve)

@@ -11,7 +11,7 @@ from pubsub.client.core.outbox import counters
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
-from pubsub.client.guards import guards
+from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.service_calls import ServiceCalls
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS
@@ -56,6 +56,7 @@ class Client(ServiceCalls):
 
     def _run(self, flow: Flow[Result]) -> Result:
         session = self._session
+        held = session.held_here
         try:
             wait = next(flow)
             while True:
@@ -65,7 +66,8 @@ class Client(ServiceCalls):
             return result
         except BaseException:
             flow.close()  # Ctrl-C, or an error in the driving: what the flow holds is given back now, not at some time.
-            session.recover()
+            if not (held and within_call()):
+                session.recover()
             raise
 
     # Puts

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from pubsub.client.guards import guards, within_guard
+from pubsub.client.guards import guards, within_call, within_guard
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 
@@ -31,10 +31,12 @@ def guarded(
     **named: Parameters.kwargs,
 ) -> Returned:
     """Call a function which takes the session's lock, and give back what it holds where an exception leaves it."""
+    held = session.held_here
     try:
         return function(*arguments, **named)
     except BaseException:
-        session.recover()
+        if not (held and within_call()):
+            session.recover()
         raise
 
 
@@ -113,6 +115,11 @@ class Steps:
 
     def release_driver(self) -> None:
         """Have what drives the sockets be free of this thread, too, and tell who waits where a step was cut off."""
+
+    @property
+    def held_here(self) -> bool:
+        """Whether this thread has the lock: a call that begins then, in a signal's handler, is not to give it back."""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
 
     def entered(self) -> Step:
         """Hold the lock for a call: a `with` block. Raises as `enter`."""

@@ -288,23 +288,6 @@ def test_a_client_that_is_closed_within_its_transaction_rolls_it_back(cluster: E
         assert transaction.execute("select count(*) from sqlite_master where name = 'never'").get == 0
 
 
-def test_a_signals_handler_that_calls_the_client_within_its_step_is_refused(
-    cluster: Embedded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with cluster.client("nested") as client:
-        accept = client._session.core.outbox.accept
-
-        def handler(*arguments: Any, **named: Any) -> None:
-            monkeypatch.undo()
-            with pytest.raises(CallerError, match="in the midst of another call"):
-                client.put("nested", b"inner")
-            accept(*arguments, **named)
-
-        monkeypatch.setattr(client._session.core.outbox, "accept", handler)
-        assert client.put("nested", b"outer").done
-        assert client.put("nested", b"after").done
-
-
 async def under(striker: Striker, call: Coroutine[Any, Any, object]) -> None:
     """Await a call on an event loop whose thread is struck."""
     before = sys.gettrace()

@@ -1,0 +1,83 @@
+"""A signal's handler that uses the client in the midst of one of its calls: refused, and the call goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pubsub.client import Message, Transaction
+from pubsub.embedded import Embedded
+from pubsub.errors import CallerError
+from tests.client.opened import PATIENCE
+
+
+def test_a_signals_handler_that_calls_the_client_within_its_step_is_refused(
+    cluster: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster.client("nested") as client:
+        accept = client._session.core.outbox.accept
+
+        def handler(*arguments: Any, **named: Any) -> None:
+            monkeypatch.undo()
+            with pytest.raises(CallerError, match="in the midst of another call"):
+                client.put("nested", b"inner")
+            accept(*arguments, **named)
+
+        monkeypatch.setattr(client._session.core.outbox, "accept", handler)
+        assert client.put("nested", b"outer").done
+        assert client.put("nested", b"after").done
+
+
+def test_a_signals_handler_that_asks_as_a_transaction_ends_leaves_it_its_lock(
+    cluster: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster.client("asked") as client:
+        follow = client._session.follow
+
+        def handler(**named: Any) -> None:
+            monkeypatch.undo()
+            with pytest.raises(CallerError, match="in the midst of another call"):
+                client.unfinished("asked")
+            follow(**named)
+
+        with client.transaction() as transaction:
+            client.put("asked", b"inner", transaction=transaction)
+            monkeypatch.setattr(client._session, "follow", handler)
+        client.flush()
+        assert client.put("asked", b"after").done
+
+
+def test_a_signals_handler_that_asks_as_a_coroutine_processes_leaves_it_its_lock(
+    cluster: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled: list[bytes] = []
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        transaction.execute("select 1")
+        handled.append(message.body)
+
+    async def work() -> None:
+        async with cluster.async_client("asking") as client:
+            await client.subscribe("asking")
+            await client.put("asking", b"x")
+            assert await client.get("asking", timeout=PATIENCE) is not None
+            await client.put("asking", b"y")
+            commit = client._session.commit
+
+            def struck(*arguments: Any, **named: Any) -> bool:
+                monkeypatch.undo()
+                with pytest.raises(CallerError, match="in the midst of another call"):
+                    client.unfinished("asking")
+                return commit(*arguments, **named)
+
+            async with asyncio.timeout(PATIENCE):
+                while not client._session.core.subscriptions["asking"].available:
+                    await asyncio.sleep(0.005)
+            monkeypatch.setattr(client._session, "commit", struck)
+            assert await client.process("asking", handle, timeout=PATIENCE) == 1
+            assert (await client.put("asking", b"after")).done
+
+    asyncio.run(work())
+    assert handled == [b"y"]
