@@ -238,7 +238,7 @@ class Session(Steps):
             StorageError: a commit failed; it is tried again later, and what depends on it has not happened.
         """
         core, now = self.core, self.now
-        answered = bool(self._wire.inbox)
+        answered = self.answered
         while self._wire.inbox:
             token, status = self._wire.inbox.popleft()
             core.receive(token, status, now)
@@ -259,7 +259,7 @@ class Session(Steps):
             self.sync()
         self.send()
         self.look()
-        if answered and not self._messenger.driven_here:
+        if answered and not self.drives:
             self._messenger.announce()  # Who drives found no answers to take, and may sleep by now.
 
     def commit(self, changes: Sequence[Change], *, fsync: bool = False) -> bool:
@@ -328,19 +328,10 @@ class Session(Steps):
         """Let the thread that drives the sockets see an earlier deadline."""
         self._messenger.wake()
 
-    def check_may_wait(self) -> None:
-        """See that this thread may wait for an answer: not in a signal's handler that interrupted a call that waits.
-
-        Raises:
-            CallerError: it may not.
-        """
-        if self._messenger.driven_here:
-            raise CallerError(f"this thread is in the midst of another call of client {self.name}")
-
     @property
-    def busy_here(self) -> bool:
-        """Whether this thread is in the midst of something with this client."""
-        return bool(self.lock._is_owned()) or self._messenger.driven_here  # type: ignore[attr-defined]
+    def drives(self) -> bool:
+        """Whether this thread drives the sockets."""
+        return self._messenger.driven_here
 
     def check_disk(self) -> None:
         """See that the disk takes writes again after it was full or failed. The lock is held.
@@ -399,8 +390,3 @@ class Session(Steps):
                 self.recorder.close()
             self.store.close()
             self.released = True
-
-    def cut_off(self) -> bool:
-        """Whether a step was cut off, found out already or not."""
-        self.give_back()
-        return self.torn

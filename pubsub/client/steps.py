@@ -121,6 +121,25 @@ class Steps:
         """Whether this thread has the lock: a call that begins then, in a signal's handler, is not to give it back."""
         return bool(self.lock._is_owned())  # type: ignore[attr-defined]
 
+    @property
+    def drives(self) -> bool:
+        """Whether this thread drives the sockets."""
+        return False
+
+    @property
+    def busy_here(self) -> bool:
+        """Whether this thread is in the midst of something with this client."""
+        return self.held_here or self.drives
+
+    def check_may_wait(self) -> None:
+        """See that this thread may wait for an answer: not in a signal's handler that interrupted a call that waits.
+
+        Raises:
+            CallerError: it may not.
+        """
+        if self.drives:
+            raise CallerError(f"this thread is in the midst of another call of client {self.name}")
+
     def entered(self) -> Step:
         """Hold the lock for a call: a `with` block. Raises as `enter`."""
         return self._step
@@ -236,9 +255,10 @@ class Steps:
         Raises:
             As `enter`.
         """
-        if self.closed or self.torn or self.lock._is_owned():  # type: ignore[attr-defined]
+        if self.closed or self.torn or self.held_here:
             self.enter()
             self.leave()
+        self.check_may_wait()
 
     def check_whole(self) -> None:
         """See that no step was cut off.
@@ -269,3 +289,8 @@ class Steps:
         """
         if self.closed:
             raise self.inherited or CallerError(f"client {self.name} is closed")
+
+    def cut_off(self) -> bool:
+        """Whether a step was cut off, found out already or not."""
+        self.give_back()
+        return self.torn

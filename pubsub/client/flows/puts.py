@@ -77,7 +77,6 @@ class Puts:
         until = session.until(timeout, started)
         share = Share(check_body(body), check_key(key), check_headers(headers), until)
         session.check_free()
-        session.check_may_wait()
         chain = self.core.outbox.chains.get(topic) or self.chain(topic)
         if self.soon is None and not (chain.is_busy or groups.is_open(topic)) and session.enter_if_free():
             try:
@@ -98,8 +97,6 @@ class Puts:
                 groups.withdraw(topic, share)
                 session.wake()  # It was to write the group, perhaps, and others are in it: who drives looks after that.
             raise
-        if share.row is not None and share.row.state == DONE:
-            return Ticket(share.row, share.index)
         return (yield from self._ended(chain, share, started))
 
     def _join(self, chain: Chain, share: Share, now: float) -> None:
