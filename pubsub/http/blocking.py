@@ -10,11 +10,10 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Coroutine, Mapping
-from concurrent.futures import Future, wait
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from pubsub.base import forks
 from pubsub.errors import AfterFork, CallerError
@@ -31,6 +30,41 @@ END_SECONDS: Final = 5.0
 """After the outbox is closed, so long is waited for calls of other threads, which end with that."""
 
 T = TypeVar("T")
+
+
+class _Outcome(Generic[T]):
+    """What a call comes to that runs on the event loop's thread, for another thread that waits.
+
+    It is no `Future`: a signal's exception can leave the lock within one taken by who waits, and then the event loop
+    would wait for that lock for ever. Here there is but one lock, which is opened at the end.
+
+    Attributes:
+        done: whether it has ended; error: by which exception, or None.
+    """
+
+    def __init__(self) -> None:
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._value: list[T] = []
+        self.error: BaseException | None = None
+        self.done = False
+
+    def settle(self, value: list[T], error: BaseException | None) -> None:
+        """It has ended: by one value, or by an exception."""
+        self._value, self.error = value, error
+        self.done = True
+        self._ended.release()
+
+    def wait(self, seconds: float = -1) -> None:
+        """Wait until it has ended, for so long at most; -1: however long that takes."""
+        if not self.done:
+            self._ended.acquire(timeout=seconds)
+
+    def result(self) -> T:
+        """Its value, or its exception raised; it has ended."""
+        if self.error is not None:
+            raise self.error
+        return self._value[0]
 
 
 class ReliableHttp:
@@ -126,32 +160,36 @@ class ReliableHttp:
         if self._inherited is not None or self._loop.is_closed():
             call.close()
             raise self._inherited or CallerError(f"{self.directory} is closed")
-        ended: Future[T] = Future()
+        return self._wait_for(call)
+
+    def _wait_for(self, call: Coroutine[Any, Any, T]) -> T:
+        ended = _Outcome[T]()
         tasks: list[asyncio.Task[None]] = []
 
         async def run() -> None:
             try:
-                ended.set_result(await call)
+                ended.settle([await call], None)
             except BaseException as error:  # noqa: BLE001 - whoever waits gets it, a cancellation with its notes too.
-                ended.set_exception(error)
+                ended.settle([], error)
 
         self._loop.call_soon_threadsafe(lambda: tasks.append(self._loop.create_task(run())))
         try:
-            return ended.result()
+            ended.wait()
         except BaseException as error:
-            if not ended.done():  # A signal's, which struck this thread while it waited.
+            if not ended.done:  # A signal's, which struck this thread while it waited.
                 self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
-                wait([ended], NOTE_SECONDS)
-                for note in getattr(ended.exception(), "__notes__", ()) if ended.done() else ():
+                ended.wait(NOTE_SECONDS)
+                for note in getattr(ended.error, "__notes__", ()):
                     error.add_note(note)
             raise
+        return ended.result()
 
     def close(self) -> None:
         """End what is under way; what is not settled stays in the outbox. A second call does nothing."""
         if self._loop.is_closed() or self._inherited is not None:
             return
         try:
-            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+            self._wait_for(self._end())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
