@@ -24,7 +24,7 @@ def _finish(futures: list[_Future]) -> None:
             future.set_result(None)
 
 
-def _ring(ring: WeakMethod[Callable[..., None]], loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+def _if_alive(ring: WeakMethod[Callable[..., None]], loop: asyncio.AbstractEventLoop, deadline: float) -> None:
     """An alarm rings, which does not keep the client alive."""
     if (found := ring()) is not None:
         found(loop, deadline)
@@ -78,7 +78,7 @@ class Awaited:
     def _set_alarm(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         """Have those be woken whose time is over by then: a timer for each would cost as much as all else of a put."""
         left = max(0.0, deadline - self._session.now)
-        loop.call_later(left, _ring, WeakMethod(self._ring), loop, deadline)
+        loop.call_later(left, _if_alive, WeakMethod(self._ring), loop, deadline)
         # Behind that: an exception that strikes in between leaves one alarm too many, and not one too few.
         self._rings.setdefault(loop, []).append(deadline)
 

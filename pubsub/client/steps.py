@@ -203,7 +203,7 @@ class Steps:
         if not block:
             if within_guard():
                 return
-            inside = self.owner == threading.get_ident() and self.lock._is_owned()  # type: ignore[attr-defined]
+            inside = self.owner == threading.get_ident() and self.held_here
             if inside and (self.block is not None or not handled):
                 return
         self.give_back()
@@ -275,7 +275,7 @@ class Steps:
         Raises:
             CallerError: it is.
         """
-        if self.owner == threading.get_ident() and self.lock._is_owned():  # type: ignore[attr-defined]
+        if self.owner == threading.get_ident() and self.held_here:
             raise CallerError(
                 "this thread is inside a transaction of the same client; "
                 "there only put(…, transaction=…) is possible, and it goes out with the commit"

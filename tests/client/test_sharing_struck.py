@@ -23,6 +23,7 @@ from pubsub.client.core.chain import MESSAGES_MAX
 from pubsub.client.core.changes import RowAdded
 from pubsub.embedded import Embedded
 from pubsub.errors import Interrupted
+from pubsub.protocol import Outcome, Status
 from tests.client.opened import PATIENCE, eventually, names
 
 
@@ -76,6 +77,22 @@ def test_who_opens_a_group_and_is_struck_before_he_writes_it_leaves_the_others_t
         assert answered == [True, True]
         over.set()
         session.wake()
+        sleeper.join()
+
+
+def test_who_takes_an_answer_for_another_wakes_him_though_he_drives_the_sockets(nowhere: str, tmp_path: Path) -> None:
+    """A put takes the answers that are here, and the one who drives may have looked before it was done with them."""
+    with Client("c", proxies=[nowhere], directory=tmp_path) as client:
+        session, over = client._session, threading.Event()
+        sleeper = threading.Thread(target=session.wait, args=(over.is_set, session.now + PATIENCE))
+        sleeper.start()
+        loop = session._messenger._loop
+        eventually(lambda: loop.driver == sleeper.ident and loop._sleeping)
+        with session.entered():
+            over.set()
+            session._wire.inbox.append((0, Status("s1", Outcome.SUCCESS)))
+            session.turn()
+            assert not loop._sleeping, "else he sleeps until something else has him look"
         sleeper.join()
 
 
