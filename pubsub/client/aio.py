@@ -23,7 +23,7 @@ from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.flows.awaiting import AsyncProcessing
 from pubsub.client.flows.calls import Calls
-from pubsub.client.flows.flow import Flow, Result, Wait
+from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
@@ -99,7 +99,9 @@ class AsyncClient(ClientBase):
                 await self._breathe()
             wait = next(flow)
             while True:
-                wait = flow.send(await self._wait(wait))
+                done = await self._awaited.wait(wait)
+                self._breathed = monotonic()
+                wait = flow.send(done)
         except StopIteration as stop:
             result: Result = stop.value
             return result
@@ -117,11 +119,6 @@ class AsyncClient(ClientBase):
             self._breathed = now
             await asyncio.sleep(0)
 
-    async def _wait(self, wait: Wait) -> bool:
-        done = await self._awaited.wait(wait)
-        self._breathed = monotonic()
-        return done
-
     async def put(
         self,
         topic: str,
@@ -136,10 +133,10 @@ class AsyncClient(ClientBase):
         """Put one message; cancelled, it is in doubt like one that timed out, or was not put at all."""
         if wait is True and transaction is None:
             # It always waits; and puts that are begun one after the other must not overtake each other here.
-            return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
+            return await self._run(self._calls.singles.put(topic, body, key, headers, timeout), breathes=False)
         if wait is False and transaction is None:
             await self._breathe()
-            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
+            now = guarded(self._session, self._calls.singles.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
         beside = beside_one(key, headers)

@@ -125,10 +125,11 @@ def check_body(body: bytes, name: str = "body") -> bytes:
         CallerError: it is not bytes.
         TooLarge: it does not fit into a batch.
     """
-    if not isinstance(body, bytes | bytearray | memoryview):
-        hint = "; encode it: text.encode()" if isinstance(body, str) else ""
-        raise CallerError(f"{name} is bytes, not {type(body).__name__}{hint}")
-    body = body if isinstance(body, bytes) else bytes(body)
+    if type(body) is not bytes:
+        if not isinstance(body, _BYTES):
+            hint = "; encode it: text.encode()" if isinstance(body, str) else ""
+            raise CallerError(f"{name} is bytes, not {type(body).__name__}{hint}")
+        body = body if isinstance(body, bytes) else bytes(body)
     if len(body) > RECORD_BYTES_MAX:
         raise TooLarge(name, len(body), RECORD_BYTES_MAX, "RECORD_BYTES_MAX")
     return body

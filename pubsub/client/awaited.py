@@ -8,20 +8,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from math import inf
+from math import floor, inf
 from typing import Final
 from weakref import WeakKeyDictionary, WeakMethod
 
 from pubsub.client.flows.flow import Wait
 from pubsub.client.session import Session
 
-_Future = asyncio.Future[None]
+_NONE: Final = (inf,)
+
+_Future = asyncio.Future[bool]
+"""Of one who waits: whether what he waits for was seen to have come about."""
 
 
-def _finish(futures: list[_Future]) -> None:
+def _finish(futures: list[_Future], done: bool) -> None:
     for future in futures:
         if not future.done():
-            future.set_result(None)
+            future.set_result(done)
 
 
 def _if_alive(ring: WeakMethod[Callable[..., None]], loop: asyncio.AbstractEventLoop, deadline: float) -> None:
@@ -36,8 +39,14 @@ class Awaited:
     def __init__(self, session: Session) -> None:
         self._session: Final = session
         self._waits: dict[_Future, Wait] = {}
+        self._woken: dict[_Future, Wait] = {}
+        """Those whose event loop was told so; an exception may strike that out, so alarms look here, too."""
         self._rings: WeakKeyDictionary[asyncio.AbstractEventLoop, list[float]] = WeakKeyDictionary()
-        """When the alarms of each event loop ring, on the session's clock: each earlier than the one before it."""
+        """When the alarms of each event loop ring, on the session's clock: each earlier than the one before it, and
+        infinity in front."""
+        self._rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, set[float]] = WeakKeyDictionary()
+        """When each rings for a second time, one or two seconds after alarms: an event loop only logs an exception that
+        strikes as the first one rings, and nobody would be woken by it."""
         session.watchers.append(self._look)
 
     def _look(self) -> None:
@@ -46,11 +55,13 @@ class Awaited:
             return
         over: dict[asyncio.AbstractEventLoop, list[_Future]] = {}
         for future, wait in tuple(self._waits.items()):
-            if wait.done() and self._waits.pop(future, None) is not None:
-                over.setdefault(future.get_loop(), []).append(future)
+            if wait.done():
+                self._woken[future] = wait  # Before it is taken out there: it stands in one of both.
+                if self._waits.pop(future, None) is not None:
+                    over.setdefault(future.get_loop(), []).append(future)
         for loop, futures in over.items():
             with suppress(RuntimeError):  # The event loop was closed, so no coroutine waits any more.
-                loop.call_soon_threadsafe(_finish, futures)
+                loop.call_soon_threadsafe(_finish, futures, True)
 
     async def wait(self, wait: Wait) -> bool:
         """Wait for something, or until its deadline; whether it has come about.
@@ -64,34 +75,40 @@ class Awaited:
         try:
             if wait.done():  # It may have come about before anybody looked.
                 return True
-            if wait.deadline < self._next_ring(loop):
+            if wait.deadline < self._rings.get(loop, _NONE)[-1]:
                 self._set_alarm(loop, wait.deadline)
-            await future
+            done = await future
         finally:
             self._waits.pop(future, None)
-        return wait.done()
-
-    def _next_ring(self, loop: asyncio.AbstractEventLoop) -> float:
-        pending = self._rings.get(loop)
-        return pending[-1] if pending else inf
+            self._woken.pop(future, None)
+        return done or wait.done()
 
     def _set_alarm(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         """Have those be woken whose time is over by then: a timer for each would cost as much as all else of a put."""
-        left = max(0.0, deadline - self._session.now)
-        loop.call_later(left, _if_alive, WeakMethod(self._ring), loop, deadline)
-        # Behind that: an exception that strikes in between leaves one alarm too many, and not one too few.
-        self._rings.setdefault(loop, []).append(deadline)
+        now, ring = self._session.now, WeakMethod(self._ring)
+        again, rounds = floor(deadline) + 2, self._rounds.setdefault(loop, set())
+        loop.call_later(max(0.0, deadline - now), _if_alive, ring, loop, deadline)
+        if again not in rounds:
+            loop.call_later(max(0.0, again - now), _if_alive, ring, loop, again)
+            rounds.add(again)
+        # Behind those: an exception that strikes in between leaves one alarm too many, and not one too few.
+        self._rings.setdefault(loop, [inf]).append(deadline)
 
     def _ring(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
         left = at  # Where an exception strikes before they were looked at, it rings again at once.
         try:
             now = self._session.now
+            woken = [future for future in tuple(self._woken) if future.get_loop() is loop]
+            _finish(woken, True)
+            for future in woken:
+                self._woken.pop(future, None)
             waits = [(future, wait) for future, wait in tuple(self._waits.items()) if future.get_loop() is loop]
-            _finish([future for future, wait in waits if wait.deadline <= now])
+            _finish([future for future, wait in waits if wait.deadline <= now], False)
             left = min([wait.deadline for _, wait in waits if wait.deadline > now], default=inf)
         finally:
-            pending = self._rings.get(loop, [])
-            while pending and pending[-1] <= at:
+            self._rounds[loop].discard(at)
+            pending = self._rings[loop]
+            while pending[-1] <= at:
                 pending.pop()
-            if left < self._next_ring(loop):
+            if left < pending[-1]:
                 self._set_alarm(loop, left)

@@ -27,7 +27,6 @@ from pubsub.client.arguments import (
 )
 from pubsub.client.contents import Contents
 from pubsub.client.core.chain import DISCARDED, DONE, Row
-from pubsub.client.core.outbox import Draft
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.puts import Puts
@@ -42,7 +41,7 @@ _NEVER: Final = float("inf")
 class Filling:
     """A batch that is being filled; `row` is there once it is in the outbox."""
 
-    __slots__ = ("_draft", "bodies", "headers", "keys", "row", "size")
+    __slots__ = ("_drafted", "bodies", "headers", "keys", "row", "size")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -51,7 +50,7 @@ class Filling:
         self.headers: dict[int, bytes] = {}
         self.size = 0
         self.row: Row | None = None
-        self._draft: Draft | None = None
+        self._drafted: Row | None = None
 
     def put(self, topic: str, puts: Puts, until: float) -> None:
         """Into the outbox with it, and out. The session's lock is held.
@@ -60,11 +59,14 @@ class Filling:
             TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
         """
         session = puts.session
-        if self._draft is not None and session.torn and session.store.has_row(self._draft.rows[0].counter):
-            self.row = self._draft.rows[0]  # An exception struck behind the commit; the client is about to be closed.
+        if self._drafted is not None and session.torn and session.store.has_row(self._drafted.counter):
+            self.row = self._drafted  # An exception struck behind the commit; the client is about to be closed.
             return
-        self._draft = puts.draft(topic, (Contents(self.bodies, self._column(self.keys), self._column(self.headers)),))
-        (self.row,) = puts.commit(topic, self._draft, until)
+        chain = session.core.outbox.chain(topic)
+        contents = Contents(self.bodies, self._column(self.keys), self._column(self.headers))
+        self._drafted = puts.row(chain, contents)
+        puts.enter(chain, self._drafted, until)
+        self.row = self._drafted
 
     def _column(self, values: dict[int, bytes]) -> list[bytes]:
         return [values.get(at, b"") for at in range(len(self.bodies))] if values else []

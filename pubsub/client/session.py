@@ -194,9 +194,7 @@ class Session(Steps):
         """When a turn has something to do (the Messenger's ticker)."""
         if self._wire.inbox or self._wire.doors:
             return float("-inf")
-        due = self._next
-        for timer in self.timers:
-            due = min(due, timer.deadline())
+        due = min([self._next, *[timer.deadline() for timer in self.timers]])
         return None if due == _NEVER else due
 
     def tick(self, now: float) -> None:
@@ -318,6 +316,10 @@ class Session(Steps):
             return self._messenger.wait(done, deadline)
         except Interrupted:
             raise Interrupted(f"client {self.name}") from None
+
+    def drive_once(self) -> None:
+        """Take what has arrived, and act on it, where nobody drives the sockets; wait for nothing."""
+        self._messenger.look()
 
     def tell_waiting(self) -> None:
         """Have threads and coroutines that wait look whether another one did what they wait for."""

@@ -65,6 +65,7 @@ class Loop:
         queued_messages, queued_bytes: what the queue holds of messages, and what is being moved out of it.
         ticker: timers of the application that are looked after.
         driver: the thread that drives; 0: none.
+        thread: the I/O thread, which does where nobody else does; 0: it has not begun.
         closed: it is to end, or has ended.
         torn: an exception was found to have ended it while messages were moved: nothing is sent or received any more.
         cleaned: the sockets are closed.
@@ -83,7 +84,7 @@ class Loop:
         self.gate = RLock()
         self.queued_messages = self.queued_bytes = 0
         self.ticker: Ticker | None = None
-        self.driver = 0
+        self.driver = self.thread = 0
         self.closed = self.cleaned = self.torn = False
         self._midway = False
         """Whether messages are being moved."""
@@ -185,6 +186,7 @@ class Loop:
 
     def run(self) -> None:
         """Drive as the I/O thread, until it is closed."""
+        self.thread = get_ident()
         while self.turn.thread_takes(self.over):
             try:
                 self.drive(lambda: self.over() or self.turn.callers > 0, FOREVER, yields=True)
@@ -249,6 +251,17 @@ class Loop:
             self.closed = True  # The context that we share was ended by its owner.
         finally:
             self.driver = 0
+
+    def look(self) -> None:
+        """As a caller that drives and waits for nothing, where nobody else drives."""
+        try:
+            if self.turn.try_take():
+                self.drive(self.over, float("-inf"))
+                self.turn.caller_gives()
+                self.flush_if_free()
+        except BaseException:
+            self.recover()
+            raise
 
     def _sleep(self, now: float, deadline: float, *, yields: bool) -> list[tuple[Any, int]]:
         """Poll until something comes, something is due or somebody wakes us."""

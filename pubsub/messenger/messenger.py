@@ -85,6 +85,19 @@ def _careful(zap: Zap, counters: Counters) -> Zap:
     return answer
 
 
+def _check_near(endpoint: str) -> None:
+    """See that nobody but this host reaches an endpoint that asks for no keys.
+
+    Raises:
+        ConfigurationError: others do.
+    """
+    if reaches_out(endpoint):
+        raise ConfigurationError(
+            f"{endpoint} would be open without keys to anyone who reaches it: "
+            "give it keys (curve=…), or say insecure=True"
+        )
+
+
 class Messenger:
     """Messages with callbacks between processes and threads, over `tcp://`, `ipc://` and `inproc://`.
 
@@ -159,11 +172,8 @@ class Messenger:
                 ask for keys with nobody to say whose are let in.
         """
         self._check_open()
-        if curve is None and not insecure and reaches_out(endpoint):
-            raise ConfigurationError(
-                f"{endpoint} would be open without keys to anyone who reaches it: "
-                "give it keys (curve=…), or say insecure=True"
-            )
+        if curve is None and not insecure:
+            _check_near(endpoint)
         if curve is not None and self._doorkeeper is None and self._owns_context:
             raise ConfigurationError(f"{endpoint} asks for keys, and nothing says whose are let in: Messenger(zap=…)")
         sock, bound = open_router(self._context, endpoint, curve=curve)
@@ -246,8 +256,8 @@ class Messenger:
     @property
     def driven_here(self) -> bool:
         """Whether this thread drives the sockets, or is the one that does where nobody else does."""
-        here, thread = get_ident(), self._thread
-        return self._loop.driver == here or self._loop.turn.is_mine() or (thread is not None and thread.ident == here)
+        here, loop = get_ident(), self._loop
+        return here in (loop.driver, loop.thread) or loop.turn.is_mine()
 
     def _check_own(self) -> None:
         if self._inherited is not None:
@@ -374,6 +384,10 @@ class Messenger:
             raise Interrupted("the Messenger")
         return done()
 
+    def look(self) -> None:
+        """Take what has arrived, and have the ticker act on it, where nobody drives; waits for nothing."""
+        self._loop.look()
+
     def recover(self) -> None:
         """An exception left a call of this thread, wherever it struck: give back what the thread still holds."""
         self._loop.recover()
@@ -381,8 +395,7 @@ class Messenger:
     def announce(self) -> None:
         """Let callers in `wait` look at what they wait for: those who sleep, and the one who drives."""
         self._loop.turn.announce()
-        thread = self._thread
-        if thread is not None and self._loop.driver not in {0, thread.ident}:
+        if self._loop.driver not in {0, self._loop.thread}:
             self._loop.wake()
 
     # State

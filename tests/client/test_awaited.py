@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, cast
 
 import pytest
-from striking import Strike
+from striking import Strike, Striker
 
 from pubsub.client.awaited import Awaited
 from pubsub.client.flows.flow import Wait
@@ -72,7 +74,7 @@ def test_a_hundred_waits_with_the_same_time_out_have_one_alarm() -> None:
     async def main() -> None:
         nonlocal over
         tasks = [asyncio.create_task(waits.wait(Wait(lambda: over, session.now + 30.0))) for _ in range(100)]
-        assert len(await timers(asyncio.get_running_loop())) == 1
+        assert len(await timers(asyncio.get_running_loop())) == 2  # It and the one behind it.
         over = True
         session.watchers[0]()
         assert await asyncio.gather(*tasks) == [True] * 100
@@ -89,7 +91,7 @@ def test_an_alarm_keeps_nobody_alive_and_a_wait_without_end_sets_none() -> None:
         forever = asyncio.create_task(waits.wait(Wait(lambda: over, float("inf"))))
         assert await timers(asyncio.get_running_loop()) == []
         bounded = asyncio.create_task(waits.wait(Wait(lambda: over, session.now + 30.0)))
-        assert len(await timers(asyncio.get_running_loop())) == 1
+        assert len(await timers(asyncio.get_running_loop())) == 2  # It and the one behind it.
         over = True
         session.watchers[0]()
         await asyncio.gather(forever, bounded)
@@ -97,7 +99,7 @@ def test_an_alarm_keeps_nobody_alive_and_a_wait_without_end_sets_none() -> None:
         del waits, session
         gc.collect()
         assert found() is None
-        assert len(await timers(asyncio.get_running_loop())) == 1
+        assert len(await timers(asyncio.get_running_loop())) == 2
 
     asyncio.run(main())
 
@@ -116,10 +118,12 @@ def test_short_waits_beside_a_long_one_leave_no_alarms_behind() -> None:
     waits, session = awaited()
 
     async def main() -> None:
-        long = asyncio.create_task(waits.wait(Wait(never, session.now + 1000.0)))
+        begun = session.now
+        long = asyncio.create_task(waits.wait(Wait(never, begun + 1000.0)))
         for _ in range(50):
             await waits.wait(Wait(never, session.now + 0.001))
-        assert len(await timers(asyncio.get_running_loop())) == 1
+        # Of each second in which one was begun there is one to come that rings for a second time.
+        assert len(await timers(asyncio.get_running_loop())) <= 4 + int(session.now - begun)
         long.cancel()
 
     asyncio.run(main())
@@ -139,5 +143,48 @@ def test_an_exception_that_strikes_as_an_alarm_is_set_or_rings_leaves_nobody_wai
         await asyncio.sleep(0)
         session.strikes = 1  # As it rings.
         assert await waiting is False
+
+    asyncio.run(asyncio.wait_for(main(), 30.0))
+
+
+@pytest.mark.parametrize("places", range(1, 12))
+def test_an_exception_that_strikes_anywhere_as_an_alarm_rings_delays_it_by_two_seconds_at_most(places: int) -> None:
+    """An event loop logs what strikes in a callback, and goes on."""
+    waits, session = awaited()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        short = asyncio.create_task(waits.wait(Wait(never, session.now + 0.01)))
+        long = asyncio.create_task(waits.wait(Wait(never, session.now + 0.05)))
+        await asyncio.sleep(0)
+        striker = Striker(places, within=cast(FunctionType, Awaited._ring))
+        sys.settrace(striker.enter)
+        try:
+            assert await asyncio.gather(short, long) == [False, False]
+        finally:
+            sys.settrace(None)
+
+    asyncio.run(asyncio.wait_for(main(), 30.0))
+
+
+def test_an_exception_that_strikes_as_those_are_woken_who_have_it_leaves_nobody_behind_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, session = awaited()
+    over = False
+
+    def struck(*_: object) -> None:
+        monkeypatch.undo()
+        raise Strike
+
+    async def main() -> None:
+        nonlocal over
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        waiting = asyncio.create_task(waits.wait(Wait(lambda: over, session.now + 0.1)))
+        await asyncio.sleep(0)
+        over = True
+        monkeypatch.setattr("pubsub.client.awaited._finish", struck)
+        session.watchers[0]()
+        assert await waiting is True
 
     asyncio.run(asyncio.wait_for(main(), 30.0))

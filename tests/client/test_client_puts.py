@@ -25,7 +25,7 @@ from pubsub.errors import (
     TooLarge,
     Unavailable,
 )
-from tests.client.opened import bodies, create, eventually, kill, names, nothing, rows
+from tests.client.opened import PATIENCE, bodies, create, eventually, kill, names, nothing, rows
 
 # Puts
 
@@ -46,6 +46,26 @@ def test_puts_that_do_not_wait_arrive_in_order(client: Client, topic: str) -> No
     client.flush()
     assert client.unfinished(topic) == 0
     assert bodies(client, topic, 300) == [b"%d" % number for number in range(300)]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_who_puts_and_does_not_wait_takes_the_answers_himself(cluster: Embedded, topic: str, many: bool) -> None:
+    """After somebody drove the sockets the Messenger's thread leaves them alone; here for as long as the test lasts."""
+    with cluster.client(f"going{topic}") as client:
+        client.put(topic, b"first")
+        turn = client._session._messenger._loop.turn
+        turn._grace = 3600.0
+        client.put(topic, b"second")
+        chain = client._session.core.outbox.chains[topic]
+        before, end = chain.finished, time.monotonic() + PATIENCE
+        while chain.finished == before:
+            assert not chain.crowded  # Or it would wait, and drive the sockets by that.
+            if many:
+                client.put_many(topic, [b"x"], wait=False)
+            else:
+                client.put(topic, b"x", wait=False)
+            assert time.monotonic() < end
+            time.sleep(0.01 * chain.is_busy)  # Some time for the service.
 
 
 def test_threads_may_put_at_once_each_in_its_own_order(client: Client, topic: str) -> None:

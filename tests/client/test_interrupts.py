@@ -238,7 +238,7 @@ def test_calls_of_other_threads_end_where_a_step_is_cut_off(cluster: Embedded, m
         def struck(*_: object, **__: object) -> None:
             raise Strike
 
-        monkeypatch.setattr(client._session.core.outbox, "accept", struck)
+        monkeypatch.setattr(client._session.core.outbox, "enter", struck)
         with pytest.raises(Strike):
             client.put("quiet", b"committed")
         waiting.join(PATIENCE)

@@ -231,18 +231,18 @@ def test_a_batch_whose_sending_is_interrupted_is_put_once(
         reader.subscribe(topic)
         client = cluster.client(f"writer{topic}")
         puts = client._calls.puts
-        commit = puts.commit
+        enter = puts.enter
 
         def interrupted(*arguments: object) -> None:
             monkeypatch.undo()
             if committed:
-                commit(*arguments)  # type: ignore[arg-type]
+                enter(*arguments)  # type: ignore[arg-type]
             raise KeyboardInterrupt
 
         publisher = client.publisher(topic, linger=60.0)
         publisher.put(b"one")
         publisher.put(b"two")
-        monkeypatch.setattr(puts, "commit", interrupted)
+        monkeypatch.setattr(puts, "enter", interrupted)
         with pytest.raises(KeyboardInterrupt):
             publisher.flush()
         with pytest.raises(Interrupted, match="close it and open it again"):

@@ -17,16 +17,19 @@ def test_a_signals_handler_that_calls_the_client_within_its_step_is_refused(
     cluster: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cluster.client("nested") as client:
-        accept = client._session.core.outbox.accept
+        enter = client._session.core.outbox.enter
+        refused = []
 
-        def handler(*arguments: Any, **named: Any) -> None:
+        def handler(*arguments: Any) -> None:
             monkeypatch.undo()
             with pytest.raises(CallerError, match="in the midst of another call"):
                 client.put("nested", b"inner")
-            accept(*arguments, **named)
+            refused.append(True)
+            enter(*arguments)
 
-        monkeypatch.setattr(client._session.core.outbox, "accept", handler)
+        monkeypatch.setattr(client._session.core.outbox, "enter", handler)
         assert client.put("nested", b"outer").done
+        assert refused
         assert client.put("nested", b"after").done
 
 

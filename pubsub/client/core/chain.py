@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Final
 
 from pubsub.base.limits import TRAIN_BYTES_MAX, TRAIN_ROWS_MAX
+from pubsub.client.core.changes import RowAdded
 from pubsub.client.core.retries import Retries
 from pubsub.errors import PubsubError
 from pubsub.protocol import Outcome, Status
@@ -69,6 +70,12 @@ class Row:
         self.state = UNFINISHED
         self.held = False
         self.tokens: list[int] = []
+
+    def added(self) -> RowAdded:
+        """What the commit is to hold for it."""
+        return RowAdded(
+            self.topic, self.counter, self.previous, self.count, self.whole, self.checksum, self.body or b""
+        )
 
     @property
     def light(self) -> bool:

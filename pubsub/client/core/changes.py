@@ -153,5 +153,5 @@ Change = (
     | Renewed
 )
 
-FSYNC: Final = (Intended, Confirmed, Buried, Renewed, RowUnchained)
+FSYNC: Final = frozenset({Intended, Confirmed, Buried, Renewed, RowUnchained})
 """Changes whose commit is fsynced whatever the client's settings are."""

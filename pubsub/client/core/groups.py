@@ -26,33 +26,25 @@ class Share:
 
     Attributes:
         body, key, headers: what; headers as `encode_headers` writes them.
+        size: bytes that it adds to a batch, but for the tables.
         until: how long its caller waits.
         row, index: the row that holds it, and where; None until the group is written.
         error: why it could not be written; nothing of it was.
     """
 
-    __slots__ = ("body", "error", "headers", "index", "key", "row", "until")
+    __slots__ = ("body", "error", "headers", "index", "key", "row", "size", "until")
 
     def __init__(self, body: bytes, key: bytes, headers: bytes, until: float) -> None:
         self.body, self.key, self.headers, self.until = body, key, headers, until
+        self.size = len(body) + len(key) + len(headers)
         self.row: Row | None = None
         self.index = 0
         self.error: PubsubError | None = None
 
     @property
-    def size(self) -> int:
-        """Bytes that it adds to a batch, but for the tables."""
-        return len(self.body) + len(self.key) + len(self.headers)
-
-    @property
     def contents(self) -> Contents:
         """It as a batch of its own."""
         return Contents((self.body,), (self.key,) if self.key else (), (self.headers,) if self.headers else ())
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is a body and nothing else."""
-        return not self.key and not self.headers
 
 
 class Groups:
@@ -130,17 +122,20 @@ def batches(shares: Sequence[Share], records_max: int, bytes_max: int) -> Iterat
     """
     start, size, plain = 0, 0, True
     for index, share in enumerate(shares):
-        begins_others = plain and not share.is_plain
-        if index > start and (begins_others or index - start >= records_max or size + share.size > bytes_max):
-            yield _batch(shares[start:index])
+        its = share.size
+        is_plain = its == len(share.body)  # A body and nothing else.
+        begins_others = plain and not is_plain
+        if begins_others or size + its > bytes_max or index - start >= records_max:
+            if index > start:
+                yield _batch(shares[start:index])
             start, size = index, 0
-        plain = plain and share.is_plain
-        size += share.size
+        plain = plain and is_plain
+        size += its
     if start < len(shares):
         yield _batch(shares[start:])
 
 
 def _batch(shares: Sequence[Share]) -> tuple[Contents, Sequence[Share]]:
-    keys = [share.key for share in shares] if any(share.key for share in shares) else ()
-    headers = [share.headers for share in shares] if any(share.headers for share in shares) else ()
-    return Contents([share.body for share in shares], keys, headers), shares
+    keys, headers = [share.key for share in shares], [share.headers for share in shares]
+    bodies = [share.body for share in shares]
+    return Contents(bodies, keys if any(keys) else (), headers if any(headers) else ()), shares

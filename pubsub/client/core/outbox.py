@@ -12,7 +12,7 @@ from typing import Final
 from zlib import crc32
 
 from pubsub.client.core.chain import DISCARDED, UNSURE, Chain, Row
-from pubsub.client.core.changes import ChainMoved, Change, RowAdded, RowsRemoved, RowUnchained
+from pubsub.client.core.changes import ChainMoved, Change, RowsRemoved, RowUnchained
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.retries import Retries
 from pubsub.errors import TooLarge
@@ -48,16 +48,8 @@ class Draft:
             TooLarge: the batch is, or the outbox would be.
             StorageError: new numbers were needed and the disk refused.
         """
-        outbox = self.outbox
-        body = encode_batch(bodies, keys, headers)
-        held = outbox.bytes + self._bytes + len(body)
-        if held > outbox.bytes_max:
-            raise TooLarge("outbox of unfinished puts", held, outbox.bytes_max, "outbox_bytes_max")
-        chain = outbox.chain(topic)
-        counter = outbox.numbers.take(len(bodies))
-        previous = self._tails.get(topic, chain.previous)
-        whole = outbox.cuts + 1 if chain.cleared < outbox.cuts else 0
-        row = Row(topic, counter, previous, len(bodies), whole, crc32(body), body, len(body))
+        chain = self.outbox.chain(topic)
+        row = self.outbox.row(chain, bodies, keys, headers, previous=self._tails.get(topic), beside=self._bytes)
         self._tails[topic] = row.last
         self._bytes += row.size
         self.rows.append(row)
@@ -71,9 +63,7 @@ class Draft:
 
     def changes(self) -> list[Change]:
         """What the commit is to hold for it."""
-        return [
-            RowAdded(r.topic, r.counter, r.previous, r.count, r.whole, r.checksum, r.body or b"") for r in self.rows
-        ]
+        return [row.added() for row in self.rows]
 
 
 def _cleared(chain: Chain) -> int:
@@ -136,13 +126,43 @@ class Outbox:
             chain.previous = chain.loaded = max(chain.previous, row.last)
             self.bytes += size
 
+    def row(
+        self,
+        chain: Chain,
+        bodies: Sequence[bytes],
+        keys: Sequence[bytes] = (),
+        headers: Sequence[bytes] = (),
+        *,
+        previous: int | None = None,
+        beside: int = 0,
+    ) -> Row:
+        """One batch as a row that a commit is about to hold; `enter` follows that. Raises as `Draft.add`.
+
+        Args:
+            chain: of its topic.
+            bodies, keys, headers: as of `Contents`.
+            previous: the counter before it, where that is of the same commit; None: the chain's.
+            beside: bytes of the rows that the same commit holds.
+        """
+        body = encode_batch(bodies, keys, headers)
+        size = len(body)
+        if (held := self.bytes + beside + size) > self.bytes_max:
+            raise TooLarge("outbox of unfinished puts", held, self.bytes_max, "outbox_bytes_max")
+        counter = self.numbers.take(len(bodies))
+        whole = self.cuts + 1 if chain.cleared < self.cuts else 0
+        before = chain.previous if previous is None else previous
+        return Row(chain.topic, counter, before, len(bodies), whole, crc32(body), body, size)
+
+    def enter(self, chain: Chain, row: Row) -> None:
+        """The commit of a row succeeded."""
+        chain.add(row)
+        chain.previous = row.last
+        self.bytes += row.size
+
     def accept(self, draft: Draft, *, held: bool = False) -> None:
         """The commit of a draft succeeded. `held`: its rows may be sent only after `release`, that is an fsync."""
         for row in draft.rows:
-            chain = self.chain(row.topic)
-            chain.add(row)
-            chain.previous = row.last
-            self.bytes += row.size
+            self.enter(self.chain(row.topic), row)
             row.held = held
             if held:
                 self._held.append(row)

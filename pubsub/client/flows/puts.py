@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import Final
 
 from pubsub.client.arguments import (
     Headers,
-    check_body,
     check_contents,
-    check_headers,
-    check_key,
     check_kind,
     check_not_of_calls,
     check_truth,
 )
 from pubsub.client.contents import Contents, split
-from pubsub.client.core.chain import DISCARDED, DONE, UNFINISHED, Chain, Row
-from pubsub.client.core.groups import Share
+from pubsub.client.core.chain import DISCARDED, UNFINISHED, Chain, Row
 from pubsub.client.core.outbox import Draft
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Block
 from pubsub.client.session import Session
 from pubsub.client.sharing import enter_outbox
-from pubsub.client.steps import guarded
-from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, InDoubt, Refused, Unavailable
 from pubsub.protocol import check_new_topic, check_topic
+
+LOOK_SECONDS: Final = 0.0003
+"""Who puts and does not wait looks so often whether answers are here."""
 
 
 def _first_unfinished(awaited: Sequence[tuple[Chain, Row]]) -> Chain | None:
@@ -42,12 +40,14 @@ class Puts:
     Attributes:
         soon: has a group written when an event loop has turned, so that all who put in that turn are in it. None: by
             whoever opens it, at once; and who finds nobody else puts alone.
+        look_at: when who puts and does not wait looks for answers again.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.core, self.store = session.core, session.store
         self.soon: Callable[[Callable[[], None]], object] | None = None
+        self.look_at = float("-inf")
 
     def check_put(self, topic: str) -> None:
         """See that this client may put to a topic: one that it has put to before, or that may be made.
@@ -57,125 +57,67 @@ class Puts:
         """
         if check_topic(topic)[0] == "$":
             check_not_of_calls(topic)
-        chain = self.core.outbox.chains.get(topic)
-        if chain is None or not (chain.previous or chain.rows):
+        if self.known(topic) is None:
             check_new_topic(topic)
+
+    def known(self, topic: str) -> Chain | None:
+        """The chain of a topic that this client has put to before; None: it has not, or that is no topic."""
+        chain = self.core.outbox.chains.get(topic) if type(topic) is str else None
+        return chain if chain is not None and (chain.previous or chain.rows) else None
 
     def chain(self, topic: str) -> Chain:
         """The chain of a topic, found or made between two steps: within one others look for it, or go through all."""
         with self.session.lock:
             return self.core.outbox.chain(topic)
 
-    def put(self, topic: str, body: bytes, key: bytes, headers: Headers | None, timeout: float | None) -> Flow[Ticket]:
-        """Put one message together with what others put to the topic at the same time, and wait for it.
-
-        What is not written yet when the call ends by an exception is not put.
-        """
-        self.check_put(topic)
-        session, groups = self.session, self.core.groups
-        started = session.now
-        until = session.until(timeout, started)
-        share = Share(check_body(body), check_key(key), check_headers(headers), until)
-        session.check_free()
-        chain = self.core.outbox.chains.get(topic) or self.chain(topic)
-        if self.soon is None and not (chain.is_busy or groups.is_open(topic)) and session.enter_if_free():
-            try:
-                share.row = self._begin(chain, share.contents, until)  # Nobody else puts here at this moment.
-            except BaseException as error:
-                session.leave(error)
-                raise
-            session.leave()
-        try:
-            if share.row is None:
-                self._join(chain, share, started)
-            if not self._is_over(chain, share):
-                yield Wait(partial(self._is_over, chain, share), until)
-            if share.row is None and share.error is None and not session.over:
-                self.write_group(topic)  # Its time is over, or nobody can be reached: it is kept.
-        except BaseException:
-            if share.row is None:
-                groups.withdraw(topic, share)
-                session.wake()  # It was to write the group, perhaps, and others are in it: who drives looks after that.
-            raise
-        return (yield from self._ended(chain, share, started))
-
-    def _join(self, chain: Chain, share: Share, now: float) -> None:
-        """Have a record written with those that wait already, by this caller or by another one."""
-        session, topic = self.session, chain.topic
-        opens = self.core.groups.join(chain, share, now)
-        if opens is None:
-            session.wake()  # Who drives the sockets is to look after it in time.
-        elif opens and self.soon is not None:
-            self.soon(partial(guarded, session, self.write_group, topic))
-        elif opens:
-            guarded(session, self.write_group, topic)
-
-    def _is_over(self, chain: Chain, share: Share) -> bool:
-        """Whether a caller has nothing to wait for any more."""
-        row = share.row
-        if row is None:
-            return share.error is not None or self._shut()
-        return row.state != UNFINISHED or chain.failure is not None or self._shut()
-
-    def write_group(self, topic: str) -> None:
-        """Write what waits on a topic, and send it; the callers are told what came of it."""
-        try:
-            with self.session.entered():
-                self.session.sharing.close(topic)
-        except CallerError:
-            pass  # The client was closed, or one of its steps cut off: each caller finds that out.
-        except BaseException:
-            self.session.wake()  # An event loop only logs it, and nobody else was to write: who drives looks after it.
-            raise
-
-    def _ended(self, chain: Chain, share: Share, started: float) -> Flow[Ticket]:
-        """What a caller is told whose wait is over."""
-        session = self.session
-        if share.row is None and share.error is None:
-            if self.core.groups.withdraw(chain.topic, share):
-                session.check_whole()
-                session.check_open()
-            with session.lock:  # Somebody has it in hand at this moment.
-                pass
-        if share.error is not None:
-            raise share.error
-        if share.row is None:
-            self._check(chain)
-            raise Unavailable("put", chain.topic, round(share.until - started, 3), session.silence)
-        if share.row.state != DONE:
-            yield from self.settle([chain], share.until, share.row, started)
-        return Ticket(share.row, share.index)
-
-    def put_now(
-        self, topic: str, body: bytes, key: bytes, headers: Headers | None, timeout: float | None
-    ) -> Ticket | None:
-        """Put one message and wait for nothing: what `put_many` does, without what only it needs.
-
-        Returns:
-            Its ticket; None where it takes the long way, with nothing written: to a topic that this client has not put
-            to before, or where there is no room.
-        """
-        chain = self.core.outbox.chains.get(topic)
-        if chain is None or not chain.previous or chain.crowded:
-            return None
-        if topic[0] == "$":
-            check_not_of_calls(topic)
-        keys = [check_key(key)] if key else ()
-        blocks = [check_headers(headers)] if headers else ()
-        contents = Contents((check_body(body),), keys, blocks)
-        session = self.session
-        until = session.until(timeout)
-        with session.entered():
-            return Ticket(self._begin(chain, contents, until))
-
-    def _begin(self, chain: Chain, contents: Contents, until: float) -> Row:
+    def begin(self, chain: Chain, contents: Contents, until: float) -> Row:
         """Commit one batch to the outbox and send it, after what was put before. The lock is held.
 
         Raises:
             As `rows`.
         """
-        draft = self.draft(chain.topic, (contents,))
-        return self.commit(chain.topic, draft, until)[0]
+        row = self.row(chain, contents)
+        self.enter(chain, row, until)
+        return row
+
+    def row(self, chain: Chain, contents: Contents) -> Row:
+        """One batch as a row to be committed. The lock is held. Raises as `draft`."""
+        core = self.core
+        if core.copied is not None:
+            raise core.copied
+        if core.groups.is_open(chain.topic):
+            self.session.sharing.close(chain.topic)  # What was put before it stands before it.
+        return core.outbox.row(chain, *contents)
+
+    def enter(self, chain: Chain, row: Row, until: float) -> None:
+        """Commit a row to the outbox and send it, after what is there. The lock is held.
+
+        Raises:
+            StorageError: nothing was written, nothing is sent.
+        """
+        session, core = self.session, self.core
+        session.commit((row.added(),))
+        core.outbox.enter(chain, row)
+        if session.recorder is not None:
+            session.recorder.begun((row,))
+        core.finish(chain.topic, until)
+        self._send(chain, row)
+
+    def _send(self, chain: Chain, row: Row) -> None:
+        """Send what was put last on a topic, where it can be sent now. The lock is held."""
+        # A whole turn where there is more to do: answers are here, or those who refused us are to be asked again.
+        whole = self.session.answered or self.core.doors.called
+        if whole or not chain.holds_back(row):
+            self.session.follow(only_send=not whole)
+
+    def keep_going(self, chain: Chain, now: float) -> None:
+        """Who puts and does not wait takes the answers that are here, so that what is held goes out while it puts more.
+
+        Not on an event loop, since the Messenger's thread leaves the sockets alone for a while after somebody drove.
+        """
+        if chain.is_busy and self.soon is None and now >= self.look_at:
+            self.look_at = now + LOOK_SECONDS
+            self.session.drive_once()
 
     def put_many(
         self,
@@ -203,7 +145,8 @@ class Puts:
     ) -> Flow[list[Row]]:
         batches = split(contents)
         check_truth("wait", wait)
-        until = self.session.until(timeout)
+        now = self.session.now
+        until = self.session.until(timeout, now)
         if transaction is not None:
             check_kind("transaction", transaction, Transaction, "a Transaction")
             if transaction.draft.outbox is not self.core.outbox:
@@ -219,6 +162,8 @@ class Puts:
             chain = self.core.outbox.chain(topic)
         if wait and rows:
             yield from self.settle([chain], until, rows[-1])
+        elif not wait:
+            self.keep_going(chain, now)
         return rows
 
     def rows(self, topic: str, batches: Sequence[Contents], until: float) -> list[Row]:
@@ -252,10 +197,7 @@ class Puts:
         session, rows = self.session, draft.rows
         enter_outbox(session, draft)
         chain = self.core.finish(topic, until)
-        # A whole turn where there is more to do: answers are here, or those who refused us are to be asked again.
-        whole = session.answered or self.core.doors.called
-        if whole or len(rows) > 1 or not chain.holds_back(rows[0]):
-            session.follow(only_send=not whole)
+        self._send(chain, rows[0])
         return rows
 
     def room(self, topic: str, until: float) -> Flow[None]:
@@ -272,13 +214,13 @@ class Puts:
             self.core.finish(topic, until)
             self.session.turn()
         while not chain.roomy:
-            self._check(chain)
+            self.check(chain)
             if not (yield Wait(lambda: chain.roomy or self._broken(chain), until)):
                 if not chain.crowded:
                     break
                 seconds = round(until - started, 3)
                 raise Unavailable("put", topic, seconds, f"{len(chain.rows)} batches before it are unfinished")
-        self._check(chain)
+        self.check(chain)
 
     def settle(
         self, chains: Sequence[Chain], until: float, row: Row | None = None, started: float | None = None
@@ -301,7 +243,7 @@ class Puts:
         def done() -> bool:
             for chain, last in awaited:  # One topic that is refused keeps the others from nothing.
                 if last.state == UNFINISHED and chain.failure is None:
-                    return self._shut()
+                    return self.shut()
             return True
 
         in_time = True
@@ -316,7 +258,7 @@ class Puts:
     def _raise(self, chain: Chain, seconds: float, *, in_time: bool) -> None:
         """Say why a chain is not finished; nothing where it may be yet, because another call asked again meanwhile."""
         self._record_unfinished(chain)
-        self._check(chain)
+        self.check(chain)
         if not in_time:
             records = sum([kept.count for kept in tuple(chain.rows)])
             trouble = chain.trouble or self.session.silence
@@ -331,14 +273,19 @@ class Puts:
                     session.recorder.unfinished(chain, "refused" if isinstance(chain.failure, Refused) else "in_doubt")
 
     def _broken(self, chain: Chain) -> bool:
-        return chain.failure is not None or self._shut()
+        return chain.failure is not None or self.shut()
 
-    def _shut(self) -> bool:
+    def shut(self) -> bool:
         """Whether nothing can be finished on any topic."""
         core = self.core
         return core.copied is not None or core.doors.closed or self.session.over
 
-    def _check(self, chain: Chain) -> None:
+    def check(self, chain: Chain) -> None:
+        """See that what is put on a topic can be finished.
+
+        Raises:
+            StateCopied, Refused, NotAllowed, NotLetIn, Interrupted, CallerError: why it cannot be.
+        """
         if self.core.copied is not None:
             raise self.core.copied
         if chain.failure is not None:

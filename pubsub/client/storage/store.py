@@ -275,7 +275,7 @@ class Store(Reading):
             StorageError: nothing of it happened.
         """
         changes = tuple(changes)
-        fsync = fsync or self._power_safe or any(isinstance(change, c.FSYNC) for change in changes)
+        fsync = fsync or self._power_safe or not c.FSYNC.isdisjoint(map(type, changes))
         # As `transaction`, whose generators cost a small put as much as its row does.
         try:
             self._commit(changes, fsync)
