@@ -6,8 +6,8 @@ import pytest
 
 from pubsub.protocol import Outcome, Status
 from tests.client.rig import LOG, Rig
+from tests.simulation.breakages.table import broken
 from tests.simulation.client_memory import _outbox
-from tests.simulation.mutants import broken
 from tests.simulation.simulation import Simulation, shortened
 
 SEED = 9_000_000

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from pubsub.errors import StoreFull
+from tests.simulation.breakages.pairs import PAIR
+from tests.simulation.breakages.table import BREAKAGES, broken
 from tests.simulation.fate import PAIR_FAULTS, PAIR_MOMENTS, Fate, draw, duels, pair
 from tests.simulation.members import MemberNode, Paired
-from tests.simulation.pair_mutants import MUTANTS, PAIR, broken
 from tests.simulation.pairs import contents
 from tests.simulation.simulation import Result, Simulation, simulate, small
 
@@ -282,14 +283,14 @@ def is_caught(title: str, seed: int) -> bool:
     return bool(violations) and not run(seed, **facts).violations
 
 
-@pytest.mark.parametrize("title", MUTANTS)
+@pytest.mark.parametrize("title", BREAKAGES)
 def test_each_breakage_fits_the_code(title: str) -> None:
     with broken(title):  # Raises where what it takes out has another name now.
         pass
 
 
 def test_each_rule_has_its_breakage() -> None:
-    titles = {title.removeprefix(PAIR) for title in MUTANTS if title.startswith(PAIR)}
+    titles = {title.removeprefix(PAIR) for title in BREAKAGES if title.startswith(PAIR)}
     assert len(titles) >= 14
     assert titles == SEEDS.keys()
     assert titles >= FACTS.keys()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, broken
+from tests.simulation.breakages.table import BREAKAGES, broken
 from tests.simulation.simulation import Result, shortened, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,5 +99,5 @@ def test_a_breakage_is_caught(title: str) -> None:
 
 
 def test_at_least_twenty_breakages_are_known() -> None:
-    assert len(MUTANTS) >= 20
-    assert set(QUICK) <= MUTANTS.keys()
+    assert len(BREAKAGES) >= 20
+    assert set(QUICK) <= BREAKAGES.keys()
