@@ -92,7 +92,7 @@ class Application:
         """Calls under way that may go above a later opening."""
         self.anew = 0.0
         self.readers: set[str] = set()
-        node.on_start, node.on_end = self._started, self._ended
+        node.on_start, node.on_end, node.on_power_cut = self._started, self._ended, self._lost_power
 
     # Life
 
@@ -142,7 +142,7 @@ class Application:
         if self.relaying:
             self.history.counters["clients gone in a handler that put"] += 1
 
-    def lost_power(self) -> None:
+    def _lost_power(self) -> None:
         """Its rows that were not fsynced may be gone; what it got and did not sync comes again."""
         self.getting.clear()
         if self.node.settings.power_safe:

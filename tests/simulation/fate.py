@@ -21,7 +21,7 @@ PAIR_MOMENTS = ("part joiner", "hold accepts", "lose voter")
 """What strikes pairs, and waits for its moment."""
 
 MOMENTS = ("full start", "turn receiver", "kill maker", "close midway", "cancel")
-"""What waits for its moment (`tests.simulation.moments`)."""
+"""What waits for its moment (`tests.simulation.faults.moments`)."""
 
 PAIRED = 0.6
 """How many runs have pairs."""

@@ -367,10 +367,10 @@ def test_flipped_bits_are_those_of_the_batch_that_is_named() -> None:
 def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives: float) -> None:
     """It was on its way when the operators saw to it that every server takes topics; none was begun any more then."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=1, topics=2, seconds=3.0))
-    (server,) = simulation.servers
+    (server,) = simulation.cast.servers
     told = Operate("op", server.name, "drain")
     simulation.world.at(0.3, server.pause, 9.0)
-    simulation.world.at(arrives, simulation.operators._through, server, told)
+    simulation.world.at(arrives, simulation.faults.operators.through, server, told)
     result = simulation.run()
     assert result.violations == []
     assert sorted(server.core.state.topics) == ["t1", "t2"]
@@ -379,8 +379,8 @@ def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives:
 def test_operators_end_the_subscription_of_who_lost_its_directory_and_stays_away() -> None:
     """Its backlog fills the topic, and nobody who knows of it is there any more."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=2, topics=1, seconds=3.0))
-    (server,), last = simulation.servers, simulation.applications[-1]
-    simulation.world.at(2.9, simulation._replace, last, None, {})
+    (server,), last = simulation.cast.servers, simulation.cast.applications[-1]
+    simulation.world.at(2.9, simulation.faults.directories.replace, last, None, {})
     result = simulation.run()
     assert result.violations == []
     assert last.forgotten == {"t1"}
@@ -393,19 +393,19 @@ def test_of_a_store_that_was_put_back_readers_are_told_of_each_log_that_lost_som
 ) -> None:
     """Who had come to a log that was merged since the copy is told of that one, and of the end of the copy's own."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=1, topics=1, seconds=3.0))
-    (server,) = simulation.servers
+    (server,) = simulation.cast.servers
     own = "a" * 16
 
     def put_back() -> None:
         server.end("killed")
         files = server.host.disk.copy()
         held = {"t1": frozenset([own])}
-        simulation.operators._restore(server, {"t1": frozenset([own, *since])}, files, held, set())
-        simulation.restart(server)
+        simulation.faults.operators._restore(server, {"t1": frozenset([own, *since])}, files, held, set())
+        simulation.supervisor.restart(server)
 
     simulation.world.at(1.0, put_back)
     simulation.run()
-    history = simulation.history
+    history = simulation.cast.history
     assert history.losses == {"t1": losses}
     told = [history.tell("reader", "t1", f"{log}.1", 1) for log in (own, *since, "c" * 16)]
     assert told == [True] * losses + [False]
