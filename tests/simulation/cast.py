@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.simulation.actors import Application
+from tests.simulation.applications.application import Application
 from tests.simulation.callers import Calls
 from tests.simulation.clients import ClientNode
 from tests.simulation.disk import disks
@@ -13,7 +13,7 @@ from tests.simulation.history import History
 from tests.simulation.members import MemberNode, Paired, Server, members_of
 from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, ServerNode
-from tests.simulation.tasks import RangeReader, Sink, Task
+from tests.simulation.tasks import RangeReader, Sink
 from tests.simulation.told import Told
 from tests.simulation.twins import Twin
 from tests.simulation.world import Process, World
@@ -94,9 +94,9 @@ class Cast:
         safe = self.random.random() < self.fate.power_safe
         return ClientNode(self.world, self.world.host(name, 0.0), order, power_safe=safe)
 
-    def _tasks(self) -> list[Task]:
+    def _tasks(self) -> list[Sink | RangeReader]:
         proxies = tuple(proxy.name for proxy in self.proxies)
-        tasks: list[Task] = []
+        tasks: list[Sink | RangeReader] = []
         for kind, letter, number in ((Sink, "k", self.fate.sinks), (RangeReader, "n", self.fate.ranges)):
             for n in range(1, number + 1):
                 topic = f"t{self.random.randrange(self.fate.topics) + 1}"
@@ -115,7 +115,7 @@ class Cast:
     # Who is there
 
     @property
-    def users(self) -> list[ClientNode | Task | Talker]:
+    def users(self) -> list[ClientNode | Sink | RangeReader | Talker]:
         """Whoever is no part of the service."""
         return [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.actors import Application
+from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.pairs import Pairs
 
@@ -51,8 +51,8 @@ class Judgement:
         """End the clients, and say all that was found in the whole run."""
         for application in self.cast.applications:
             application.node.end("over")
-            application.collect()
-            application.settle_letters()
+            application.records.collect()
+            application.records.settle_letters()
             self._check_left(application)
         self.cast.calls.judge()
         for client in self.cast.clients:
@@ -79,10 +79,10 @@ class Judgement:
                 left = reading is not None and not reading.wanted and reading.asked is not None
                 if (
                     left
-                    and topic.name in application.drained
+                    and topic.name in application.subscriber.drained
                     and subscription is not None
                     and subscription.on
-                    and not application.life
+                    and not application.program.life
                     and topic.name not in self.history.given_up  # Where it left may be what was given up.
                 ):
                     self.history.violate(f"{application.name} left {topic.name}, and is subscribed at {server.name}")

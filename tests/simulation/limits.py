@@ -34,7 +34,7 @@ import pubsub.server.storage.store
 import pubsub.server.topic.delivery
 import pubsub.server.upkeep.retention
 import pubsub.server.upkeep.staging
-from tests.simulation.actors import CHUNK_MAX
+from tests.simulation.applications.taking import CHUNK_MAX
 from tests.simulation.disk import untidy
 from tests.simulation.files import SYSTEM, open_beside
 from tests.simulation.members import MemberStore, small_stream

@@ -117,8 +117,10 @@ class Simulation:
         for application in cast.applications:
             application.finish()
         cast.calls.finish()
-        for other in (*cast.tasks, *cast.talkers):
-            other.finishing = True
+        for task in cast.tasks:
+            task.finishing = True
+        for talker in cast.talkers:
+            talker.finishing = True
 
     def _settle(self) -> str:
         """Wait until nothing is open for a while; what still is when there is no time left."""

@@ -24,7 +24,7 @@ from pubsub.server.storage.store import Store as ServerStore
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
-from tests.simulation.actors import Application
+from tests.simulation.applications.application import Application
 from tests.simulation.clients import Call, ClientNode
 from tests.simulation.damage import flip
 from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
@@ -263,22 +263,22 @@ class _Reader:
         disks().disks["c1"] = self.node.host.disk
         self.history = History(0.1)
         self.application = Application(world, self.node, self.history, lambda: ["t"])
-        self.application.beside = []
+        self.application.program.habits.beside = []
         with untidy():  # Its connection goes when it is collected, and must take no file of a later c1 with it.
             self.node.start()
         self.reading = self.history.reading("c1", "t", by_get=True)
         self.reading.asked = self.reading.confirmed = 0.0
         self.reading.wanted = True
         self.application.finish()
-        self.application.readers.add("t")
-        self.application.flushed = True
+        self.application.subscriber.readers.add("t")
+        self.application.publisher.flushed = True
 
     def leave(self) -> None:
-        self.application._intend("t", self.reading, on=False)
+        self.application.subscriber.intend("t", self.reading, on=False)
         self.node.told.pop()(None, None)
 
     def other_thread_ends(self, taken: int, error: Exception | None) -> None:
-        self.application._received("t", self.reading, taken, error, lambda: None)
+        self.application.subscriber.received("t", self.reading, lambda: None, taken, error)
 
 
 @pytest.mark.parametrize(
@@ -306,23 +306,23 @@ def test_who_is_subscribed_at_the_end_is_waited_for_until_nothing_comes() -> Non
 def test_who_gets_a_message_after_it_has_left_objects() -> None:
     reader = _Reader()
     message = Message("t", b"late", Run("0" * 16, 1, "c2", 1, 0, 0, [4]), 0)
-    reader.application._got(reader.reading, message)
+    reader.application.taking.got(reader.reading, message)
     assert reader.history.violations == []
     reader.leave()
-    reader.application._got(reader.reading, message)
+    reader.application.taking.got(reader.reading, message)
     assert reader.history.violations == ["c1 got late of t, which it was told that it has left"]
 
 
 def test_who_subscribes_anew_counts_as_opened_until_it_is_told() -> None:
     """The number above a later opening is taken before the answer comes, and is above it for every topic."""
     reader = _Reader()
-    world = reader.application.world
-    reader.application._intend("t", reader.reading, on=True)
+    world = reader.application.program.world
+    reader.application.subscriber.intend("t", reader.reading, on=True)
     world.now = 3.0
-    assert reader.application.opening == 3.0
+    assert reader.application.subscriber.opening.since == 3.0
     reader.node.told.pop()(None, None)
     world.now = 4.0
-    assert reader.application.opening == 3.0
+    assert reader.application.subscriber.opening.since == 3.0
 
 
 def _damaged(bodies: dict[str, bytes]) -> set[str]:
@@ -383,7 +383,7 @@ def test_operators_end_the_subscription_of_who_lost_its_directory_and_stays_away
     simulation.world.at(2.9, simulation.faults.directories.replace, last, None, {})
     result = simulation.run()
     assert result.violations == []
-    assert last.forgotten == {"t1"}
+    assert last.subscriber.forgotten == {"t1"}
     assert not server.core.state.topics["t1"].subscriptions[last.name].on
 
 

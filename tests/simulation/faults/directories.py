@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.actors import Application
+from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.clients import ClientNode
 from tests.simulation.disk import disks
@@ -32,13 +32,13 @@ class Directories:
     def empty(self) -> None:
         """A client finds its directory empty."""
         application = self.random.choice(self.cast.applications)
-        if not application.bare:
+        if not application.program.habits.bare:
             self.replace(application, None, {})
 
     def copy(self) -> None:
         """A client's directory is copied; or, where there is a copy, put back to it."""
         application = self.random.choice(self.cast.applications)
-        if application.bare:
+        if application.program.habits.bare:
             return
         known = self._copies.pop(application.name, None)
         if known is None:
@@ -53,9 +53,9 @@ class Directories:
         node = application.node
         node.end("killed")
         self.world.note(f"{node.name} finds its directory as of {since}")
-        application.collect()
-        application.copied = since or 0.0
-        application.directory_replaced(since)
+        application.records.collect()
+        application.program.copied = since or 0.0
+        application.program.directory_replaced(since)
         node.host.disk.restore(files)
         self._copies.pop(application.name, None)
         self.supervisor.restart(node)
@@ -64,14 +64,15 @@ class Directories:
         """A copy of a client's directory is opened on another host while the client goes on."""
         of = self.random.choice(self.cast.applications)
         known = any(twin.of is of for twin in self.cast.twins)
-        if of.by_get or of.bare or not of.reads or not of.node.alive or known:
+        habits = of.program.habits
+        if habits.by_get or habits.bare or not habits.reads or not of.node.alive or known:
             return
         host = self.world.host(f"{of.name}b", 0.0)
         disks().disks[host.name] = host.disk
         copy = of.node.host.disk.copy()
         host.disk.restore({f"/{host.name}/{of.name}.db{path.partition('.db')[2]}": copy[path] for path in copy})
         node = ClientNode(self.world, host, self.cast.proxy_names(), power_safe=False, client=of.name)
-        of.twinned()
+        of.program.twinned()
         self.cast.twins.append(Twin(self.world, of, node, self.cast.history))
         self.world.note(f"{node.name} is a copy of {of.name}")
         node.start()

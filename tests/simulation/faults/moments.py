@@ -149,7 +149,7 @@ class Moments:
         iterating = [
             one.node
             for one in self.cast.applications
-            if any(chunk.handed < chunk.total for chunks in one.iterating.values() for chunk in chunks)
+            if any(chunk.handed < chunk.total for chunks in one.taking.iterating.values() for chunk in chunks)
         ]
         client = self.random.choice(iterating or self.cast.clients)
         if not client.alive or client.paused:

@@ -125,7 +125,9 @@ class Operators:
         """Who lost its directory and stays away has a subscription still, and its backlog would fill the topic."""
         for server in self.cast.servers:
             for application in self.cast.applications:
-                for topic in sorted(application.forgotten & server.core.state.topics.keys() if server.alive else ()):
+                for topic in sorted(
+                    application.subscriber.forgotten & server.core.state.topics.keys() if server.alive else ()
+                ):
                     subscription = server.core.state.topics[topic].subscriptions.get(application.name)
                     if subscription is not None and subscription.on:
                         self.through(
