@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.simulation.breakages.table import BREAKAGES, broken
+from tests.simulation.breakages.table import BREAKAGES, ROOMS, broken
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.simulation import Result, Simulation, shortened, simulate
 
@@ -107,4 +107,5 @@ def test_a_breakage_is_caught(title: str) -> None:
 
 def test_at_least_twenty_breakages_are_known() -> None:
     assert len(BREAKAGES) >= 20
+    assert len(BREAKAGES) == sum(len(room.breakage.breakages) for room in ROOMS)  # No title is there twice.
     assert set(QUICK) <= BREAKAGES.keys()

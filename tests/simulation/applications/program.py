@@ -103,6 +103,7 @@ class Program:
     def directory_replaced(self, since: float | None) -> None:
         """The directory is empty (`since` is None) or as it was at some time: what came after is unknown to it."""
         self.life += 1
+        self.copied = since or 0.0
         for put in self.history.puts.values():
             if put.source[0] != self.name:
                 continue

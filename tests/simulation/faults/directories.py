@@ -54,7 +54,6 @@ class Directories:
         node.end("killed")
         self.world.note(f"{node.name} finds its directory as of {since}")
         application.records.collect()
-        application.program.copied = since or 0.0
         application.program.directory_replaced(since)
         node.host.disk.restore(files)
         self._copies.pop(application.name, None)

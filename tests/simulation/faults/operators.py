@@ -124,15 +124,13 @@ class Operators:
     def _end_forgotten(self) -> None:
         """Who lost its directory and stays away has a subscription still, and its backlog would fill the topic."""
         for server in self.cast.servers:
+            held = server.core.state.topics if server.alive else {}
             for application in self.cast.applications:
-                for topic in sorted(
-                    application.subscriber.forgotten & server.core.state.topics.keys() if server.alive else ()
-                ):
-                    subscription = server.core.state.topics[topic].subscriptions.get(application.name)
+                for topic in sorted(application.subscriber.forgotten & held.keys()):
+                    subscription = held[topic].subscriptions.get(application.name)
                     if subscription is not None and subscription.on:
-                        self.through(
-                            server, Operate("op", server.name, "unsubscribe", topic, subscriber=application.name)
-                        )
+                        told = Operate("op", server.name, "unsubscribe", topic, subscriber=application.name)
+                        self.through(server, told)
         self.world.after(LOOK_SECONDS, self._end_forgotten)
 
     # Giving up
