@@ -61,7 +61,7 @@ def _undisturbed() -> None:
 
 def try_mutant(title: str, first: int, runs: int, seconds: float, short: bool) -> tuple[str, int, int, str]:
     """Run a breakage until it is caught; runs, the seed and what was said, or -1 and "" where it was not."""
-    from tests.simulation.group_mutants import broken
+    from tests.simulation.breakages.table import broken
     from tests.simulation.simulation import shortened, simulate
 
     def run(seed: int) -> list[str]:
@@ -174,11 +174,11 @@ def overnight(first: int | None, operations: int, workers: int, kept: Path) -> i
 
 def mutants(first: int, runs: int, workers: int, only: str, minutes: float, short: bool) -> int:
     """Break each rule, for at most so many runs and minutes of a core each; how many breakages were not caught."""
-    from tests.simulation.group_mutants import MUTANTS
+    from tests.simulation.breakages.table import BREAKAGES
 
     missed = 0
     with ProcessPoolExecutor(workers) as pool:
-        titles = [title for title in MUTANTS if only in title]
+        titles = [title for title in BREAKAGES if only in title]
         waiting = [pool.submit(try_mutant, title, first, runs, minutes * 60, short) for title in titles]
         for ready in as_completed(waiting):
             title, done, seed, said = ready.result()

@@ -141,7 +141,7 @@ class ClientNode(Process):
     Attributes:
         client: its ID; the host has the same name, but for a copy's.
         acting: the call that is being stepped, where the process may be killed.
-        on_start: told when a new session is open.
+        on_start: told when a new session is open; on_end: what was stepped when it ended; on_power_cut: of that.
     """
 
     def __init__(
@@ -167,6 +167,7 @@ class ClientNode(Process):
         self._calls: list[Call] = []
         self.on_start: Callable[[], None] = lambda: None
         self.on_end: Callable[[Call | None], None] = lambda call: None
+        self.on_power_cut: Callable[[], None] = lambda: None
         self.acting: Call | None = None
         self.operations = 0
         self.found: list[str] = []
@@ -274,6 +275,10 @@ class ClientNode(Process):
             self.compare()
         self.cut_off = self.cut_off or (self.alive and how not in {"closed", "over"})
         super().end(how)
+
+    def lose_power(self) -> None:
+        super().lose_power()
+        self.on_power_cut()
 
     def compare(self) -> None:
         """See that it has in memory what its next start would load; between two turns of the session."""

@@ -196,6 +196,16 @@ class Disk:
                 self.troubled = self.broken = True
                 raise apsw.IOError("the disk failed")
 
+    def make_room(self) -> None:
+        """There is space again."""
+        self.full, self.full_in = False, None
+
+    def mend(self) -> None:
+        """All is well with it from here on."""
+        self.make_room()
+        self.refusals = 0
+        self.kill_in = self.fail_in = None
+
     @property
     def is_full(self) -> bool:
         """Whether there is no space but what is reserved."""

@@ -21,7 +21,7 @@ PAIR_MOMENTS = ("part joiner", "hold accepts", "lose voter")
 """What strikes pairs, and waits for its moment."""
 
 MOMENTS = ("full start", "turn receiver", "kill maker", "close midway", "cancel")
-"""What waits for its moment (`tests.simulation.moments`)."""
+"""What waits for its moment (`tests.simulation.faults.moments`)."""
 
 PAIRED = 0.6
 """How many runs have pairs."""
@@ -86,6 +86,26 @@ class Fate:
 
 def draw(random: Random) -> Fate:
     """A run."""
+    fate = _cast(random)
+    busy = random.choice((0.1, 0.3, 1.0))
+    for fault in FAULTS:
+        if random.random() < 0.45:
+            fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
+    _focus(fate, random)
+    _thin_out(fate, random)
+    if fate.talkers:
+        fate.faults["kill endpoint"] = 0.5
+    state = random.getstate()  # Drawn beside the others, so that runs without this fault stay what they were.
+    if random.random() < 0.2:
+        fate.faults["lose routes"] = random.choice((0.1, 0.3, 1.0))
+    if random.random() < 0.15:
+        fate.faults["refuse"] = random.choice((1.0, 5.0, 20.0))
+    random.setstate(state)
+    return fate
+
+
+def _cast(random: Random) -> Fate:
+    """How many of everybody there are, and how well messages get from one to another."""
     fate = Fate(
         servers=random.choice((1, 2, 2, 3, 3, 4)),
         proxies=random.choice((1, 2, 2, 3)),
@@ -106,10 +126,11 @@ def draw(random: Random) -> Fate:
     )
     fate.sinks, fate.ranges = random.choice((0, 0, 0, 1, 2)), random.choice((0, 0, 0, 1, 2))
     fate.talkers = random.choice((0, 0, 0, 0, 0, 2))
-    busy = random.choice((0.1, 0.3, 1.0))
-    for fault in FAULTS:
-        if random.random() < 0.45:
-            fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
+    return fate
+
+
+def _focus(fate: Fate, random: Random) -> None:
+    """Have seven runs of ten be of one thing, most of them small."""
     focus = random.random()
     if focus < 0.45:
         _split(fate, random)
@@ -121,6 +142,10 @@ def draw(random: Random) -> Fate:
         _quarters(fate, random)
     elif focus < 0.7:
         _staged(fate, random)
+
+
+def _thin_out(fate: Fate, random: Random) -> None:
+    """Have less of what would leave little to see or to demand."""
     if "move" in fate.faults:
         fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
     for fault in ("empty", "copy", "clock", "full", "fail", "twin", "outage", "drain", "abandon", "put back"):
@@ -137,15 +162,6 @@ def draw(random: Random) -> Fate:
         fate.faults.pop("flip", None)
     if fate.tight or "flip" in fate.faults:  # What a reader of ranges misses, it refuses to go on without.
         fate.ranges = 0
-    if fate.talkers:
-        fate.faults["kill endpoint"] = 0.5
-    state = random.getstate()  # Drawn beside the others, so that runs without this fault stay what they were.
-    if random.random() < 0.2:
-        fate.faults["lose routes"] = random.choice((0.1, 0.3, 1.0))
-    if random.random() < 0.15:
-        fate.faults["refuse"] = random.choice((1.0, 5.0, 20.0))
-    random.setstate(state)
-    return fate
 
 
 def pair(fate: Fate, seed: int) -> Fate:

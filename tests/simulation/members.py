@@ -316,6 +316,10 @@ class Paired:
         return self.active.witnessed()
 
 
-def members_of(server: ServerNode | Paired) -> tuple[ServerNode, ...]:
+Server = ServerNode | Paired
+"""A server of the cast: one process, or two."""
+
+
+def members_of(server: Server) -> tuple[ServerNode, ...]:
     """The processes of a server."""
     return server.members if isinstance(server, Paired) else (server,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import mock
 
@@ -64,6 +64,12 @@ SITUATIONS = {
 }
 """By counter: what a long run must have met, and what that is."""
 
+Count = Callable[..., None]
+"""Count a situation by its name, unless what is given with it is false."""
+
+Counting = tuple[Any, str, Callable[..., Any]]
+"""What is replaced in a module or class, and the same that counts."""
+
 
 def answered(counters: dict[str, int], out: Outgoing) -> None:
     """Count what a server answers."""
@@ -91,6 +97,13 @@ def counted(counters: dict[str, int]) -> Any:
         if so:
             counters[name] = counters.get(name, 0) + 1
 
+    with contextlib.ExitStack() as stack:
+        for target, attribute, value in (*_in_pairs(count), *_in_topics(count)):
+            stack.enter_context(mock.patch.object(target, attribute, value))
+        yield
+
+
+def _in_topics(count: Count) -> tuple[Counting, ...]:
     merge = pubsub.server.moves.moves.merge
     join = pubsub.server.upkeep.staging.Staging.merge
     take_back = pubsub.server.recovery.abandoned.Abandoned._take_back
@@ -118,6 +131,15 @@ def counted(counters: dict[str, int]) -> Any:
         count("ended by its bytes")
         return fitting(self, body, index, wanted)
 
+    return (
+        (pubsub.server.moves.moves, "merge", counting_merge),
+        (pubsub.server.upkeep.staging.Staging, "merge", counting_join),
+        (pubsub.server.recovery.abandoned.Abandoned, "_take_back", counting_take_back),
+        (pubsub.server.topic.delivery._Walk, "_fitting", counting_fitting),
+    )
+
+
+def _in_pairs(count: Count) -> tuple[Counting, ...]:
     become = pubsub.server.standby.member.Member._become
     adopt = pubsub.server.standby.disk.MemberDisk.adopt
     entry_back = pubsub.server.standby.loops.Loops.taken_back
@@ -141,16 +163,9 @@ def counted(counters: dict[str, int]) -> Any:
         count("votes given back", new and asked.promised and asked.store in self.rows)
         return outcome
 
-    with contextlib.ExitStack() as stack:
-        for target, attribute, value in (
-            (pubsub.server.standby.member.Member, "_become", counting_become),
-            (pubsub.server.standby.disk.MemberDisk, "adopt", counting_adopt),
-            (pubsub.server.standby.loops.Loops, "taken_back", counting_entry_back),
-            (pubsub.proxy.register.Registers, "_admit", counting_admit),
-            (pubsub.server.moves.moves, "merge", counting_merge),
-            (pubsub.server.upkeep.staging.Staging, "merge", counting_join),
-            (pubsub.server.recovery.abandoned.Abandoned, "_take_back", counting_take_back),
-            (pubsub.server.topic.delivery._Walk, "_fitting", counting_fitting),
-        ):
-            stack.enter_context(mock.patch.object(target, attribute, value))
-        yield
+    return (
+        (pubsub.server.standby.member.Member, "_become", counting_become),
+        (pubsub.server.standby.disk.MemberDisk, "adopt", counting_adopt),
+        (pubsub.server.standby.loops.Loops, "taken_back", counting_entry_back),
+        (pubsub.proxy.register.Registers, "_admit", counting_admit),
+    )

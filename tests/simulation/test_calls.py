@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from tests.simulation.call_mutants import CALL, MUTANTS, broken
+from tests.simulation.breakages.calls import CALL
+from tests.simulation.breakages.table import BREAKAGES, broken
 from tests.simulation.callers import CALLING, calling
 from tests.simulation.fate import Fate, draw
 from tests.simulation.simulation import Result, simulate
@@ -16,7 +17,7 @@ TRIES_MAX = 60
 FIRST = {f"{CALL}reply sent before its commit": 90}
 """Where to begin with what chance rarely meets."""
 
-CAUGHT = [title for title in MUTANTS if title.startswith(CALL)]
+CAUGHT = [title for title in BREAKAGES if title.startswith(CALL)]
 
 
 def fate(seed: int) -> Fate:

@@ -6,8 +6,8 @@ import pytest
 
 from pubsub.protocol import Outcome, Status
 from tests.client.rig import LOG, Rig
+from tests.simulation.breakages.table import broken
 from tests.simulation.client_memory import _outbox
-from tests.simulation.mutants import broken
 from tests.simulation.simulation import Simulation, shortened
 
 SEED = 9_000_000
@@ -16,7 +16,7 @@ SEED = 9_000_000
 def run(seed: int) -> list[str]:
     simulation = Simulation(seed, shortened(seed))
     simulation.run()
-    return [line for client in simulation.clients for line in client.found]
+    return [line for client in simulation.cast.clients for line in client.found]
 
 
 def test_a_client_has_in_memory_what_its_store_says() -> None:

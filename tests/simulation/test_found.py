@@ -24,7 +24,7 @@ from pubsub.server.storage.store import Store as ServerStore
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
-from tests.simulation.actors import Application
+from tests.simulation.applications.application import Application
 from tests.simulation.clients import Call, ClientNode
 from tests.simulation.damage import flip
 from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
@@ -263,22 +263,22 @@ class _Reader:
         disks().disks["c1"] = self.node.host.disk
         self.history = History(0.1)
         self.application = Application(world, self.node, self.history, lambda: ["t"])
-        self.application.beside = []
+        self.application.program.habits.beside = []
         with untidy():  # Its connection goes when it is collected, and must take no file of a later c1 with it.
             self.node.start()
         self.reading = self.history.reading("c1", "t", by_get=True)
         self.reading.asked = self.reading.confirmed = 0.0
         self.reading.wanted = True
         self.application.finish()
-        self.application.readers.add("t")
-        self.application.flushed = True
+        self.application.subscriber.readers.add("t")
+        self.application.publisher.flushed = True
 
     def leave(self) -> None:
-        self.application._intend("t", self.reading, on=False)
+        self.application.subscriber.intend("t", self.reading, on=False)
         self.node.told.pop()(None, None)
 
     def other_thread_ends(self, taken: int, error: Exception | None) -> None:
-        self.application._received("t", self.reading, taken, error, lambda: None)
+        self.application.subscriber.received("t", self.reading, lambda: None, taken, error)
 
 
 @pytest.mark.parametrize(
@@ -306,23 +306,23 @@ def test_who_is_subscribed_at_the_end_is_waited_for_until_nothing_comes() -> Non
 def test_who_gets_a_message_after_it_has_left_objects() -> None:
     reader = _Reader()
     message = Message("t", b"late", Run("0" * 16, 1, "c2", 1, 0, 0, [4]), 0)
-    reader.application._got(reader.reading, message)
+    reader.application.taking.got(reader.reading, message)
     assert reader.history.violations == []
     reader.leave()
-    reader.application._got(reader.reading, message)
+    reader.application.taking.got(reader.reading, message)
     assert reader.history.violations == ["c1 got late of t, which it was told that it has left"]
 
 
 def test_who_subscribes_anew_counts_as_opened_until_it_is_told() -> None:
     """The number above a later opening is taken before the answer comes, and is above it for every topic."""
     reader = _Reader()
-    world = reader.application.world
-    reader.application._intend("t", reader.reading, on=True)
+    world = reader.application.program.world
+    reader.application.subscriber.intend("t", reader.reading, on=True)
     world.now = 3.0
-    assert reader.application.opening == 3.0
+    assert reader.application.subscriber.opening.since == 3.0
     reader.node.told.pop()(None, None)
     world.now = 4.0
-    assert reader.application.opening == 3.0
+    assert reader.application.subscriber.opening.since == 3.0
 
 
 def _damaged(bodies: dict[str, bytes]) -> set[str]:
@@ -367,10 +367,10 @@ def test_flipped_bits_are_those_of_the_batch_that_is_named() -> None:
 def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives: float) -> None:
     """It was on its way when the operators saw to it that every server takes topics; none was begun any more then."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=1, topics=2, seconds=3.0))
-    (server,) = simulation.servers
+    (server,) = simulation.cast.servers
     told = Operate("op", server.name, "drain")
     simulation.world.at(0.3, server.pause, 9.0)
-    simulation.world.at(arrives, simulation.operators._through, server, told)
+    simulation.world.at(arrives, simulation.faults.operators.through, server, told)
     result = simulation.run()
     assert result.violations == []
     assert sorted(server.core.state.topics) == ["t1", "t2"]
@@ -379,11 +379,11 @@ def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives:
 def test_operators_end_the_subscription_of_who_lost_its_directory_and_stays_away() -> None:
     """Its backlog fills the topic, and nobody who knows of it is there any more."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=2, topics=1, seconds=3.0))
-    (server,), last = simulation.servers, simulation.applications[-1]
-    simulation.world.at(2.9, simulation._replace, last, None, {})
+    (server,), last = simulation.cast.servers, simulation.cast.applications[-1]
+    simulation.world.at(2.9, simulation.faults.directories.replace, last, None, {})
     result = simulation.run()
     assert result.violations == []
-    assert last.forgotten == {"t1"}
+    assert last.subscriber.forgotten == {"t1"}
     assert not server.core.state.topics["t1"].subscriptions[last.name].on
 
 
@@ -393,19 +393,19 @@ def test_of_a_store_that_was_put_back_readers_are_told_of_each_log_that_lost_som
 ) -> None:
     """Who had come to a log that was merged since the copy is told of that one, and of the end of the copy's own."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=1, topics=1, seconds=3.0))
-    (server,) = simulation.servers
+    (server,) = simulation.cast.servers
     own = "a" * 16
 
     def put_back() -> None:
         server.end("killed")
         files = server.host.disk.copy()
         held = {"t1": frozenset([own])}
-        simulation.operators._restore(server, {"t1": frozenset([own, *since])}, files, held, set())
-        simulation.restart(server)
+        simulation.faults.operators._restore(server, {"t1": frozenset([own, *since])}, files, held, set())
+        simulation.supervisor.restart(server)
 
     simulation.world.at(1.0, put_back)
     simulation.run()
-    history = simulation.history
+    history = simulation.cast.history
     assert history.losses == {"t1": losses}
     told = [history.tell("reader", "t1", f"{log}.1", 1) for log in (own, *since, "c" * 16)]
     assert told == [True] * losses + [False]

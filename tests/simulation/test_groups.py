@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.group_mutants import GROUPS, broken
+from tests.simulation.breakages import groups
+from tests.simulation.breakages.table import broken
 from tests.simulation.simulation import shortened, simulate
 
 TRIES_MAX = 60
@@ -12,7 +13,7 @@ TRIES_MAX = 60
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("title", GROUPS)
+@pytest.mark.parametrize("title", groups.breakage.breakages)
 def test_a_breakage_is_caught(title: str) -> None:
     for seed in range(1, 1 + TRIES_MAX):
         with broken(title):

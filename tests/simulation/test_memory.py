@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.simulation.fate import Fate
+from tests.simulation.limits import small
 from tests.simulation.memory import MEMORY_ONLY, check
 from tests.simulation.nodes import ServerNode
-from tests.simulation.simulation import Simulation, small
+from tests.simulation.simulation import Simulation
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +20,10 @@ def server() -> ServerNode:
     """A server that has served for a few seconds."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, topics=1, seconds=3.0, sinks=1))
     with small(Random(0)):
-        for node in simulation.nodes:
+        for node in simulation.cast.nodes:
             node.start()
         simulation.world.run(3.0)
-    return simulation.servers[0]
+    return simulation.cast.servers[0]
 
 
 def topic_of(server: ServerNode) -> Any:
@@ -55,10 +56,10 @@ def test_what_is_alike_is_found_alike(server: ServerNode) -> None:
 def test_a_difference_is_found(what: str) -> None:
     fresh = Simulation(1, Fate(servers=1, proxies=1, topics=1, seconds=2.0))
     with small(Random(0)):
-        for node in fresh.nodes:
+        for node in fresh.cast.nodes:
             node.start()
         fresh.world.run(2.0)
-        node = fresh.servers[0]
+        node = fresh.cast.servers[0]
         TAMPERINGS[what](node)
         assert any(what in line for line in check(node))
 

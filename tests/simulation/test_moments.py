@@ -18,7 +18,8 @@ import pubsub.server.process
 from pubsub.client.flows.calls import Calls
 from pubsub.server.group_commit import GroupCommit
 from tests.simulation.fate import MOMENTS, Fate, draw, moments, pair
-from tests.simulation.simulation import SCARCE, simulate
+from tests.simulation.limits import SCARCE
+from tests.simulation.simulation import simulate
 
 SEEDS = range(1, 9)
 ITERATING = (4, 39, 76)

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from pubsub.errors import StoreFull
+from tests.simulation.breakages.pairs import PAIR
+from tests.simulation.breakages.table import BREAKAGES, broken
 from tests.simulation.fate import PAIR_FAULTS, PAIR_MOMENTS, Fate, draw, duels, pair
+from tests.simulation.limits import small
 from tests.simulation.members import MemberNode, Paired
-from tests.simulation.pair_mutants import MUTANTS, PAIR, broken
 from tests.simulation.pairs import contents
-from tests.simulation.simulation import Result, Simulation, simulate, small
+from tests.simulation.simulation import Result, Simulation, simulate
 
 FAULTS = {
     "kill primary": 1.0, "part members": 0.5, "one way members": 0.5, "pause primary": 0.7, "both": 0.4, "switch": 0.5,
@@ -36,7 +38,7 @@ def run(seed: int, **facts: Any) -> Result:
 def quiet() -> Simulation:
     """A run of a pair in which nothing goes wrong, for three seconds; within `small`."""
     simulation = Simulation(1, struck(faults={}))
-    for node in simulation.nodes:
+    for node in simulation.cast.nodes:
         node.start()
     simulation.world.run(3.0)
     return simulation
@@ -44,7 +46,7 @@ def quiet() -> Simulation:
 
 def both(simulation: Simulation) -> tuple[MemberNode, MemberNode]:
     """The primary and the standby."""
-    (server,) = simulation.pairs
+    (server,) = simulation.cast.pairs
     return server.active, server.other(server.active)
 
 
@@ -97,32 +99,34 @@ def test_a_primary_that_knows_less_than_was_told_is_objected_to() -> None:
     with small(Random(0)):
         simulation = quiet()
         primary, _ = both(simulation)
-        said = simulation.told._servers["s1"].topics
+        said = simulation.cast.told._servers["s1"].topics
         assert said
-        simulation.told.begins(primary, primary.core)
-        assert simulation.history.violations == []
+        simulation.cast.told.begins(primary, primary.core)
+        assert simulation.cast.history.violations == []
         for told in said.values():
             told.end += 1
             told.last = {publisher: counter + 1 for publisher, counter in told.last.items()}
-        simulation.told.begins(primary, primary.core)
-        assert any("went back" in line and "ended" in line for line in simulation.history.violations)
-        assert any("went back" in line and "counter" in line for line in simulation.history.violations)
+        simulation.cast.told.begins(primary, primary.core)
+        assert any("went back" in line and "ended" in line for line in simulation.cast.history.violations)
+        assert any("went back" in line and "counter" in line for line in simulation.cast.history.violations)
 
 
 def test_an_answer_of_a_deposed_primary_is_objected_to_and_a_second_one_in_a_term() -> None:
     with small(Random(0)):
         simulation = quiet()
         primary, standby = both(simulation)
-        server = simulation.told._servers["s1"]
+        server = simulation.cast.told._servers["s1"]
         term = primary.core.state.incarnation
         server.began.append((term + 1, standby.name, simulation.world.now))
         simulation.world.run(4.0)
-        assert any(f"answers in term {term}, though {standby.name}" in line for line in simulation.history.violations)
+        assert any(
+            f"answers in term {term}, though {standby.name}" in line for line in simulation.cast.history.violations
+        )
         server.began.pop()
-        simulation.history.violations.clear()  # It keeps the first twenty, which all say the same.
+        simulation.cast.history.violations.clear()  # It keeps the first twenty, which all say the same.
         server.answered[term] = standby.name
         simulation.world.run(5.0)
-        assert any("both answer in term" in line for line in simulation.history.violations)
+        assert any("both answer in term" in line for line in simulation.cast.history.violations)
 
 
 @pytest.mark.parametrize("of_standby", [True, False])
@@ -131,13 +135,13 @@ def test_stores_that_differ_are_objected_to(of_standby: bool) -> None:
         simulation = quiet()
         for _ in range(400):
             simulation.world.run(simulation.world.now + 0.003)
-            if not list(simulation._pairs.differences()):
+            if not list(simulation.pairs.differences()):
                 break
         primary, standby = both(simulation)
-        assert list(simulation._pairs.differences()) == []
+        assert list(simulation.pairs.differences()) == []
         disk = (standby if of_standby else primary).pair.disk  # type: ignore[union-attr]
         disk.store.db.execute("insert into publisher values (99, 'nobody')")
-        assert any("nobody" in line for line in simulation._pairs.differences())
+        assert any("nobody" in line for line in simulation.pairs.differences())
 
 
 def test_a_server_whose_members_are_not_in_sync_has_not_settled() -> None:
@@ -146,25 +150,25 @@ def test_a_server_whose_members_are_not_in_sync_has_not_settled() -> None:
         primary, standby = both(simulation)
         standby.end("killed")
         simulation.world.run(8.0)
-        assert "in sync" in simulation._pairs.open_end()
+        assert "in sync" in simulation.pairs.open_end()
         primary.end("killed")
-        assert "serve" in simulation._pairs.open_end()
-        assert (contents(primary), list(simulation._pairs.differences())) == ({}, [])
+        assert "serve" in simulation.pairs.open_end()
+        assert (contents(primary), list(simulation.pairs.differences())) == ({}, [])
 
 
 def test_a_proxy_loses_its_data_only_where_others_can_tell_what_it_promised() -> None:
     with small(Random(0)):
         simulation = quiet()
-        one, other, _ = simulation.proxies
-        assert simulation._pairs.may_lose(one)
+        one, other, _ = simulation.cast.proxies
+        assert simulation.pairs.may_lose(one)
         other.end("killed")
-        assert not simulation._pairs.may_lose(one)
+        assert not simulation.pairs.may_lose(one)
 
 
 def test_a_server_is_what_its_members_are() -> None:
     with small(Random(0)):
         simulation = quiet()
-        (server,) = simulation.servers
+        (server,) = simulation.cast.servers
         assert isinstance(server, Paired)
         primary, standby = both(simulation)
         assert (server.alive, server.core, server.address) == (True, primary.core, primary.address)
@@ -282,14 +286,14 @@ def is_caught(title: str, seed: int) -> bool:
     return bool(violations) and not run(seed, **facts).violations
 
 
-@pytest.mark.parametrize("title", MUTANTS)
+@pytest.mark.parametrize("title", BREAKAGES)
 def test_each_breakage_fits_the_code(title: str) -> None:
     with broken(title):  # Raises where what it takes out has another name now.
         pass
 
 
 def test_each_rule_has_its_breakage() -> None:
-    titles = {title.removeprefix(PAIR) for title in MUTANTS if title.startswith(PAIR)}
+    titles = {title.removeprefix(PAIR) for title in BREAKAGES if title.startswith(PAIR)}
     assert len(titles) >= 14
     assert titles == SEEDS.keys()
     assert titles >= FACTS.keys()

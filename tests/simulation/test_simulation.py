@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, broken
-from tests.simulation.simulation import Result, shortened, simulate
+from tests.simulation.breakages.table import BREAKAGES, ROOMS, broken
+from tests.simulation.fate import Fate, complete, draw
+from tests.simulation.simulation import Result, Simulation, shortened, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = 9_000_000
@@ -82,6 +84,11 @@ def test_a_seed_is_one_history_in_every_process() -> None:
     assert [sorted(history) for history in histories] == [sorted(histories[0])] * 4
 
 
+def test_each_fault_that_a_run_may_have_is_in_the_table_and_no_other() -> None:
+    drawn = {fault for seed in range(400) for fault in complete(draw(Random(seed)), seed).faults}
+    assert drawn == Simulation(1, Fate()).faults.by_name.keys()
+
+
 def test_another_seed_is_another_history() -> None:
     assert short(1).trace != short(2).trace
 
@@ -99,5 +106,6 @@ def test_a_breakage_is_caught(title: str) -> None:
 
 
 def test_at_least_twenty_breakages_are_known() -> None:
-    assert len(MUTANTS) >= 20
-    assert set(QUICK) <= MUTANTS.keys()
+    assert len(BREAKAGES) >= 20
+    assert len(BREAKAGES) == sum(len(room.breakage.breakages) for room in ROOMS)  # No title is there twice.
+    assert set(QUICK) <= BREAKAGES.keys()

@@ -8,14 +8,15 @@ from random import Random
 
 import pytest
 
+from tests.simulation.breakages.table import BREAKAGES, broken
+from tests.simulation.breakages.trains import TRAIN
 from tests.simulation.fate import Fate, draw, trains
 from tests.simulation.simulation import Result, simulate
-from tests.simulation.train_mutants import MUTANTS, TRAIN, broken
 
 SEEDS = 24
 TRIES_MAX = 40
 
-CAUGHT = [title for title in MUTANTS if title.startswith(TRAIN)]
+CAUGHT = [title for title in BREAKAGES if title.startswith(TRAIN)]
 
 
 def fate(seed: int) -> Fate:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.simulation.actors import Application
+from tests.simulation.applications.application import Application
 from tests.simulation.clients import ClientNode
 from tests.simulation.history import History
 from tests.simulation.world import World
@@ -54,7 +54,7 @@ class Twin:
         for topic, served in self.served.items():
             for seen in self.history.readings[self.of.name, topic].handled:
                 put = self.history.puts.get(seen.body)
-                opened = self.of.opened.get((topic, seen.body))
+                opened = self.of.taking.opened.get((topic, seen.body))
                 if put is None or opened is None or opened >= self.started or seen.subscribed >= self.started:
                     continue
                 if put.invoked > served:

@@ -67,6 +67,7 @@ class World:
     Attributes:
         now: virtual seconds.
         trace: a checksum of everything that happened so far, in order.
+        over: whether the phase with faults is over: from here on all is to be well.
     """
 
     def __init__(self, seed: int, fate: Fate, random: Random) -> None:
@@ -74,6 +75,7 @@ class World:
         self.now = 0.0
         self.trace = 0
         self.events = 0
+        self.over = False
         self.log: Callable[[str], None] | None = None
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = count()
@@ -153,6 +155,15 @@ class Process:
             self.world.network.routers.pop(address, None)
         self.inbox.clear()
         self.ended()
+
+    def lose_power(self) -> None:
+        """Its host is off at once, so that who it was connected to may not be told."""
+        for link in self.links:
+            link.silent = self.world.random.random() < 0.5
+        self.end("power cut")
+        self.host.disk.cut_power(self.world.random)
+        self.host.boot += 1
+        self.world.note(f"{self.name} lost power")
 
     def pause(self, seconds: float) -> None:
         if self.alive and not self.paused:
@@ -340,6 +351,12 @@ class Network:
 
     def cut(self, source: str, target: str, seconds: float) -> None:
         self.cuts[source, target] = self.world.now + seconds
+
+    def part(self, one: str, other: str, seconds: float) -> None:
+        """Neither hears the other for so long."""
+        self.world.note(f"{one} and {other} are cut for {seconds:.2f}")
+        self.cut(one, other, seconds)
+        self.cut(other, one, seconds)
 
     def clog(self, source: str, target: str, seconds: float, delay: float) -> None:
         self.slow[source, target] = (self.world.now + seconds, delay)

@@ -20,7 +20,8 @@ from tests.server.test_fields import CHANGES
 from tests.simulation import nodes
 from tests.simulation.disk import NAME
 from tests.simulation.fate import draw
-from tests.simulation.simulation import Simulation, small
+from tests.simulation.limits import small
+from tests.simulation.simulation import Simulation
 from tests.standby.twins import RecordingStore, check_memory, follow, rows
 
 FIRST = 7_000_000
@@ -44,7 +45,7 @@ def test_a_store_to_which_the_entries_of_another_are_applied_equals_it(
         result = simulation.run()
         assert not result.violations
         with small(Random(0)):
-            for node in simulation.servers:
+            for node in simulation.cast.servers:
                 if not node.alive:
                     continue
                 entries = RecordingStore.made[f"/{node.name}"]

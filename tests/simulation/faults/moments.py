@@ -6,13 +6,12 @@ runs have which is drawn apart from all else (`fate.moments`), and each moment t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tests.simulation.members import MemberNode, Paired
+from tests.simulation.cast import Cast
+from tests.simulation.faults.kinds import Fault
+from tests.simulation.faults.operators import Operators
+from tests.simulation.members import MemberNode, Paired, Server
 from tests.simulation.nodes import ServerNode
-
-if TYPE_CHECKING:
-    from tests.simulation.simulation import Simulation
+from tests.simulation.supervisor import Supervisor
 
 LOOK_SECONDS = 0.002
 LOOKS_MAX = 500
@@ -25,18 +24,25 @@ AWAY_SECONDS = 3.0
 class Moments:
     """The faults of one run that wait for their moment."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        self.world, self.random = simulation.world, simulation.random
+    def __init__(self, cast: Cast, supervisor: Supervisor, operators: Operators) -> None:
+        self.cast, self.supervisor, self.operators = cast, supervisor, operators
+        self.world, self.random = cast.world, cast.random
 
-    def _count(self, what: str) -> None:
-        self.simulation.counters[what] = self.simulation.counters.get(what, 0) + 1
+    def faults(self) -> dict[str, Fault]:
+        """By name."""
+        return {
+            "full start": self.full_start,
+            "turn receiver": self.turn_receiver,
+            "kill maker": self.kill_maker,
+            "close midway": self.close_midway,
+            "cancel": self.cancel,
+        }
 
     # Disks
 
     def full_start(self) -> None:
         """A server, or a standby with a store, is killed while its disk is full, and started before there is room."""
-        server = self.simulation._process(self.random.choice(self.simulation.servers))
+        server = self.cast.any_server()
         disk = server.host.disk
         if not server.alive or server.restarting or not (disk.reserved or self._follows(server)):
             return
@@ -51,7 +57,7 @@ class Moments:
         return server.pair is not None and server.pair.disk.store is not None
 
     def _kill_full(self, server: ServerNode, life: int) -> None:
-        if self.simulation.over or not server.alive or server.life != life or not server.host.disk.full:
+        if self.world.over or not server.alive or server.life != life or not server.host.disk.full:
             return
         server.end("killed")
         server.restarting = True
@@ -59,16 +65,16 @@ class Moments:
 
     def _start_full(self, server: ServerNode) -> None:
         if server.host.disk.full:
-            self._count("servers started on a full disk")
-        self.simulation._start(server)
-        self.world.after(1.0 + self.random.random(), self.simulation._space, server.host.disk)
+            self.cast.counters["servers started on a full disk"] += 1
+        self.supervisor.start(server)
+        self.world.after(1.0 + self.random.random(), server.host.disk.make_room)
 
     # Moves
 
     def turn_receiver(self) -> None:
         """The primary to which a topic is on its way dies when the topic is frozen for it, and is away for long."""
-        pairs = [pair for pair in self.simulation.pairs if pair.alive and not pair.restarting]
-        givers = [one for one in self.simulation.servers if one.alive and one.core.state.topics]
+        pairs = [pair for pair in self.cast.pairs if pair.alive and not pair.restarting]
+        givers = [one for one in self.cast.servers if one.alive and one.core.state.topics]
         if not pairs:
             return
         pair = self.random.choice(pairs)
@@ -77,35 +83,29 @@ class Moments:
             return
         giver = self.random.choice(givers)
         topic = self.random.choice(sorted(giver.core.state.topics))
-        heard = [proxy for proxy in self.simulation.proxies if proxy.alive and not proxy.paused]
+        heard = [proxy for proxy in self.cast.proxies if proxy.alive and not proxy.paused]
         if heard:
-            self.simulation._give(self.random.choice(heard), giver, pair, topic)
+            self.operators.move(self.random.choice(heard), giver, pair, topic)
             self._until_frozen(giver, pair, pair.active, topic, LOOKS_MAX)
 
-    def _until_frozen(
-        self, giver: ServerNode | Paired, pair: Paired, primary: MemberNode, topic: str, looks: int
-    ) -> None:
-        if self.simulation.over or not giver.alive or not primary.alive or not looks:
+    def _until_frozen(self, giver: Server, pair: Paired, primary: MemberNode, topic: str, looks: int) -> None:
+        if self.world.over or not giver.alive or not primary.alive or not looks:
             return
         held = giver.core.state.topics.get(topic)
         if held is None or held.frozen != primary.address:
             self.world.after(LOOK_SECONDS, self._until_frozen, giver, pair, primary, topic, looks - 1)
             return
-        self._count("receivers killed while a topic was frozen for them")
+        self.cast.counters["receivers killed while a topic was frozen for them"] += 1
         self.world.note(f"{topic} is frozen at {giver.name} for {primary.name}, which dies")
-        primary.end("killed")
-        primary.restarting = True
-        self.world.after(AWAY_SECONDS * (0.5 + self.random.random()), self.simulation._start, primary)
+        self.supervisor.kill_for(primary, AWAY_SECONDS * (0.5 + self.random.random()))
         self._until_turned(giver, pair, primary, topic, self.world.now + 2 * AWAY_SECONDS)
 
-    def _until_turned(
-        self, giver: ServerNode | Paired, pair: Paired, primary: MemberNode, topic: str, end: float
-    ) -> None:
-        if self.world.now > end or self.simulation.over:
+    def _until_turned(self, giver: Server, pair: Paired, primary: MemberNode, topic: str, end: float) -> None:
+        if self.world.now > end or self.world.over:
             return
         held = giver.core.state.topics.get(topic) if giver.alive else None
         if pair.other(primary).serves and held is not None and held.frozen == primary.address:
-            self._count("topics frozen for a member whose other one serves")
+            self.cast.counters["topics frozen for a member whose other one serves"] += 1
             return
         self.world.after(0.1, self._until_turned, giver, pair, primary, topic, end)
 
@@ -116,20 +116,20 @@ class Moments:
         self._until_given(LOOKS_MAX)
 
     def _until_given(self, looks: int) -> None:
-        if self.simulation.over or not looks:
+        if self.world.over or not looks:
             return
         given = [
             (topic, assignment.server.id)
-            for proxy in self.simulation.proxies
+            for proxy in self.cast.proxies
             if proxy.alive
             for topic, assignment in sorted(proxy.core.table.assignments.tentative.items())
         ]
         for topic, name in given:
-            server = self.simulation.server(name)
+            server = self.cast.server(name)
             if server.alive and not server.restarting and not isinstance(server, Paired):
                 server.kill_at_step = self.random.choice(("after commit", "while sending"))
                 server.restarting = True
-                self._count("servers killed as they made a topic")
+                self.cast.counters["servers killed as they made a topic"] += 1
                 self.world.note(f"{name} is to die as it makes {topic}")
                 self.world.after(1.0 + 2.0 * self.random.random(), self._back, server)
                 return
@@ -137,7 +137,7 @@ class Moments:
 
     def _back(self, server: ServerNode) -> None:
         server.kill_at_step = ""
-        self.simulation._start(server)
+        self.supervisor.start(server)
 
     # Closes
 
@@ -148,27 +148,27 @@ class Moments:
         """
         iterating = [
             one.node
-            for one in self.simulation.applications
-            if any(chunk.handed < chunk.total for chunks in one.iterating.values() for chunk in chunks)
+            for one in self.cast.applications
+            if any(chunk.handed < chunk.total for chunks in one.taking.iterating.values() for chunk in chunks)
         ]
-        client = self.random.choice(iterating or self.simulation.clients)
+        client = self.random.choice(iterating or self.cast.clients)
         if not client.alive or client.paused:
             return
         if self.random.random() < 0.5:
             client.session.midway = True
-            self._count("clients closed after a step was cut off")
+            self.cast.counters["clients closed after a step was cut off"] += 1
         else:
             client.host.disk.full = True
             client.host.disk.fail_in = self.random.choice((None, 0, 1, 2))
-            self._count("clients closed while their disk takes no commit")
+            self.cast.counters["clients closed while their disk takes no commit"] += 1
         client.close()
-        self.simulation._space(client.host.disk)
-        self.simulation.restart(client)
+        client.host.disk.make_room()
+        self.supervisor.restart(client)
 
     # Calls
 
     def cancel(self) -> None:
         """A call of a client is cancelled where it waits, as by asyncio or a signal."""
-        client = self.random.choice(self.simulation.clients)
+        client = self.random.choice(self.cast.clients)
         if client.alive and not client.paused and client.cancel(self.random):
-            self._count("calls cancelled")
+            self.cast.counters["calls cancelled"] += 1

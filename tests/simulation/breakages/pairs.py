@@ -1,6 +1,6 @@
 """Deliberate breakages of what two members of a server rest on; each takes one rule out of the shipped code.
 
-They are tried like the others (`mutants`), and by `test_pairs` each with a seed that shows it.
+They are tried like the others (`table`), and by `test_pairs` each with a seed that shows it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pubsub.server.standby.stream
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.register import VoteOutcome
 from pubsub.proxy.remembered import RegisterRow
-from tests.simulation.mutants import MUTANTS, _replace, broken, mutant
+from tests.simulation.breakages.room import Room, substitute
 
 Leading = pubsub.server.standby.leading.Leading
 Following = pubsub.server.standby.following.Following
@@ -32,28 +32,30 @@ Registers = pubsub.proxy.register.Registers
 
 PAIR = "pair: "
 
+breakage = Room(PAIR)
+
 
 # What is answered
 
 
-@mutant(PAIR + "answer before the standby has it")
+@breakage("answer before the standby has it")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, Leading, "_confirmed", lambda self: self._done)
+    substitute(stack, Leading, "_confirmed", lambda self: self._done)
 
 
-@mutant(PAIR + "answer before the own commit")
+@breakage("answer before the own commit")
 def _(stack: contextlib.ExitStack) -> None:
     def confirmed(self: Any) -> int:
         standby = self._standby
         required = standby is not None and standby.id in self.required
         return int(standby.loop if required else self.loop)
 
-    _replace(stack, Leading, "_confirmed", confirmed)
+    substitute(stack, Leading, "_confirmed", confirmed)
     loops = pubsub.server.standby.loops.Loops
-    _replace(stack, loops, "taken_back", loops.committed)
+    substitute(stack, loops, "taken_back", loops.committed)
 
 
-@mutant(PAIR + "hold skipped for one answer")
+@breakage("hold skipped for one answer")
 def _(stack: contextlib.ExitStack) -> None:
     loops = pubsub.server.standby.loops.Loops
     original = loops.passed
@@ -63,14 +65,14 @@ def _(stack: contextlib.ExitStack) -> None:
         rest = [one for one in out if one is not first]
         return ([] if first is None else [first]) + original(self, rest)
 
-    _replace(stack, loops, "passed", passed)
+    substitute(stack, loops, "passed", passed)
 
 
 def _is_success(message: object) -> bool:
     return isinstance(message, Status) and message.outcome is Outcome.SUCCESS and message.last >= 0
 
 
-@mutant(PAIR + "what changes nothing is not held")
+@breakage("what changes nothing is not held")
 def _(stack: contextlib.ExitStack) -> None:
     loops = pubsub.server.standby.loops.Loops
     original = loops.passed
@@ -78,10 +80,10 @@ def _(stack: contextlib.ExitStack) -> None:
     def passed(self: Any, out: Any) -> Any:
         return original(self, out) if self._counted else [*out, *original(self, [])]
 
-    _replace(stack, loops, "passed", passed)
+    substitute(stack, loops, "passed", passed)
 
 
-@mutant(PAIR + "deposed, and answers")
+@breakage("deposed, and answers")
 def _(stack: contextlib.ExitStack) -> None:
     def released(self: Any) -> list[Any]:
         out = [one for held in self._held for one in held.out]
@@ -90,15 +92,15 @@ def _(stack: contextlib.ExitStack) -> None:
         return out
 
     original = Leading.released
-    _replace(stack, Leading, "released", lambda self: released(self) if self.deposed else original(self))
+    substitute(stack, Leading, "released", lambda self: released(self) if self.deposed else original(self))
     member = pubsub.server.standby.member.Member
-    _replace(stack, member, "over", False)
+    substitute(stack, member, "over", False)
 
 
 # What the standby keeps
 
 
-@mutant(PAIR + "acknowledged before it is synced")
+@breakage("acknowledged before it is synced")
 def _(stack: contextlib.ExitStack) -> None:
     stream = pubsub.server.standby.stream.Stream
     original = stream.sync
@@ -106,20 +108,20 @@ def _(stack: contextlib.ExitStack) -> None:
     def sync(self: Any) -> Any:
         return self.end if self._segments and not self._unsynced and self._synced else original(self)
 
-    _replace(stack, stream, "sync", sync)
+    substitute(stack, stream, "sync", sync)
 
 
-@mutant(PAIR + "taken-back loop not cut")
+@breakage("taken-back loop not cut")
 def _(stack: contextlib.ExitStack) -> None:
     def taken_back(self: Any) -> Any:
         self._done = self.loop
         self._saved = self.end
         return self.end
 
-    _replace(stack, Leading, "taken_back", taken_back)
+    substitute(stack, Leading, "taken_back", taken_back)
 
 
-@mutant(PAIR + "stream trimmed too far")
+@breakage("stream trimmed too far")
 def _(stack: contextlib.ExitStack) -> None:
     stream = pubsub.server.standby.stream.Stream
     original = stream.append
@@ -129,8 +131,8 @@ def _(stack: contextlib.ExitStack) -> None:
         while len(self._segments) > 1:
             self._remove(self._segments.pop(0))
 
-    _replace(stack, stream, "append", append)
-    _replace(stack, stream, "_make_room", _new_file)
+    substitute(stack, stream, "append", append)
+    substitute(stack, stream, "_make_room", _new_file)
 
 
 def _new_file(self: Any) -> None:
@@ -140,12 +142,12 @@ def _new_file(self: Any) -> None:
         self._unsynced.append(newest)
 
 
-@mutant(PAIR + "what was staged is not applied by who takes over")
+@breakage("what was staged is not applied by who takes over")
 def _(stack: contextlib.ExitStack) -> None:
     def promote(self: Any) -> list[Any]:
         return list(self._staged)[: max(0, self._committed - self._first)]
 
-    _replace(stack, Following, "promote", promote)
+    substitute(stack, Following, "promote", promote)
     original = pubsub.server.standby.disk.MemberDisk.take
 
     def take(self: Any, following: Any) -> Any:
@@ -153,13 +155,13 @@ def _(stack: contextlib.ExitStack) -> None:
         self.stream.cut(end)
         return end
 
-    _replace(stack, pubsub.server.standby.disk.MemberDisk, "take", take)
+    substitute(stack, pubsub.server.standby.disk.MemberDisk, "take", take)
 
 
 # Copies
 
 
-@mutant(PAIR + "copy torn, and counted as whole")
+@breakage("copy torn, and counted as whole")
 def _(stack: contextlib.ExitStack) -> None:
     pages = pubsub.server.standby.pages.PageCopy
     original = pages.take
@@ -172,10 +174,10 @@ def _(stack: contextlib.ExitStack) -> None:
             return True
         return bool(original(self, answer))
 
-    _replace(stack, pages, "take", take)
+    substitute(stack, pages, "take", take)
 
 
-@mutant(PAIR + "copy takes the store's place without its entry's place")
+@breakage("copy takes the store's place without its entry's place")
 def _(stack: contextlib.ExitStack) -> None:
     disk = pubsub.server.standby.disk.MemberDisk
     original = disk.adopt
@@ -187,13 +189,13 @@ def _(stack: contextlib.ExitStack) -> None:
         finally:
             self.stream.reset = reset
 
-    _replace(stack, disk, "adopt", adopt)
+    substitute(stack, disk, "adopt", adopt)
 
 
 # The register
 
 
-@mutant(PAIR + "promoted without a majority")
+@breakage("promoted without a majority")
 def _(stack: contextlib.ExitStack) -> None:
     original = Proposer.__init__
 
@@ -201,11 +203,11 @@ def _(stack: contextlib.ExitStack) -> None:
         original(self, *arguments, **named)
         self.majority = 1
 
-    _replace(stack, Proposer, "__init__", init)
-    _replace(stack, Registers, "_hears_another", lambda self, asked, now: False)
+    substitute(stack, Proposer, "__init__", init)
+    substitute(stack, Registers, "_hears_another", lambda self, asked, now: False)
 
 
-@mutant(PAIR + "who is behind takes over")
+@breakage("who is behind takes over")
 def _(stack: contextlib.ExitStack) -> None:
     original = Proposer._wanted
 
@@ -215,10 +217,10 @@ def _(stack: contextlib.ExitStack) -> None:
             return current._replace(term=ballot, primary=me.member, address=me.address, in_sync=(me.member,))
         return original(self, attempt, current, ballot)
 
-    _replace(stack, Proposer, "_wanted", wanted)
+    substitute(stack, Proposer, "_wanted", wanted)
 
 
-@mutant(PAIR + "term not raised")
+@breakage("term not raised")
 def _(stack: contextlib.ExitStack) -> None:
     original = Proposer._wanted
 
@@ -226,10 +228,10 @@ def _(stack: contextlib.ExitStack) -> None:
         view = original(self, attempt, current, ballot)
         return view._replace(term=current.term) if view is not None and attempt.kind in {"take", "resume"} else view
 
-    _replace(stack, Proposer, "_wanted", wanted)
+    substitute(stack, Proposer, "_wanted", wanted)
 
 
-@mutant(PAIR + "goes on alone without asking the register")
+@breakage("goes on alone without asking the register")
 def _(stack: contextlib.ExitStack) -> None:
     original = Leading.tick
 
@@ -238,10 +240,10 @@ def _(stack: contextlib.ExitStack) -> None:
         if self._standby is not None and self._standby.id in self.required and not self._is_well(self._standby, now):
             self.chosen((self.member,))
 
-    _replace(stack, Leading, "tick", tick)
+    substitute(stack, Leading, "tick", tick)
 
 
-@mutant(PAIR + "in sync before it has caught up")
+@breakage("in sync before it has caught up")
 def _(stack: contextlib.ExitStack) -> None:
     def proposal(self: Any, now: float) -> Any:
         standby = self._standby
@@ -251,11 +253,11 @@ def _(stack: contextlib.ExitStack) -> None:
             return frozenset((self.member,)) if standby.id in self.required else None
         return None if standby.id in self.in_sync else frozenset((self.member, standby.id))
 
-    _replace(stack, Leading, "proposal", proposal)
-    _replace(stack, Leading, "_is_well", lambda self, standby, now: now - standby.heard < self._silence)
+    substitute(stack, Leading, "proposal", proposal)
+    substitute(stack, Leading, "_is_well", lambda self, standby, now: now - standby.heard < self._silence)
 
 
-@mutant(PAIR + "register forgets what it promised and accepted")
+@breakage("register forgets what it promised and accepted")
 def _(stack: contextlib.ExitStack) -> None:
     original = Registers._keep
 
@@ -265,17 +267,17 @@ def _(stack: contextlib.ExitStack) -> None:
         if known:
             self._changes.registers.pop(row.store)
 
-    _replace(stack, Registers, "_keep", keep)
+    substitute(stack, Registers, "_keep", keep)
 
 
-@mutant(PAIR + "a proxy without a memory votes")
+@breakage("a proxy without a memory votes")
 def _(stack: contextlib.ExitStack) -> None:
     promises, accepts = Registers._prepare, Registers._accept
 
     def prepare(self: Any, asked: Any, now: float) -> Any:
         return promises(self, asked, now) if asked.store in self.rows else VoteOutcome.PROMISED
 
-    _replace(stack, Registers, "_prepare", prepare)
+    substitute(stack, Registers, "_prepare", prepare)
 
     def accept(self: Any, asked: Any) -> Any:
         if asked.store in self.rows:
@@ -283,10 +285,10 @@ def _(stack: contextlib.ExitStack) -> None:
         self._keep(RegisterRow(asked.store, asked.ballot, asked.ballot, asked.view, asked.sender))
         return VoteOutcome.ACCEPTED
 
-    _replace(stack, Registers, "_accept", accept)
+    substitute(stack, Registers, "_accept", accept)
 
 
-@mutant(PAIR + "a promise is not kept")
+@breakage("a promise is not kept")
 def _(stack: contextlib.ExitStack) -> None:
     def accept(self: Any, asked: Any) -> Any:
         if asked.store not in self.rows:
@@ -294,10 +296,10 @@ def _(stack: contextlib.ExitStack) -> None:
         self._keep(replace(self.rows[asked.store], promised=asked.ballot, ballot=asked.ballot, view=asked.view))
         return VoteOutcome.ACCEPTED
 
-    _replace(stack, Registers, "_accept", accept)
+    substitute(stack, Registers, "_accept", accept)
 
 
-@mutant(PAIR + "a member is removed without the register")
+@breakage("a member is removed without the register")
 def _(stack: contextlib.ExitStack) -> None:
     member = pubsub.server.standby.member.Member
     original = member.remove
@@ -310,12 +312,9 @@ def _(stack: contextlib.ExitStack) -> None:
             self.proposer.view = self.proposer.view._replace(members=(self.identity.member,))
         return bool(done)
 
-    _replace(stack, member, "remove", remove)
+    substitute(stack, member, "remove", remove)
 
 
-@mutant(PAIR + "two members have one ID")
+@breakage("two members have one ID")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.server.standby.disk, "new_member", lambda: "5" * 16)
-
-
-__all__ = ["MUTANTS", "PAIR", "broken"]
+    substitute(stack, pubsub.server.standby.disk, "new_member", lambda: "5" * 16)

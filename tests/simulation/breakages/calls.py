@@ -1,6 +1,6 @@
 """Deliberate breakages of what calls rest on; each takes one rule out of the shipped code.
 
-They are tried like the others (`mutants`), and by `test_calls` each with seeds that show it.
+They are tried like the others (`table`), and by `test_calls` each with seeds that show it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ import pubsub.client.storage.call_table
 import pubsub.server.requests.admission
 import pubsub.server.topic.topic
 from pubsub.protocol.names import is_reply_topic, reply_topic
-from tests.simulation.mutants import _replace, mutant
-from tests.simulation.pair_mutants import MUTANTS, broken
+from tests.simulation.breakages.room import Room, substitute
 
 CALL = "call: "
 
-__all__ = ["CALL", "MUTANTS", "broken"]
+breakage = Room(CALL)
 
 
-@mutant(CALL + "reply sent before its commit")
+@breakage("reply sent before its commit")
 def _(stack: contextlib.ExitStack) -> None:
     work = pubsub.client.flows.work.Work
     original = work.__exit__
@@ -42,10 +41,10 @@ def _(stack: contextlib.ExitStack) -> None:
         with mock.patch.object(session, "accept"):
             original(self, kind, error, *trace)
 
-    _replace(stack, work, "__exit__", leave)
+    substitute(stack, work, "__exit__", leave)
 
 
-@mutant(CALL + "correlation forgotten on restart")
+@breakage("correlation forgotten on restart")
 def _(stack: contextlib.ExitStack) -> None:
     session = pubsub.client.session.Session
     original = session._ask_again
@@ -54,10 +53,10 @@ def _(stack: contextlib.ExitStack) -> None:
         self.store.db.execute("delete from pubsub_calls where outcome = 'waiting'")
         original(self)
 
-    _replace(stack, session, "_ask_again", forgetting)
+    substitute(stack, session, "_ask_again", forgetting)
 
 
-@mutant(CALL + "deadline ignored")
+@breakage("deadline ignored")
 def _(stack: contextlib.ExitStack) -> None:
     core = pubsub.client.core.calling
     original = core.read_request
@@ -68,10 +67,10 @@ def _(stack: contextlib.ExitStack) -> None:
         with mock.patch.object(core, "read_request", lambda found: replace(original(found), deadline=None)):
             return settles(self, sub, taking, message)
 
-    _replace(stack, service, "settles", without)
+    substitute(stack, service, "settles", without)
 
 
-@mutant(CALL + "reply handed to another caller")
+@breakage("reply handed to another caller")
 def _(stack: contextlib.ExitStack) -> None:
     """To who called before, whose worker remembers it."""
     service = pubsub.client.flows.serving._Service
@@ -84,22 +83,22 @@ def _(stack: contextlib.ExitStack) -> None:
         original(self, transaction, to, outcome, body)
 
     assert reply_topic
-    _replace(stack, service, "put_reply", put)
+    substitute(stack, service, "put_reply", put)
 
 
-@mutant(CALL + "call taken though nobody serves")
+@breakage("call taken though nobody serves")
 def _(stack: contextlib.ExitStack) -> None:
     admission = pubsub.server.requests.admission
-    _replace(stack, admission, "_workers", lambda topic: iter(["nobody"]))
+    substitute(stack, admission, "_workers", lambda topic: iter(["nobody"]))
     put = admission.Admission.put
 
     def taking(self: Any, topic: Any, publisher: Any, request: Any) -> str:
         obstacle = put(self, topic, publisher, request)
         return "" if obstacle == "no_worker" else obstacle
 
-    _replace(stack, admission.Admission, "put", taking)
+    substitute(stack, admission.Admission, "put", taking)
     subscription = admission.Admission.subscription
-    _replace(
+    substitute(
         stack,
         admission.Admission,
         "subscription",
@@ -107,12 +106,12 @@ def _(stack: contextlib.ExitStack) -> None:
     )
 
 
-@mutant(CALL + "calls gone with an earlier number of their worker")
+@breakage("calls gone with an earlier number of their worker")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.server.topic.topic, "is_service_topic", lambda topic: False)
+    substitute(stack, pubsub.server.topic.topic, "is_service_topic", lambda topic: False)
 
 
-@mutant(CALL + "call not durable before it is sent")
+@breakage("call not durable before it is sent")
 def _(stack: contextlib.ExitStack) -> None:
     """The request goes out with its own commit, and the row that would know the call again is never written."""
     table = pubsub.client.storage.call_table.CallTable
@@ -132,4 +131,4 @@ def _(stack: contextlib.ExitStack) -> None:
         with mock.patch.object(table, "find", find):
             return known(self, call, topic, told_by)
 
-    _replace(stack, calling, "_is_known", forgets)
+    substitute(stack, calling, "_is_known", forgets)

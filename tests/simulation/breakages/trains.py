@@ -1,6 +1,6 @@
 """Deliberate breakages of what trains rest on; each takes one rule out of the shipped code.
 
-They are tried like the others (`mutants`), and by `test_trains` each with seeds that show it.
+They are tried like the others (`table`), and by `test_trains` each with seeds that show it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import pubsub.client.core.chain
 import pubsub.client.core.core
 import pubsub.server.requests.puts
 from pubsub.protocol.messages import Outcome, Put
-from tests.simulation.call_mutants import MUTANTS, broken
-from tests.simulation.mutants import _replace, mutant
+from tests.simulation.breakages.room import Room, substitute
 
 TRAIN = "train: "
 
-__all__ = ["MUTANTS", "TRAIN", "broken"]
+breakage = Room(TRAIN)
+
 
 _FINAL = {Outcome.REFUSED, Outcome.DENIED, Outcome.GONE}
 
 
-@mutant(TRAIN + "one answer counts for all its rows")
+@breakage("one answer counts for all its rows")
 def _(stack: contextlib.ExitStack) -> None:
     core = pubsub.client.core.core.ClientCore
     original = core._put_answered
@@ -33,14 +33,14 @@ def _(stack: contextlib.ExitStack) -> None:
             status = replace(status, outcome=Outcome.SUCCESS, last=flight.row.last)
         original(self, chain, status, flight, now)
 
-    _replace(stack, core, "_put_answered", answered)
+    substitute(stack, core, "_put_answered", answered)
 
 
-@mutant(TRAIN + "refused, and not sent row by row")
+@breakage("refused, and not sent row by row")
 def _(stack: contextlib.ExitStack) -> None:
     core = pubsub.client.core.core.ClientCore
     original = core._put_answered
-    _replace(
+    substitute(
         stack,
         core,
         "_put_answered",
@@ -48,14 +48,14 @@ def _(stack: contextlib.ExitStack) -> None:
     )
 
 
-@mutant(TRAIN + "a row's previous is not checked")
+@breakage("a row's previous is not checked")
 def _(stack: contextlib.ExitStack) -> None:
     puts = pubsub.server.requests.puts
     original = puts.split_train
-    _replace(stack, puts, "split_train", lambda train: [replace(row, previous=0) for row in original(train)])
+    substitute(stack, puts, "split_train", lambda train: [replace(row, previous=0) for row in original(train)])
 
 
-@mutant(TRAIN + "going back leaves rows held")
+@breakage("going back leaves rows held")
 def _(stack: contextlib.ExitStack) -> None:
     chain = pubsub.client.core.chain.Chain
     original = chain.send_anew
@@ -65,10 +65,10 @@ def _(stack: contextlib.ExitStack) -> None:
         original(self)
         self.messages.extend(held)
 
-    _replace(stack, chain, "send_anew", send_anew)
+    substitute(stack, chain, "send_anew", send_anew)
 
 
-@mutant(TRAIN + "known by its first row")
+@breakage("known by its first row")
 def _(stack: contextlib.ExitStack) -> None:
     """A train of which the first row is a duplicate is called one as a whole."""
     puts = pubsub.server.requests.puts.Puts
@@ -84,4 +84,4 @@ def _(stack: contextlib.ExitStack) -> None:
             return ()
         return found
 
-    _replace(stack, puts, "_rows", rows)
+    substitute(stack, puts, "_rows", rows)

@@ -1,4 +1,4 @@
-"""Breakages of the rules of groups (docs/architecture.md, *Groups*), registered with the others."""
+"""Breakages of the rules of groups (docs/architecture.md, *Groups*)."""
 
 from __future__ import annotations
 
@@ -7,28 +7,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pubsub.client.core.groups
-import pubsub.client.flows.puts
+import pubsub.client.flows.singles
 import pubsub.client.sharing
 from pubsub.errors import InDoubt
-from tests.simulation.mutants import _replace, mutant
-from tests.simulation.train_mutants import MUTANTS, broken
+from tests.simulation.breakages.room import Room, substitute
 
-__all__ = ("GROUPS", "MUTANTS", "broken")
-
-GROUPS = (
-    "group held though nobody answers",
-    "group written in another order",
-    "cancelled share written",
-    "another caller's result",
-    "open group overtaken",
-)
+breakage = Room()
 
 
-@mutant(GROUPS[0])
+@breakage("group held though nobody answers")
 def _(stack: contextlib.ExitStack) -> None:
     """What waits for an answer that does not come is told to be kept, and is in no outbox."""
-    groups, puts = pubsub.client.core.groups, pubsub.client.flows.puts
-    write, ended = puts.Puts.write_group, puts.Puts._ended
+    groups, singles = pubsub.client.core.groups, pubsub.client.flows.singles
+    write, ended = singles.Singles.write_group, singles.Singles._ended
 
     def write_group(self: Any, topic: str) -> None:
         if not self.core.outbox.chain(topic).is_busy:
@@ -40,12 +31,12 @@ def _(stack: contextlib.ExitStack) -> None:
             raise InDoubt(self.session.name, chain.topic, share.until - started, "", 1)
         return (yield from ended(self, chain, share, started))
 
-    _replace(stack, groups, "HOLD_SECONDS", float("inf"))
-    _replace(stack, puts.Puts, "write_group", write_group)
-    _replace(stack, puts.Puts, "_ended", tell)
+    substitute(stack, groups, "HOLD_SECONDS", float("inf"))
+    substitute(stack, singles.Singles, "write_group", write_group)
+    substitute(stack, singles.Singles, "_ended", tell)
 
 
-@mutant(GROUPS[1])
+@breakage("group written in another order")
 def _(stack: contextlib.ExitStack) -> None:
     sharing = pubsub.client.sharing
     batches = sharing.batches
@@ -53,15 +44,15 @@ def _(stack: contextlib.ExitStack) -> None:
     def backwards(shares: Sequence[Any], records: int, size: int) -> Iterator[Any]:
         return batches(shares[::-1], records, size)
 
-    _replace(stack, sharing, "batches", backwards)
+    substitute(stack, sharing, "batches", backwards)
 
 
-@mutant(GROUPS[2])
+@breakage("cancelled share written")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.client.core.groups.Groups, "withdraw", lambda self, topic, share: True)
+    substitute(stack, pubsub.client.core.groups.Groups, "withdraw", lambda self, topic, share: True)
 
 
-@mutant(GROUPS[3])
+@breakage("another caller's result")
 def _(stack: contextlib.ExitStack) -> None:
     sharing = pubsub.client.sharing
     put = sharing.Sharing._put
@@ -71,9 +62,9 @@ def _(stack: contextlib.ExitStack) -> None:
         first, last = shares[0], shares[-1]
         first.row, first.index, last.row, last.index = last.row, last.index, first.row, first.index
 
-    _replace(stack, sharing.Sharing, "_put", swapped)
+    substitute(stack, sharing.Sharing, "_put", swapped)
 
 
-@mutant(GROUPS[4])
+@breakage("open group overtaken")
 def _(stack: contextlib.ExitStack) -> None:
-    _replace(stack, pubsub.client.sharing.Sharing, "close", lambda self, topic: None)
+    substitute(stack, pubsub.client.sharing.Sharing, "close", lambda self, topic: None)

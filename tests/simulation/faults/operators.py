@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pubsub.errors import PubsubError
 from pubsub.messenger.framing import pack
@@ -18,13 +17,13 @@ from pubsub.protocol.messages import Message
 from pubsub.proxy.replies import ORIGIN_MARK
 from pubsub.server.offline.restore import end_logs
 from pubsub.server.storage.store import Store
+from tests.simulation.cast import Cast
 from tests.simulation.disk import NAME
+from tests.simulation.faults.kinds import Fault
 from tests.simulation.history import ACKED
-from tests.simulation.members import Paired
+from tests.simulation.members import Paired, Server
 from tests.simulation.nodes import ProxyNode, ServerNode
-
-if TYPE_CHECKING:
-    from tests.simulation.simulation import Simulation
+from tests.simulation.supervisor import Supervisor
 
 LOOK_SECONDS = 0.2
 PATIENCE_SECONDS = 6.0
@@ -36,9 +35,9 @@ NOBODY = b"an operator, who reads reports and no answers"
 class Operators:
     """The operators of one run."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        self.world, self.random, self.history = simulation.world, simulation.random, simulation.history
+    def __init__(self, cast: Cast, supervisor: Supervisor) -> None:
+        self.cast, self.supervisor = cast, supervisor
+        self.world, self.random, self.history = cast.world, cast.random, cast.history
         self.backups: dict[str, tuple[dict[str, bytes], dict[str, frozenset[str]], set[str]]] = {}
         self._abandoning = False
         self._put_back: dict[str, set[str]] = {}
@@ -46,14 +45,18 @@ class Operators:
         self._gone: dict[str, set[str]] = {}
         """Logs that such a server held, and its copy does not."""
 
+    def faults(self) -> dict[str, Fault]:
+        """By name."""
+        return {"drain": self.drain, "abandon": self.abandon, "put back": self.put_back}
+
     def _say(self, proxy: ProxyNode, message: Message) -> None:
         """Send a request to a proxy, for itself or for a server."""
         head, _ = encode(message)
         proxy.arrive(proxy.addresses[0], NOBODY, pack(1, 0, 1) + head)
 
-    def _through(self, server: ServerNode, message: Message) -> None:
+    def through(self, server: Server, message: Message) -> None:
         """Send a request to a server by a proxy that hears it."""
-        for proxy in self.simulation.proxies:
+        for proxy in self.cast.proxies:
             known = proxy.core.table.named(server.name) if proxy.alive else None
             if known is not None and known.link is not None:
                 head, _ = encode(message)
@@ -74,30 +77,35 @@ class Operators:
 
         look()
 
+    def move(self, proxy: ProxyNode, giver: Server, receiver: Server, topic: str) -> None:
+        """A proxy has a server give a topic to another one."""
+        self.world.note(f"{proxy.name} has {giver.name} give {topic} to {receiver.name}")
+        proxy.merge(giver.name, topic, receiver.address)
+
     # Drain
 
     def drain(self) -> None:
         """A server is given no topic any more, until it is again; what it holds moves away, if it goes well."""
-        server = self.random.choice(self.simulation.servers)
+        server = self.random.choice(self.cast.servers)
         stop = self.random.random() < 0.5
         self.world.note(f"{server.name} {'takes topics again' if stop else 'is drained'}")
-        self._through(server, Operate("op", server.name, "drain", stop=int(stop)))
-        others = [other for other in self.simulation.servers if other is not server and other.alive]
+        self.through(server, Operate("op", server.name, "drain", stop=int(stop)))
+        others = [other for other in self.cast.servers if other is not server and other.alive]
         if stop or not server.alive or not others:
             return
         for topic in sorted(server.core.state.topics):
             to = self.random.choice(others)
-            self._through(server, Operate("op", server.name, "move", topic, to.name, to.address))
+            self.through(server, Operate("op", server.name, "move", topic, to.name, to.address))
 
     def gave_up(self) -> bool:
         """Whether something was given up, which proxies have to remember."""
-        cores = [getattr(proxy, "core", None) for proxy in self.simulation.proxies]
+        cores = [getattr(proxy, "core", None) for proxy in self.cast.proxies]
         return self._abandoning or any(core is not None and core.table.abandoned for core in cores)
 
     def remembered_without(self, proxy: ProxyNode) -> bool:
         """Whether what a proxy knows as given up is known to another one that is there."""
         lost = _given_up(proxy)
-        others = [other for other in self.simulation.proxies if other is not proxy and other.alive]
+        others = [other for other in self.cast.proxies if other is not proxy and other.alive]
         return not lost or any(lost <= _given_up(other) for other in others)
 
     def finish(self) -> None:
@@ -108,29 +116,29 @@ class Operators:
 
     def _end_drains(self) -> None:
         """No server is to drain: told again until the end, since a drain may still be on its way to a server."""
-        for server in self.simulation.servers:
+        for server in self.cast.servers:
             if not server.alive or server.core.proxies.draining:
-                self._through(server, Operate("op", server.name, "drain", stop=1))
+                self.through(server, Operate("op", server.name, "drain", stop=1))
         self.world.after(LOOK_SECONDS, self._end_drains)
 
     def _end_forgotten(self) -> None:
         """Who lost its directory and stays away has a subscription still, and its backlog would fill the topic."""
-        for server in self.simulation.servers:
-            for application in self.simulation.applications:
-                for topic in sorted(application.forgotten & server.core.state.topics.keys() if server.alive else ()):
-                    subscription = server.core.state.topics[topic].subscriptions.get(application.name)
+        for server in self.cast.servers:
+            held = server.core.state.topics if server.alive else {}
+            for application in self.cast.applications:
+                for topic in sorted(application.subscriber.forgotten & held.keys()):
+                    subscription = held[topic].subscriptions.get(application.name)
                     if subscription is not None and subscription.on:
-                        self._through(
-                            server, Operate("op", server.name, "unsubscribe", topic, subscriber=application.name)
-                        )
+                        told = Operate("op", server.name, "unsubscribe", topic, subscriber=application.name)
+                        self.through(server, told)
         self.world.after(LOOK_SECONDS, self._end_forgotten)
 
     # Giving up
 
     def abandon(self) -> None:
         """A server dies, what it holds of a topic is given up, and then it is back."""
-        servers = [server for server in self.simulation.servers if server.alive and server.core.state.topics]
-        if not servers or len(self.simulation.servers) < 2 or self._abandoning:
+        servers = [server for server in self.cast.servers if server.alive and server.core.state.topics]
+        if not servers or len(self.cast.servers) < 2 or self._abandoning:
             return
         self._abandoning = True
         server = self.random.choice(servers)
@@ -145,7 +153,7 @@ class Operators:
             other for other in servers if topic in other.core.state.topics and topic not in server.core.state.topics
         ]
         if givers:  # It dies while the topic is on its way to it.
-            self._through(givers[0], Operate("op", givers[0].name, "move", topic, server.name, server.address))
+            self.through(givers[0], Operate("op", givers[0].name, "move", topic, server.name, server.address))
             self._kill_when_given(server, givers[0], topic, 100)
         else:
             server.end("killed")
@@ -155,29 +163,29 @@ class Operators:
                 proxy.alive
                 and not proxy.paused
                 and not any(known.id == server.name for known in proxy.core.table.alive(proxy.host.monotonic()))
-                for proxy in self.simulation.proxies
+                for proxy in self.cast.proxies
             )
 
         self._until(unheard, partial(self._give_up, server, topic), partial(self._back, server))
 
-    def _kill_when_given(self, server: ServerNode, giver: ServerNode, topic: str, looks: int) -> None:
+    def _kill_when_given(self, server: Server, giver: Server, topic: str, looks: int) -> None:
         """Kill a receiver as soon as the giver is bound to it, or after so many looks."""
         held = giver.core.state.topics.get(topic) if giver.alive else None
-        if looks and held is not None and held.frozen != server.address and not self.simulation.over:
+        if looks and held is not None and held.frozen != server.address and not self.world.over:
             self.world.after(0.003, self._kill_when_given, server, giver, topic, looks - 1)
         else:
             server.end("killed")
 
-    def _back(self, server: ServerNode) -> None:
+    def _back(self, server: Server) -> None:
         self._abandoning = False
         server.restarting = False
         if not server.alive:
-            self.simulation.restart(server)
+            self.supervisor.restart(server)
 
-    def _lost_logs(self, server: ServerNode, topic: str) -> set[tuple[str, str]]:
+    def _lost_logs(self, server: Server, topic: str) -> set[tuple[str, str]]:
         """(store, log) of what the server held, as proxies and the other servers know."""
         lost = set()
-        for proxy in self.simulation.proxies:
+        for proxy in self.cast.proxies:
             if proxy.alive:
                 table = proxy.core.table
                 lost |= {
@@ -195,10 +203,10 @@ class Operators:
                 }
         return lost
 
-    def _others(self, server: ServerNode) -> list[ServerNode]:
-        return [other for other in self.simulation.servers if other is not server and other.alive]
+    def _others(self, server: Server) -> list[Server]:
+        return [other for other in self.cast.servers if other is not server and other.alive]
 
-    def _give_up(self, server: ServerNode, topic: str) -> None:
+    def _give_up(self, server: Server, topic: str) -> None:
         lost = self._lost_logs(server, topic)
         held = [other.core.state.topics.get(topic) for other in self._others(server)]
         if not lost and any(one is not None and one.frozen == server.address for one in held):
@@ -208,7 +216,7 @@ class Operators:
             return
         self.history.give_up(topic, float("inf"), losses=len(lost))
         told = Operate("op", "-", "abandon", topic, server.name, server.address)
-        for proxy in self.simulation.proxies:
+        for proxy in self.cast.proxies:
             for store, log in sorted(lost):
                 self._say(proxy, self._of(told, store, log))
 
@@ -219,7 +227,7 @@ class Operators:
                 and {log for _, log in lost if log} <= proxy.core.table.abandoned.get(topic, {}).keys()
                 and not any(holder.id == server.name for holder in proxy.core.table.holders(topic))
                 and not any(holder.id == server.name for holder in proxy.core.table.assignments.doubts.get(topic, ()))
-                for proxy in self.simulation.proxies
+                for proxy in self.cast.proxies
             )
 
         tell = partial(self._wait_for_servers, server, topic)
@@ -229,14 +237,14 @@ class Operators:
     def _of(told: Operate, store: str, log: str) -> Operate:
         return Operate("op", "-", "abandon", told.topic, told.server, told.address, log=log, store=store)
 
-    def _wait_for_servers(self, server: ServerNode, topic: str) -> None:
+    def _wait_for_servers(self, server: Server, topic: str) -> None:
         """Proxies have servers drop what the one that is given up was to be sent, as `pubsub topic abandon` does."""
         told = Operate("op", "-", "abandon", topic, server.name, server.address)
 
         def taken_back() -> bool:
             held = [other.core.state.topics.get(topic) for other in self._others(server)]
             waiting = any(one is not None and one.frozen == server.address for one in held)
-            for proxy in self.simulation.proxies if waiting else ():
+            for proxy in self.cast.proxies if waiting else ():
                 self._say(proxy, self._of(told, "", ""))
             return not waiting
 
@@ -251,9 +259,9 @@ class Operators:
 
     def put_back(self) -> None:
         """A server's store is copied; or it is lost, and the copy of it is all there is."""
-        server = self.random.choice(self.simulation.servers)
+        server = self.random.choice(self.cast.servers)
         if not server.alive or server.restarting or isinstance(server, Paired):
-            return  # A member's store is put back by `pairs`.
+            return  # A member's store is put back by `members`.
         holds = {
             name: frozenset(topic.logs) | frozenset(topic.merged) for name, topic in server.core.state.topics.items()
         }
@@ -265,7 +273,7 @@ class Operators:
             self.backups[server.name] = (server.host.disk.copy(), holds, acknowledged)
         else:
             self._restore(server, holds, *known)
-        self.simulation.restart(server)
+        self.supervisor.restart(server)
 
     def _restore(
         self,
@@ -303,15 +311,15 @@ class Operators:
 
     def _clear_up(self) -> None:
         """What a server waits for that another one has lost with its store is given up."""
-        for server in self.simulation.servers:
+        for server in self.cast.servers:
             if server.name not in self._put_back or not server.alive:
                 continue
-            for topic in self.simulation.topics():
+            for topic in self.cast.topics():
                 if topic not in server.core.state.topics and self._waits_for(server, topic):
                     self._give_up(server, topic)
         self.world.after(1.0, self._clear_up)
 
-    def _waits_for(self, server: ServerNode, topic: str) -> bool:
+    def _waits_for(self, server: Server, topic: str) -> bool:
         """Whether somebody waits for a log that this server has lost with its store, and for no other reason."""
         held = [other.core.state.topics.get(topic) for other in self._others(server)]
         return any(

@@ -1,0 +1,166 @@
+"""What the threads of one application share: its client, its habits, the life of its directory, the errors it may meet.
+
+They know the client's documented calls and errors and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import apsw
+
+from pubsub.errors import DataLoss, Refused, StateCopied, StorageError
+from tests.simulation.clients import ClientNode
+from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading
+from tests.simulation.world import World
+
+GIVING_UP = {"abandon", "put back"}
+"""After these a client may see again what it had of a log that is gone: its second net is needed."""
+
+
+@dataclass
+class Habits:
+    """What an application does and what not.
+
+    Attributes:
+        by_get: it takes by calls that return messages, and else by handlers; relays: handlers put what they handle.
+        beside: the ways in which other threads take beside that of each topic.
+        publishers: the threads that publish.
+        bare: it reads without the client's second net, so it must not leave: who comes back may need that.
+    """
+
+    publishes: bool
+    reads: bool
+    by_get: bool
+    relays: bool
+    beside: list[str]
+    publishers: tuple[str, ...]
+    bare: bool
+
+
+def draw(random: Random, name: str, *, gives_up: bool) -> Habits:
+    """Habits; somebody publishes and somebody reads in every run.
+
+    Args:
+        random: the run's.
+        name: the client's.
+        gives_up: whether something of the run may be given up.
+    """
+    publishes = random.random() < 0.8 or name == "c1"
+    reads = random.random() < 0.9 or not publishes or name == "c2"
+    by_get = random.random() < 0.25
+    relays = not by_get and random.random() < 0.5
+    ways = ("get", "iterate", "iterate", "process") if by_get else ("process",)
+    beside = [random.choice(ways) for _ in range(random.choice((0, 0, 1, 3)))]
+    publishers = ("main", "side") if random.random() < 0.3 else ("main",)
+    bare = not by_get and random.random() < 0.3 and not gives_up
+    return Habits(publishes, reads, by_get, relays, beside, publishers, bare)
+
+
+class Program:
+    """The program of one client.
+
+    Args:
+        topics: those that there are by now.
+
+    Attributes:
+        life: how often its directory became another one.
+        copied: as of when the copy is that its directory was put back to.
+        count: of the messages that it has put; it numbers them.
+        finishing: whether it finishes what was begun, and begins nothing more.
+    """
+
+    def __init__(self, world: World, node: ClientNode, history: History, topics: Callable[[], list[str]]) -> None:
+        self.world, self.node, self.history, self.topics = world, node, history, topics
+        self.name = node.name
+        self.habits = draw(world.random, self.name, gives_up=bool(GIVING_UP & world.fate.faults.keys()))
+        self.life = self.count = 0
+        self.copied = 0.0
+        self.finishing = False
+
+    def next(self, action: Callable[[], None]) -> None:
+        """Have a thread go on after it has thought for a while."""
+        seconds = 0.02 if self.finishing else self.world.random.expovariate(1 / self.world.fate.think)
+        self.node.later(seconds, action)
+
+    def number(self) -> int:
+        """Of the next message that it puts."""
+        self.count += 1
+        return self.count
+
+    def reading(self, topic: str) -> Reading:
+        """What is written down of its reading of a topic."""
+        return self.history.reading(self.name, topic, by_get=self.habits.by_get)
+
+    def readings(self) -> list[Reading]:
+        """The same of all topics that it reads."""
+        return [reading for reading in self.history.readings.values() if reading.client == self.name]
+
+    # Its directory
+
+    def directory_replaced(self, since: float | None) -> None:
+        """The directory is empty (`since` is None) or as it was at some time: what came after is unknown to it."""
+        self.life += 1
+        self.copied = since or 0.0
+        for put in self.history.puts.values():
+            if put.source[0] != self.name:
+                continue
+            unfinished = put.state in {ASKED, KEPT} or put.follows or put.group
+            if unfinished or (since is not None and put.invoked >= since):
+                put.state = EXCUSED
+        for reading in self.readings():
+            reading.confirmed = None
+            reading.wanted = False
+            reading.begin_part(emptied=True)
+
+    def twinned(self) -> None:
+        """A copy of the directory is opened elsewhere: what either gets the other does not."""
+        self.life += 1
+        self.copied = self.world.now
+        for reading in self.readings():
+            reading.shared = True
+
+    # Errors
+
+    def failed(self, error: Exception | None) -> None:
+        """An error that a call raised: those that may be, and those that say that something is broken."""
+        if isinstance(error, StateCopied):
+            if not self.life:
+                self.history.violate(f"{self.name}: {error}")
+            self._renew()
+        elif isinstance(error, DataLoss) and self._may_lack(error):
+            self.node.compare()  # The place behind it is stored over with the next message that is taken.
+            self._lack(error)
+        elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
+            # Its subscription has been made anew: what is put from now on reaches it.
+            reading = self.reading(error.topic)
+            reading.confirmed = self.world.now if reading.confirmed is not None else None
+        elif isinstance(error, DataLoss | Refused) or (
+            isinstance(error, StorageError | apsw.Error) and not self.node.host.disk.explains(error)
+        ):
+            self.history.violate(f"{self.name}: {type(error).__name__}: {error}")
+
+    def _may_lack(self, error: DataLoss) -> bool:
+        """Whether records of a topic may be lost: bits of it have flipped, or a limit was reached."""
+        known = self.world.fate.tight or error.topic in self.history.damaged
+        return known and "hand them out" in error.reason
+
+    def _lack(self, error: DataLoss) -> None:
+        reading = self.reading(error.topic)
+        if reading.lost.get(error.first) == self.node.life:
+            self.history.violate(f"{self.name} is told twice: {error}")
+        elif error.first not in reading.lost and self.world.fate.tight:
+            first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
+            reading.excused += last - first + 1
+        reading.lost[error.first] = self.node.life
+
+    def _renew(self) -> None:
+        self.directory_replaced(self.copied)
+        try:
+            # What is unfinished in an older copy may have been finished since: kept, it would be put once more.
+            self.node.calls.renew(keep=False)
+            self.node.compare()
+        except StorageError as error:
+            self.failed(error)

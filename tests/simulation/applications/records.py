@@ -1,0 +1,68 @@
+"""What stands in an application's own tables, which its handlers and transactions write, and among its dead letters."""
+
+from __future__ import annotations
+
+import apsw
+
+from tests.simulation.applications.program import Program
+from tests.simulation.applications.taking import Taking
+from tests.simulation.disk import NAME
+from tests.simulation.history import Seen
+
+
+class Records:
+    """The tables of one program."""
+
+    def __init__(self, program: Program, taking: Taking) -> None:
+        self.program, self.taking, self.history = program, taking, program.history
+        self._letters: dict[str, set[str]] = {}
+        """Bodies of dead letters, by topic."""
+
+    def collect(self) -> None:
+        """Read the tables, as they are on the disk now."""
+        name = self.program.name
+        path = f"/{name}/{name}.db"
+        if path not in self.program.node.host.disk.files:
+            return
+        db = apsw.Connection(path, vfs=NAME)
+        db.pragma("locking_mode", "exclusive")
+        try:
+            tables = {table for (table,) in db.execute("select name from sqlite_schema")}
+            if "seen" not in tables:
+                return
+            rows = list(db.execute("select topic, body, id, stamp from seen order by n"))
+            letters = list(db.execute("select topic, body from pubsub_dead_letters where body is not null"))
+            tokens = {token for (token,) in db.execute("select token from sent")}
+        finally:
+            db.close()
+        self.history.rows[name] = {row[1] for row in rows} | tokens
+        for reading in self.program.readings():
+            first = self.taking.first_asked.get(reading.topic, {})
+            reading.handled = [
+                Seen(topic, body, position, stamp, first.get(body, 0.0))
+                for topic, body, position, stamp in rows
+                if topic == reading.topic
+            ]
+            texts = [bytes(body).decode() for topic, body in letters if topic == reading.topic]
+            self._add_letters(reading.topic, texts, {seen.body for seen in reading.handled})
+
+    def _add_letters(self, topic: str, texts: list[str], handled: set[str]) -> None:
+        """Where a dead letter stands between the others is not recorded; that it came, and once, is."""
+        for text in texts:
+            if text in handled:
+                self.history.violate(f"{self.program.name} recorded {text} and has it among the dead letters")
+            self._letters.setdefault(topic, set()).add(text)
+
+    def settle_letters(self) -> None:
+        """Dead letters were delivered: they go to the end of what was seen, as parts of their own."""
+        name = self.program.name
+        for topic, texts in self._letters.items():
+            reading = self.history.readings[name, topic]
+            for text in sorted(texts):
+                put = self.history.puts.get(text)
+                if put is None or put.topic != topic:
+                    self.history.violate(f"{name} buried {text!r}, which nobody put to {topic}")
+                else:
+                    reading.parts.insert(0, [Seen(topic, text, f"x{text}.1", 1e12)])
+                if (topic, text) not in self.taking.tried and not (self.program.node.cut_off or self.program.life):
+                    self.history.violate(f"{name} buried {text} of {topic}, which no handler was given")

@@ -1,0 +1,185 @@
+"""The threads of an application that read: they subscribe to topics, take, leave, and come back.
+
+Each topic has a thread that joins and leaves it and takes in one way; in some runs others take beside that, in ways of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pubsub.errors import NotSubscribed, StateCopied, Superseded
+from tests.simulation.applications.program import Program
+from tests.simulation.applications.taking import Opening, Taking
+from tests.simulation.history import Reading
+
+
+class Subscriber:
+    """What one program reads.
+
+    Attributes:
+        taking: how it takes.
+        readers: topics that have a thread.
+        drained: those of which nothing is left to take.
+        forgotten: those of which its directory, which was emptied, knows no subscription: an operator is to end what
+            servers have.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.world, self.history = program, program.world, program.history
+        self.node, self.name = program.node, program.name
+        self.opening = Opening(self.world)
+        self.taking = Taking(program, self.opening)
+        self.readers: set[str] = set()
+        self.drained: set[str] = set()
+        self.forgotten: set[str] = set()
+
+    def begin(self) -> None:
+        """The process has started: it knows the subscriptions that it had, and its threads go on."""
+        self.readers = set()
+        self.drained.clear()
+        self.opening.begin()
+        self.taking.begin()
+        known = self.node.calls.subscribing.subscriptions()
+        for reading in self.program.readings():
+            on = bool(known.get(reading.topic, {}).get("on"))
+            if reading.confirmed is not None and not on:
+                self.history.violate(f"{self.name} is not subscribed to {reading.topic} any more after its start")
+            if on and not reading.wanted:  # An older directory, or it was killed before it had left.
+                reading.wanted = True
+                reading.asked = 0.0 if self.program.life else reading.asked
+        self.node.later(0.01, self._look_for_topics)
+
+    def finish(self) -> None:
+        """Take what is there."""
+        self.drained.clear()
+        self.taking.left.clear()
+        self.node.later(0.0, self._look_for_topics)
+
+    def settled(self) -> str:
+        """What is still open, "" where nothing is."""
+        missing = sorted(self.readers - self.drained)
+        return f"{self.name} has not drained {missing[0]}" if missing else ""
+
+    # Threads
+
+    def _look_for_topics(self) -> None:
+        for topic in self.program.topics():
+            if self.program.habits.reads and topic not in self.readers:
+                self.readers.add(topic)
+                self.program.reading(topic)
+                self._read(topic)
+                for way in self.program.habits.beside:
+                    self.program.next(partial(self._read_beside, topic, way))
+        if not self.program.finishing:
+            self.node.later(0.3, self._look_for_topics)
+
+    def _again(self, topic: str) -> None:
+        self.program.next(partial(self._read, topic))
+
+    def _read(self, topic: str) -> None:
+        program, reading = self.program, self.program.reading(topic)
+        chance = self.world.random.random()
+        if reading.wanted and reading.confirmed is None:
+            self.intend(topic, reading, on=True)
+        elif not reading.wanted:
+            if program.finishing and reading.asked is None:
+                self.drained.add(topic)
+            elif program.finishing or chance < 0.5:
+                # Whoever left comes back at the end in some runs, and stays away in others.
+                stays_away = program.finishing and (self.world.seed + len(topic) + program.count) % 2
+                self.intend(topic, reading, on=not stays_away)
+            else:
+                self._again(topic)
+        elif chance < 0.03 and not program.finishing and not program.habits.bare:
+            self.intend(topic, reading, on=False)
+        else:
+            way = "get" if program.habits.by_get else "process"
+            self._take(way, topic, reading, partial(self._again, topic))
+
+    def _read_beside(self, topic: str, way: str) -> None:
+        """Another thread, which takes while there is a subscription, and leaves the end to the topic's own."""
+        if self.program.finishing:
+            return
+        reading = self.program.reading(topic)
+        again = partial(self.program.next, partial(self._read_beside, topic, way))
+        if reading.wanted and reading.confirmed is not None:
+            self._take(way, topic, reading, again)
+        else:
+            again()
+
+    # Subscribing and leaving
+
+    def intend(self, topic: str, reading: Reading, *, on: bool) -> None:
+        """Subscribe to a topic, or leave it."""
+        was, asked = reading.wanted, reading.asked
+        if not on or reading.asked is None or not was:
+            reading.confirmed = None
+            if on:
+                # What is renewed is subscribed already, from whenever the client has made it anew.
+                reading.asked = 0.0 if self._is_on(topic) else self.world.now
+        reading.wanted = on
+        self.taking.left.discard(topic)
+        self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
+        # From now until it is told it may go above a later opening, for all its topics.
+        call = self.opening.asks()
+
+        def then(_: Any, error: Exception | None) -> None:
+            self.world.note(f"{self.name} is told about {topic}: {type(error).__name__}")
+            self.opening.told(call)
+            if self._told(topic, reading, error, on=on):
+                return
+            if error is not None and not on and self._is_on(topic):
+                reading.wanted, reading.asked = True, asked  # Nothing of it happened.
+            self._again(topic)
+
+        self.node.call(self.node.calls.subscribing.intend(topic, on, None), then)
+
+    def _is_on(self, topic: str) -> bool:
+        """Whether the client knows a subscription."""
+        return bool(self.node.calls.subscribing.subscriptions().get(topic, {}).get("on"))
+
+    def _told(self, topic: str, reading: Reading, error: Exception | None, *, on: bool) -> bool:
+        """It has subscribed or left, or has not; whether its thread is to look no more."""
+        never = isinstance(error, NotSubscribed) and not on  # Its directory is another one than when it subscribed.
+        if never and not self.program.life:
+            self.history.violate(f"{self.name} wants to leave {topic} and is told that it was never subscribed")
+        if error is None or never:
+            if on:
+                reading.confirmed = self.world.now
+            elif self.program.finishing:
+                self.drained.add(topic)
+                self.taking.left.add(topic)
+                if never:
+                    self.forgotten.add(topic)
+                return True
+        elif isinstance(error, StateCopied):
+            self.program.failed(error)
+        return False
+
+    # Taking
+
+    def _take(self, way: str, topic: str, reading: Reading, again: Callable[[], None]) -> None:
+        self.taking.take(way, topic, reading, partial(self.received, topic, reading, again))
+
+    def received(
+        self, topic: str, reading: Reading, again: Callable[[], None], taken: int, error: Exception | None
+    ) -> None:
+        """A thread has taken so many messages, or was told why not; it goes on by `again`."""
+        self.program.failed(error)
+        if isinstance(error, NotSubscribed) and reading.wanted and reading.confirmed is not None:
+            self.history.violate(f"{self.name} is not subscribed to {topic} any more")
+        if isinstance(error, Superseded):
+            if not self.program.life:
+                self.history.violate(f"{self.name}: {error}")
+            reading.confirmed = None
+        if error is None and not taken and self.program.finishing:
+            self.drained.add(topic)
+            self.node.later(0.3, partial(self._read, topic))
+            return
+        # Where it has left, a call of another thread may end after the topic's own thread, which looks no more.
+        if (taken or error is not None) and topic not in self.taking.left:
+            self.drained.discard(topic)
+        again()

@@ -1,0 +1,32 @@
+"""All breakages by title."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tests.simulation.breakages import (
+    calls,
+    client,
+    groups,
+    messenger,
+    moves,
+    ownership,
+    pairs,
+    proxies,
+    server,
+    trains,
+)
+from tests.simulation.breakages.room import Breakage
+
+ROOMS = (server, client, moves, ownership, proxies, messenger, pairs, calls, trains, groups)
+
+BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
+
+
+@contextlib.contextmanager
+def broken(title: str) -> Iterator[None]:
+    """With one rule left out."""
+    with contextlib.ExitStack() as stack:
+        BREAKAGES[title](stack)
+        yield

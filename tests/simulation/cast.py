@@ -1,0 +1,159 @@
+"""Who takes part in one run: servers, proxies, clients and all others, as many as its fate says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.simulation.applications.application import Application
+from tests.simulation.callers import Calls
+from tests.simulation.clients import ClientNode
+from tests.simulation.disk import disks
+from tests.simulation.history import History
+from tests.simulation.members import MemberNode, Paired, Server, members_of
+from tests.simulation.messengers import Talker
+from tests.simulation.nodes import ProxyNode, ServerNode
+from tests.simulation.tasks import RangeReader, Sink
+from tests.simulation.told import Told
+from tests.simulation.twins import Twin
+from tests.simulation.world import Process, World
+
+
+class Cast:
+    """Everybody of one run, and what is written down about them.
+
+    The order in which they are made is that in which chance is asked: a seed's history hangs on it.
+
+    Args:
+        world: theirs, with nobody in it.
+
+    Attributes:
+        history: what users did and saw; told: what members of pairs said.
+        counters: how often what happened: faults, moments, situations.
+        witnesses: proxies that only vote; voters: these and the proxies.
+        twins: copies of clients that were opened while the client went on.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world, self.fate, self.random = world, world.fate, world.random
+        self.counters: Counter[str] = Counter()
+        alone = self.fate.servers == 1
+        self.history = History(self.fate.skew, alone)
+        self.told = Told(world, self.history, alone)
+        file_system = disks()
+        file_system.disks = {}
+        names = [f"p{n}" for n in range(1, self.fate.proxies + 1)]
+        self.proxies = [ProxyNode(world, world.host(name, 0.0)) for name in names]
+        self.witnesses = [ProxyNode(world, world.host("w1", 0.0), witness=True)] if self.fate.witness else []
+        self.voters = [*self.proxies, *self.witnesses]
+        self.servers = self._servers()
+        self.clients: list[ClientNode] = []
+        self.applications: list[Application] = []
+        for n in range(1, self.fate.clients + 1):
+            self.clients.append(self._client(f"c{n}"))
+            self.applications.append(Application(world, self.clients[-1], self.history, self.topics))
+        self.calls = Calls(world, self.history, self._client_in_step)
+        self.tasks = self._tasks()
+        self.talkers = self._talkers()
+        self.twins: list[Twin] = []
+        file_system.disks = {name: host.disk for name, host in world.hosts.items()}
+
+    # How they are made
+
+    def _servers(self) -> list[Server]:
+        """The first ones are pairs, and the last ones of an older release."""
+        world, half = self.world, self.fate.skew / 2
+        voters = tuple(node.name for node in self.voters)
+        servers: list[Server] = []
+        for n in range(1, self.fate.servers + 1):
+            if n > self.fate.pairs:
+                host = world.host(f"s{n}", self.random.uniform(-half, half))
+                servers.append(ServerNode(world, host, voters))
+            else:
+                hosts = [world.host(f"s{n}{letter}", self.random.uniform(-half, half)) for letter in "ab"]
+                one, other = (MemberNode(world, host, voters, f"s{n}", self.told) for host in hosts)
+                servers.append(Paired(f"s{n}", (one, other)))
+        plain = [node for node in servers if isinstance(node, ServerNode)]
+        for node in plain[len(plain) - min(self.fate.older, len(plain)) :]:
+            node.older = True
+        return servers
+
+    def proxy_names(self) -> tuple[str, ...]:
+        """Of all proxies, in the order in which a client is to try them."""
+        return tuple(self.random.sample([proxy.name for proxy in self.proxies], len(self.proxies)))
+
+    def _client(self, name: str) -> ClientNode:
+        """A client whose clock may be anywhere."""
+        order = self.proxy_names()
+        host = self.world.host(name, self.random.choice((0.0, 1.0, -3000.0, 86400.0)))
+        return ClientNode(self.world, host, order, power_safe=self.random.random() < self.fate.power_safe)
+
+    def _client_in_step(self, name: str) -> ClientNode:
+        """A client in step with true time: deadlines of calls are told by clocks."""
+        order = self.proxy_names()
+        safe = self.random.random() < self.fate.power_safe
+        return ClientNode(self.world, self.world.host(name, 0.0), order, power_safe=safe)
+
+    def _tasks(self) -> list[Sink | RangeReader]:
+        proxies = tuple(proxy.name for proxy in self.proxies)
+        tasks: list[Sink | RangeReader] = []
+        for kind, letter, number in ((Sink, "k", self.fate.sinks), (RangeReader, "n", self.fate.ranges)):
+            for n in range(1, number + 1):
+                topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+                host = self.world.host(f"{letter}{n}", 0.0)
+                tasks.append(kind(self.world, host, proxies, self.history, topic))
+        return tasks
+
+    def _talkers(self) -> list[Talker]:
+        """An endpoint, and those who talk to it."""
+        world, number = self.world, self.fate.talkers
+        endpoints = [Talker(world, world.host(f"m{n}", 0.0), self.history, ()) for n in range(min(1, number))]
+        addresses = tuple(talker.address for talker in endpoints)
+        others = [Talker(world, world.host(f"m{n}", 0.0), self.history, addresses) for n in range(1, number + 1)]
+        return endpoints + others
+
+    # Who is there
+
+    @property
+    def users(self) -> list[ClientNode | Sink | RangeReader | Talker]:
+        """Whoever is no part of the service."""
+        return [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers]
+
+    @property
+    def nodes(self) -> list[Process]:
+        """All processes, but those of twins."""
+        return [*self.voters, *self.processes(), *self.users]
+
+    def processes(self) -> list[ServerNode]:
+        """Of all servers; each member of a pair is one."""
+        return [node for server in self.servers for node in members_of(server)]
+
+    @property
+    def pairs(self) -> list[Paired]:
+        """Those servers that are pairs."""
+        return [server for server in self.servers if isinstance(server, Paired)]
+
+    def server(self, name: str) -> Server:
+        """The one of this name."""
+        return next(server for server in self.servers if server.name == name)
+
+    def topics(self) -> list[str]:
+        """Topics appear one after the other."""
+        share = min(1.0, self.world.now / self.fate.seconds)
+        return [f"t{n}" for n in range(1, min(self.fate.topics, max(1, int(self.fate.topics * share + 0.999))) + 1)]
+
+    # Whom chance strikes
+
+    def anyone(self) -> Process:
+        """Servers, users and proxies as often as each other, however many there are."""
+        kind: Sequence[Process | Paired] = self.random.choice((self.servers, self.users, self.voters))
+        found = self.random.choice(kind)
+        return self.process_of(found) if isinstance(found, Paired) else found
+
+    def process_of(self, server: Server) -> ServerNode:
+        """The process of a server, one of its members' where it has two."""
+        return self.random.choice(server.members) if isinstance(server, Paired) else server
+
+    def any_server(self) -> ServerNode:
+        """The process of any server."""
+        return self.process_of(self.random.choice(self.servers))

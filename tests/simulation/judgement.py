@@ -1,0 +1,88 @@
+"""The judgement on one run: what is open still when nothing strikes any more, and what was found in the end."""
+
+from __future__ import annotations
+
+from tests.simulation.applications.application import Application
+from tests.simulation.cast import Cast
+from tests.simulation.pairs import Pairs
+
+
+class Judgement:
+    """Looks at everybody of one run."""
+
+    def __init__(self, cast: Cast, pairs: Pairs) -> None:
+        self.cast, self.pairs, self.history = cast, pairs, cast.history
+
+    # What is open
+
+    def open_end(self) -> str:
+        """What has not settled, "" where all has."""
+        for node in self.cast.nodes:
+            if not node.alive:
+                return f"{node.name} does not run"
+        return self.pairs.open_end() or self._open_topics() or self._open_users()
+
+    def _open_topics(self) -> str:
+        """Each topic is held by one server, as all proxies know."""
+        servers = self.cast.servers
+        for topic in sorted({name for server in servers for name in server.core.state.topics}):
+            holders = [server.name for server in servers if topic in server.core.state.topics]
+            if len(holders) > 1:
+                return f"{topic} is held by {' and '.join(holders)}"
+            if self.cast.server(holders[0]).core.state.topics[topic].frozen:
+                return f"{topic} is frozen at {holders[0]}"
+            for proxy in self.cast.proxies:
+                known = [holder.id for holder in proxy.core.table.holders(topic)]
+                if known != holders:
+                    return f"{topic} is held by {holders[0]}, and {proxy.name} believes by {known}"
+        return ""
+
+    def _open_users(self) -> str:
+        """Who publishes has flushed, and who reads has all that is there."""
+        cast = self.cast
+        for party in (*cast.applications, *cast.calls.parties, *cast.tasks, *cast.talkers):
+            if what := party.settled():
+                return what
+        return ""
+
+    # What was found
+
+    def judge(self) -> list[str]:
+        """End the clients, and say all that was found in the whole run."""
+        for application in self.cast.applications:
+            application.node.end("over")
+            application.records.collect()
+            application.records.settle_letters()
+            self._check_left(application)
+        self.cast.calls.judge()
+        for client in self.cast.clients:
+            self._add(client.found)
+        self._add(list(self.pairs.differences()))
+        for server in self.cast.servers:
+            server.compare()
+            self._add(server.found)
+        if len(self.cast.servers) == 1:
+            for twin in self.cast.twins:
+                twin.judge()
+        return self.history.judge()
+
+    def _add(self, found: list[str]) -> None:
+        for line in found:
+            self.history.violate(line)
+
+    def _check_left(self, application: Application) -> None:
+        """Who has unsubscribed is subscribed nowhere."""
+        for server in self.cast.servers:
+            for topic in server.core.state.topics.values():
+                subscription = topic.subscriptions.get(application.name)
+                reading = self.history.readings.get((application.name, topic.name))
+                left = reading is not None and not reading.wanted and reading.asked is not None
+                if (
+                    left
+                    and topic.name in application.subscriber.drained
+                    and subscription is not None
+                    and subscription.on
+                    and not application.program.life
+                    and topic.name not in self.history.given_up  # Where it left may be what was given up.
+                ):
+                    self.history.violate(f"{application.name} left {topic.name}, and is subscribed at {server.name}")
