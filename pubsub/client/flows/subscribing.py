@@ -62,6 +62,7 @@ class Subscribing:
         """Ask the service whether it knows a subscription that it has confirmed; False: it is to be made anew."""
         session = self.session
         with session.entered():
+            session.check_may_wait()
             session.check_disk()
             sub = self.core.subscriptions.get(topic)
             if sub is None or not (sub.on and sub.settled) or not isinstance(sub.failure, NotAllowed | None):
@@ -79,6 +80,7 @@ class Subscribing:
         with session.entered():
             if not anew and self._is_confirmed(topic):  # Under the lock: another call may ask for it just now.
                 return
+            session.check_may_wait()
             session.check_disk()
             known = topic in self.core.subscriptions
             sub = self.core.subscription(topic)
