@@ -313,11 +313,7 @@ class Session(Steps):
             self._messenger.wake()
 
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
-        """Drive the sockets, or wait while another thread does, until `done()` or the deadline; what `done()` says.
-
-        Raises:
-            CallerError: this thread is at the sockets already, in a call that a signal's handler interrupted.
-        """
+        """Drive the sockets, or wait while another thread does, until `done()` or the deadline; what `done()` says."""
         self.check_may_wait()  # Also where it has the turn and does not drive yet: nobody else could take it.
         try:
             return self._messenger.wait(done, deadline)
