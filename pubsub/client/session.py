@@ -312,6 +312,7 @@ class Session(Steps):
 
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
         """Drive the sockets, or wait while another thread does, until `done()` or the deadline; what `done()` says."""
+        self.check_may_wait()  # Also where it has the turn and does not drive yet: nobody else could take it.
         try:
             return self._messenger.wait(done, deadline)
         except Interrupted:

@@ -163,7 +163,8 @@ class Loop:
             self.gate.release()
         if self.driver == get_ident():
             self.driver = 0
-        if self._midway and (self.turn.is_mine() or self.turn.try_take()):
+        # Once more with the turn: it may have been another thread that was in the midst of it, and has ended it since.
+        if self._midway and (self.turn.is_mine() or self.turn.try_take()) and self._midway:
             self._tear()
         self.turn.recover()
 

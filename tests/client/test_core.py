@@ -287,6 +287,44 @@ def test_subscribing_is_tried_again_where_the_service_cannot_yet(outcome: Outcom
     assert len(rig.later(0.11)) == 1
 
 
+def test_who_is_answered_late_gives_the_last_try_the_time_that_the_service_takes() -> None:
+    rig = Rig()
+    sub, first = rig.intend()
+    (second,) = rig.later(0.1)
+    assert rig.later(0.05) == []
+    assert rig.answer(first, settled(first.message, (LOG, 5))) == []
+    assert not sub.settled, "only the last number counts"
+    assert rig.core.deadline() == pytest.approx(rig.now + 0.3)
+    assert rig.later(0.25) == []
+    rig.answer(second, settled(second.message, (LOG, 6)))
+    assert (sub.settled, sub.position) == (True, (LOG, 6))
+
+
+@pytest.mark.parametrize("seconds", [0.15, 1.0, 4.0])
+def test_a_service_that_takes_long_confirms_a_subscription_in_a_few_times_as_long(seconds: float) -> None:
+    rig, begun = Rig(proxies=1), 100.0
+    sub, first = rig.intend()
+    answers = [(rig.now + seconds, first)]
+    while not sub.settled:
+        assert rig.now < begun + 3 * seconds + 0.5
+        due = [out for at, out in answers if at <= rig.now]
+        answers = [one for one in answers if one[1] not in due]
+        for out in due:
+            answers += [(rig.now + seconds, more) for more in rig.answer(out, settled(out.message, (LOG, 5)))]
+        answers += [(rig.now + seconds, more) for more in rig.later(0.05)]
+
+
+def test_a_late_answer_of_another_proxy_says_nothing_of_the_one_that_is_asked() -> None:
+    rig = Rig(proxies=2)
+    sub, first = rig.intend()
+    sent = [first]
+    while sent[-1].proxy == first.proxy:
+        sent += rig.later(0.1)
+    deadline = sub.deadline
+    rig.answer(first, settled(first.message, (LOG, 5)))
+    assert sub.deadline == deadline
+
+
 def test_a_users_call_goes_above_a_higher_number_and_opens_anew() -> None:
     rig = Rig()
     sub, out = rig.intend()

@@ -36,3 +36,15 @@ def test_puts_are_told_from_requests_of_subscriptions() -> None:
     flights.add(Subscription("c", "t", Retries(1, 3, 0.1), lambda topic: {}), None, 0, 0)
     put = flights.add(chain, row, 0, 0)
     assert flights.of_puts() == [put]
+
+
+def test_of_more_tokens_than_may_be_the_oldest_are_forgotten() -> None:
+    flights, tokens = Flights(), list[int]()
+    chain, (row, *_) = flying(make(), 1)
+    made = [flights.add(chain, row, 0, 0) for _ in range(3)]
+    for token in made:
+        flights.keep(tokens, token, 2)
+    assert (tokens, flights.forgotten) == (made[1:], made[:1])
+    flights.keep(tokens, made[0], 1)
+    assert tokens == made[:1]
+    assert flights.forgotten == made

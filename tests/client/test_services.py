@@ -64,6 +64,8 @@ def test_a_call_before_anybody_serves_waits_and_is_done_afterwards(
     with pytest.raises(CallKept, match="no worker") as caught:
         client.call(service, b"early", timeout=0.5, id="early")
     assert (caught.value.exit_code, caught.value.call) == (30, "early")
+    with pytest.raises(CallKept, match="no reply within 0 s"):
+        client.reply("early", timeout=0)
     with served(worker, service):
         assert client.reply("early", timeout=20.0).body == b"re:early"
     assert len(rows(worker, "select * from done")) == 1

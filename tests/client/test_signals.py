@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pubsub.client import Message, Transaction
+from pubsub.client import Client, Message, Transaction
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError
 from tests.client.opened import PATIENCE
@@ -84,3 +85,40 @@ def test_a_signals_handler_that_asks_as_a_coroutine_processes_leaves_it_its_lock
 
     asyncio.run(work())
     assert handled == [b"y"]
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda client: client.get("taken", timeout=5.0),
+        lambda client: client.subscribe("inner", timeout=5.0),
+        lambda client: client.subscribe("taken", timeout=5.0),
+        lambda client: client.call("nobody", b"inner", timeout=5.0),
+        lambda client: client.put("inner", b"inner", timeout=5.0),
+        lambda client: client.put_many("inner", [b"inner"], timeout=5.0),
+    ],
+    ids=["get", "subscribe", "subscribe again", "call", "put", "put_many"],
+)
+def test_a_signals_handler_that_waits_as_its_thread_takes_the_turn_is_refused_at_once(
+    cluster: Embedded, monkeypatch: pytest.MonkeyPatch, inner: Callable[[Client], object]
+) -> None:
+    with cluster.client("taking") as client, cluster.client("giving") as other:
+        client.subscribe("taken")
+        turn = client._session._messenger._loop.turn
+        takes = turn.caller_takes
+
+        def handler(*arguments: Any) -> bool:
+            taken = takes(*arguments)
+            if taken:
+                monkeypatch.undo()
+                with pytest.raises(CallerError, match="in the midst of another call of client taking"):
+                    inner(client)
+                other.put("taken", b"outer")
+            return taken
+
+        monkeypatch.setattr(turn, "caller_takes", handler)
+        message = client.get("taken", timeout=PATIENCE)
+        assert message is not None
+        assert message.body == b"outer"
+        assert client.subscriptions().keys() == {"taken"}
+        client.unsubscribe("taken")

@@ -120,6 +120,32 @@ def test_an_interrupt_right_after_a_caller_took_the_turn_gives_it_back(make, mon
     assert messenger.wait(lambda: bool(answers), time.monotonic() + 20)
 
 
+def test_who_recovers_while_another_threads_turn_ends_tears_nothing(make, monkeypatch):
+    messenger, answers, moves, may_end = make(), [], threading.Event(), threading.Event()
+    loop = messenger._loop
+    take = loop.turn.try_take
+
+    def move(now: float) -> None:
+        moves.set()
+        may_end.wait(20)
+
+    other = threading.Thread(target=lambda: loop.enqueue(move))
+    other.start()
+    assert moves.wait(20)
+
+    def try_take() -> bool:
+        may_end.set()
+        other.join()
+        return take()
+
+    monkeypatch.setattr(loop.turn, "try_take", try_take)
+    messenger.recover()  # As whoever leaves a call by an exception does.
+    monkeypatch.undo()
+    peer = messenger.connect(messenger.listen("tcp://127.0.0.1:0", lambda request: request.reply(b"pong")))
+    messenger.send(peer, b"ping", lambda peer, contents, frames: answers.append(contents))
+    assert messenger.wait(lambda: bool(answers), time.monotonic() + 20)
+
+
 def test_an_interrupt_while_its_thread_starts_leaves_a_messenger_that_closes(monkeypatch):
     messenger = Messenger()
 

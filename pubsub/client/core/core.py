@@ -22,7 +22,7 @@ from pubsub.client.core.groups import Groups
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
 from pubsub.client.core.put_message import put_message
-from pubsub.client.core.retries import Retries
+from pubsub.client.core.retries import TRY_SECONDS_MAX, Retries
 from pubsub.client.core.rights import ask_again, deny, refusal
 from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
 from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
@@ -33,6 +33,9 @@ SYNC_SECONDS: Final = 0.05
 
 TRANSMISSIONS_MAX: Final = 64
 """Of one put so many transmissions may still be answered; an answer to an earlier one is of no use any more."""
+
+ASKED_MAX: Final = 16
+"""Of one intent so many transmissions are heard of: the last one counts, the others say that the service is slow."""
 
 IDLE: Final = float("-inf")
 
@@ -201,20 +204,23 @@ class ClientCore:
         flight = self.flights.landed(token)
         if flight is None:
             return
-        target, row, generation, proxy, _ = flight
+        target, row, generation, proxy, _, _ = flight
         if isinstance(target, Chain):
             if row is not None and token in row.tokens:
                 row.tokens.remove(token)
             self._put_answered(target, status, flight, now)
         elif generation == target.generation:
-            target.tokens.clear()
+            self.flights.forget(target.tokens)
             if target.settled:
                 self._get_answered(target, status, proxy, now)
             else:
                 self._intent_answered(target, status, proxy, now)
+        elif token in target.tokens:
+            target.tokens.remove(token)
+            _answered_late(target, flight, now)
 
     def _put_answered(self, chain: Chain, status: Status, flight: Flight, now: float) -> None:
-        _, _, generation, proxy, train = flight
+        _, _, generation, proxy, train, _ = flight
         if status.last >= 0 and (evidence := self.outbox.evidence(chain, status.last)):
             self.copied = StateCopied(self.settings.client, self.settings.path, evidence)
             chain.until, chain.deadline = IDLE, None
@@ -330,9 +336,7 @@ class ClientCore:
                 message = put_message(self.settings.client, self.publisher, chain, rows)
                 # The answer is waited for until the last one is done, whatever became of those before it.
                 token = self.flights.add(chain, last, chain.generation, proxy, train=len(rows) > 1)
-                last.tokens.append(token)
-                if len(last.tokens) > TRANSMISSIONS_MAX:
-                    self.flights.forget([last.tokens.pop(0)])
+                self.flights.keep(last.tokens, token, TRANSMISSIONS_MAX)
                 out.append(Outgoing(token, proxy, message, rows))
             if chain.until == IDLE:
                 del self.outbox.active[topic]
@@ -353,9 +357,8 @@ class ClientCore:
                 return
             message = get
         sub.generation += 1
-        self.flights.forget(sub.tokens)
-        token = self.flights.add(sub, None, sub.generation, sub.retries.proxy)
-        sub.tokens.append(token)
+        token = self.flights.add(sub, None, sub.generation, sub.retries.proxy, at=now)
+        self.flights.keep(sub.tokens, token, 1 if sub.settled else ASKED_MAX)
         out.append(Outgoing(token, sub.retries.proxy, message))
 
     def _next_get(self, sub: Subscription, now: float) -> Get | None:
@@ -402,6 +405,15 @@ class ClientCore:
         if self._sync_at is not None:
             times.append(self._sync_at)
         return min(times, default=None)
+
+
+def _answered_late(sub: Subscription, flight: Flight, now: float) -> None:
+    """An earlier transmission of an intent was answered, which counts no more: the service is there, and slow.
+
+    Where each try were given less than it takes, none would ever count. So the last one is given twice as long.
+    """
+    if sub.deadline is not None and not sub.settled and flight.proxy == sub.retries.proxy:
+        sub.deadline = max(sub.deadline, now + min(2 * (now - flight.at), TRY_SECONDS_MAX))
 
 
 def _asleep(sub: Subscription, now: float) -> bool:

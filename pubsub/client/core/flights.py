@@ -16,6 +16,7 @@ class Flight(NamedTuple):
         generation: the target's at that time.
         proxy: index of the proxy it went to.
         train: whether other rows were sent with it.
+        at: when it was sent, on the monotonic clock in seconds; only of subscriptions.
     """
 
     target: Chain | Subscription
@@ -23,6 +24,7 @@ class Flight(NamedTuple):
     generation: int
     proxy: int
     train: bool = False
+    at: float = 0.0
 
 
 class Flights:
@@ -41,12 +43,26 @@ class Flights:
         return len(self._flights)
 
     def add(
-        self, target: Chain | Subscription, row: Row | None, generation: int, proxy: int, *, train: bool = False
+        self,
+        target: Chain | Subscription,
+        row: Row | None,
+        generation: int,
+        proxy: int,
+        *,
+        train: bool = False,
+        at: float = 0.0,
     ) -> int:
         """A message is sent; the token for its answer."""
         self._token += 1
-        self._flights[self._token] = Flight(target, row, generation, proxy, train)
+        self._flights[self._token] = Flight(target, row, generation, proxy, train, at)
         return self._token
+
+    def keep(self, tokens: list[int], token: int, most: int) -> None:
+        """Put a token to those of the same request, and wait for the oldest no more where they are more than `most`."""
+        tokens.append(token)
+        if len(tokens) > most:
+            older, tokens[:] = tokens[:-most], tokens[-most:]
+            self.forget(older)
 
     def get(self, token: int) -> Flight | None:
         """The transmission with this token; None: it is not waited for."""

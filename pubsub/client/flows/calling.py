@@ -132,8 +132,8 @@ class Calling:
     def reply(self, call: str, timeout: float | None) -> Flow[Reply]:
         """Wait for the reply to a call."""
         check_id("call ID", call)
-        until = self.session.until(timeout)
         started = self.session.now
+        until = self.session.until(timeout, started)
         self._waiting[call] += 1
         asked, trouble = False, ""
         try:

@@ -42,11 +42,7 @@ class Subscribing:
         Raises:
             As `Client.subscribe`; Superseded: this client was opened elsewhere later.
         """
-        sub = self.core.subscriptions.get(topic)
-        if sub is None or not (sub.on and sub.settled):
-            yield from self._intend(topic, True, self.session.until(seconds), seconds)
-        elif not isinstance(sub.failure, NotAllowed | None):
-            raise sub.failure
+        yield from self._intend(topic, True, self.session.until(seconds), seconds, anew=False)
 
     def withdraw(self, service: str, part: int, parts: int, timeout: float | None) -> Flow[None]:
         """Be a service's worker no more.
@@ -66,6 +62,7 @@ class Subscribing:
         """Ask the service whether it knows a subscription that it has confirmed; False: it is to be made anew."""
         session = self.session
         with session.entered():
+            session.check_may_wait()
             session.check_disk()
             sub = self.core.subscriptions.get(topic)
             if sub is None or not (sub.on and sub.settled) or not isinstance(sub.failure, NotAllowed | None):
@@ -78,9 +75,12 @@ class Subscribing:
         self._check_intent(sub, True, timeout)
         return True
 
-    def _intend(self, topic: str, on: bool, until: float, timeout: float | None) -> Flow[None]:
+    def _intend(self, topic: str, on: bool, until: float, timeout: float | None, *, anew: bool = True) -> Flow[None]:
         session, wish = self.session, object()
         with session.entered():
+            if not anew and self._is_confirmed(topic):  # Under the lock: another call may ask for it just now.
+                return
+            session.check_may_wait()
             session.check_disk()
             known = topic in self.core.subscriptions
             sub = self.core.subscription(topic)
@@ -104,6 +104,15 @@ class Subscribing:
             sub.insists.discard(wish)
         self._check_intent(sub, on, timeout)
 
+    def _is_confirmed(self, topic: str) -> bool:
+        """Whether a topic is subscribed to. Raises what every call does where that is no more. The lock is held."""
+        sub = self.core.subscriptions.get(topic)
+        if sub is None or not (sub.on and sub.settled):
+            return False
+        if not isinstance(sub.failure, NotAllowed | None):
+            raise sub.failure
+        return True
+
     def _wait(self, done: Callable[[], bool], until: float) -> Flow[None]:
         """Wait until something has come about, or nothing can any more.
 
@@ -117,18 +126,18 @@ class Subscribing:
                 return
 
     def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
+        session = self.session
+        if sub.failure is None and sub.on == on and (not sub.settled or sub.unchecked):
+            with session.entered():  # Who has the lock may be at a slow disk with the very answer: it counts.
+                session.check_disk()
         if sub.failure is not None:
             raise sub.failure
-        self.session.check_whole()
+        session.check_whole()
         if sub.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
         if not sub.settled or sub.unchecked:
-            with self.session.entered():
-                self.session.check_disk()
-            seconds = self.session.settings.timeout_seconds if timeout is None else timeout
-            raise Unavailable(
-                "subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble or self.session.silence
-            )
+            seconds = session.settings.timeout_seconds if timeout is None else timeout
+            raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble or session.silence)
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
         """Every subscription: wanted, settled, position."""
