@@ -216,14 +216,15 @@ class Publisher:
         # Inside a transaction this thread has the session's lock, for which whoever closes a batch waits with ours.
         if self._session.owner is not None:
             self._session.check_outside()
-        if type(body) is bytes and not key and not headers:
+        if headers is None and type(body) is bytes and not key:
             try:
                 with self._lock:
                     filling = self._filling
-                    index, size = len(filling.bodies), filling.size + len(body)
+                    bodies = filling.bodies
+                    index, size = len(bodies), filling.size + len(body)
                     if 0 < index < self._last and size < self._small:  # Neither the first of its batch nor the last.
                         filling.size = size
-                        filling.bodies.append(body)
+                        bodies.append(body)
                         return BatchTicket((filling, index))
             except BaseException:
                 self._session.recover()
