@@ -55,6 +55,28 @@ def test_the_session_on_the_command_line_prints_what_it_shows(tmp_path: Path) ->
         cluster.communicate(timeout=20)
 
 
+@pytest.mark.slow
+def test_the_two_commands_that_let_a_client_in_do_so(tmp_path: Path) -> None:
+    (session,) = [block for block in blocks("") if "pubsub keys new" in block]
+    new, authorize = re.findall(r"^\$ pubsub (.*)$", session, re.MULTILINE)
+    (tmp_path / "cluster").mkdir()  # As `pubsub up --dir cluster` leaves it.
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
+
+    def run(words: str) -> str:
+        command = [sys.executable, "-m", "pubsub", *words.split()]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    made = run(new)
+    shown = re.search(r"^client carol (pk_\S+)$", session, re.MULTILINE)
+    its = re.fullmatch(r"client carol (pk_\S+)\n", made)
+    assert shown is not None
+    assert its is not None
+    run(authorize.replace(shown[1], its[1]))
+    assert its[1] in (tmp_path / "cluster" / "authorized").read_text()
+
+
 def test_every_link_to_a_file_leads_somewhere() -> None:
     for name in re.findall(r"\]\(([^)]+)\)", README):
         assert (ROOT / name).exists(), name
