@@ -87,12 +87,13 @@ class Awaited:
         """Have those be woken whose time is over by then: a timer for each would cost as much as all else of a put."""
         now, ring = self._session.now, WeakMethod(self._ring)
         again, rounds = floor(deadline) + 2, self._rounds.setdefault(loop, set())
+        pending = self._rings.setdefault(loop, [inf])
         loop.call_later(max(0.0, deadline - now), _if_alive, ring, loop, deadline)
         if again not in rounds:
             loop.call_later(max(0.0, again - now), _if_alive, ring, loop, again)
             rounds.add(again)
         # Behind those: an exception that strikes in between leaves one alarm too many, and not one too few.
-        self._rings.setdefault(loop, [inf]).append(deadline)
+        pending.append(deadline)
 
     def _ring(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
         left = at  # Where an exception strikes before they were looked at, it rings again at once.

@@ -37,6 +37,9 @@ from pubsub.protocol.batch import END_BYTES
 
 _NEVER: Final = float("inf")
 
+_PAUSE_SECONDS: Final = 0.001
+"""An open batch that is due while somebody puts is looked at again so much later, at least."""
+
 
 class Filling:
     """A batch that is being filled; `row` is there once it is in the outbox."""
@@ -239,6 +242,7 @@ class Publisher:
         if type(body) is not bytes or len(body) >= self._size:
             body = check_body(body)
         self._session.check_outside()
+        self._check_free()
         return guarded(self._session, self._add, body, check_key(key), check_headers(headers))
 
     def _add(self, body: bytes, key: bytes, headers: bytes) -> BatchTicket:
@@ -278,6 +282,15 @@ class Publisher:
                 self._calls.session.wake()
         return BatchTicket((filling, index))
 
+    def _check_free(self) -> None:
+        """See that this is no signal's handler within a call of this publisher, whose message would miss its batch.
+
+        Raises:
+            CallerError: it is.
+        """
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            raise CallerError(f"this thread is in the midst of another call of the publisher on {self.topic}")
+
     @property
     def crowded(self) -> bool:
         """Whether a window of batches is unfinished; a closed publisher refuses and waits for nothing."""
@@ -308,8 +321,9 @@ class Publisher:
 
     def tick(self, now: float) -> None:
         """Send the open batch; called by the thread that drives the sockets, which must not wait for a put."""
-        if not self._lock.acquire(blocking=False):
-            self._deadline = now + self._linger / 4
+        # This thread has it, too, where a signal's handler waits for something within a put.
+        if self._lock._is_owned() or not self._lock.acquire(blocking=False):  # type: ignore[attr-defined]
+            self._deadline = now + max(self._linger / 4, _PAUSE_SECONDS)
             return
         try:
             self._close_batch()
@@ -335,6 +349,7 @@ class Publisher:
         if self._inherited is not None:
             return
         self._session.check_outside()
+        self._check_free()
         try:
             self.flush()
         finally:
@@ -343,6 +358,7 @@ class Publisher:
     def close_batch(self) -> None:
         """Send what the open batch holds, whatever that is."""
         self._session.check_outside()
+        self._check_free()
         guarded(self._session, self._close_locked)
 
     def _close_locked(self) -> None:

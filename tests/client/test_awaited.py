@@ -188,3 +188,66 @@ def test_an_exception_that_strikes_as_those_are_woken_who_have_it_leaves_nobody_
         assert await waiting is True
 
     asyncio.run(asyncio.wait_for(main(), 30.0))
+
+
+def test_an_exception_that_strikes_as_the_first_alarm_is_set_leaves_one_that_rings_in_good_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, session = awaited()
+    wrong: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: wrong.append(context))
+        later, rung = loop.call_later, asyncio.Event()
+
+        def struck(*arguments: Any) -> None:
+            monkeypatch.undo()
+            later(*arguments)
+            raise Strike
+
+        monkeypatch.setattr(loop, "call_later", struck)
+        with pytest.raises(Strike):
+            await waits.wait(Wait(never, session.now))
+        loop.call_later(0.01, rung.set)
+        await rung.wait()
+
+    asyncio.run(asyncio.wait_for(main(), 30.0))
+    assert not wrong
+
+
+def test_who_was_woken_had_what_it_waits_for_though_another_one_took_it_since_and_leaves_nothing_behind() -> None:
+    waits, session = awaited()
+    over = False
+
+    async def main() -> None:
+        nonlocal over
+        waiting = asyncio.create_task(waits.wait(Wait(lambda: over, session.now + 30.0)))
+        await asyncio.sleep(0)
+        over = True
+        session.watchers[0]()
+        over = False
+        assert await waiting is True
+
+    asyncio.run(asyncio.wait_for(main(), 30.0))
+    assert not waits._waits
+    assert not waits._woken
+
+
+def test_a_wait_that_was_cancelled_as_it_was_woken_leaves_nothing_behind() -> None:
+    waits, session = awaited()
+
+    async def main() -> None:
+        waiting: asyncio.Task[bool]
+
+        def done() -> bool:
+            return waiting.cancelling() > 0
+
+        waiting = asyncio.create_task(waits.wait(Wait(done, session.now + 30.0)))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        session.watchers[0]()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(main(), 30.0))
+    assert not waits._woken

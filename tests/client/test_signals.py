@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
-from typing import Any
+from linecache import getline
+from types import FrameType, FunctionType
+from typing import Any, cast
 
 import pytest
 
-from pubsub.client import Client, Message, Transaction
+from pubsub.client import Client, Message, Publisher, Transaction
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError
 from tests.client.opened import PATIENCE
@@ -122,3 +125,76 @@ def test_a_signals_handler_that_waits_as_its_thread_takes_the_turn_is_refused_at
         assert message.body == b"outer"
         assert client.subscriptions().keys() == {"taken"}
         client.unsubscribe("taken")
+
+
+def within(function: Callable[..., object], line: str, handler: Callable[[], object]) -> Callable[..., Any]:
+    """What `sys.settrace` takes: calls a signal's handler once, before a line of a function."""
+    code, called = cast(FunctionType, function).__code__, False
+
+    def step(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal called
+        if event == "line" and not called and getline(code.co_filename, frame.f_lineno).strip() == line:
+            called = True
+            sys.settrace(None)
+            handler()
+        return step
+
+    return lambda frame, event, argument: step if frame.f_code is code else None
+
+
+@pytest.mark.parametrize("key", [b"", b"k"], ids=["short way", "long way"])
+@pytest.mark.parametrize(
+    "inner",
+    [Publisher.flush, Publisher.close, Publisher.close_batch, lambda publisher: publisher.put(b"inner", key=b"k")],
+    ids=["flush", "close", "close_batch", "put"],
+)
+def test_a_signals_handler_that_uses_a_publisher_within_its_put_is_refused_and_no_message_misses_its_batch(
+    cluster: Embedded, topic: str, inner: Callable[[Publisher], object], key: bytes
+) -> None:
+    refused = []
+    with cluster.client(f"within-{topic}") as client:
+        client.subscribe(topic)
+        with client.publisher(topic, linger=60.0) as publisher:
+
+            def handler() -> None:
+                with pytest.raises(CallerError, match="in the midst of another call of the publisher"):
+                    inner(publisher)
+                refused.append(True)
+
+            publisher.put(b"first")
+            sys.settrace(within(Publisher._add if key else Publisher.put, "bodies.append(body)", handler))
+            try:
+                publisher.put(b"second", key=key)
+            finally:
+                sys.settrace(None)
+            assert refused
+        assert [message.body for message in client.get_many(topic, timeout=PATIENCE)] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("key", [b"", b"k"], ids=["short way", "long way"])
+def test_a_publishers_batch_that_is_due_while_a_signals_handler_waits_within_its_put_is_sent_behind_it(
+    cluster: Embedded, topic: str, key: bytes
+) -> None:
+    done = []
+    with cluster.client(f"due-{topic}") as client:
+        client.subscribe(topic)
+        with client.publisher(topic, linger=60.0) as publisher:
+
+            def handler() -> None:
+                publisher._deadline = float("-inf")
+                publisher.tick(client._session.now)
+                done.append(client.put(f"{topic}-other", b"inner").done)
+
+            publisher.put(b"first")
+            sys.settrace(within(Publisher._add if key else Publisher.put, "bodies.append(body)", handler))
+            try:
+                ticket = publisher.put(b"second", key=key)
+            finally:
+                sys.settrace(None)
+            assert done == [True]
+            publisher.flush()
+            assert ticket.done
+        bodies: list[bytes] = []
+        while len(bodies) < 2 and (message := client.get(topic, timeout=PATIENCE)) is not None:
+            bodies.append(message.body)
+        assert bodies == [b"first", b"second"]
