@@ -181,7 +181,11 @@ class Cluster:
         while not self._stopping:
             for child in self._step(None):
                 self.died += 1
-                tail = "starting it again" if again else "the others go on"
+                tail = (
+                    "starting it again"
+                    if again
+                    else "the others go on; Ctrl-C and `up` again starts it, or use --restart"
+                )
                 console.complain(f"{child.role} {child.id} (pid {child.process.pid}) {_ending(child.process)}; {tail}")
                 if again:
                     self.restart(child)

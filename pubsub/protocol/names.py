@@ -81,7 +81,9 @@ def check_id(kind: str, text: str) -> str:
     Raises:
         InvalidName: it is not 1-64 of A-Z a-z 0-9 . _ -, or it is . or .. (docs/architecture.md, *The protocol*).
     """
-    if not isinstance(text, str) or not is_id(text):
+    if not isinstance(text, str):
+        raise InvalidName(kind, text, f"it is text, not {type(text).__name__}")
+    if not is_id(text):
         raise InvalidName(kind, text, f"1-{NAME_LENGTH_MAX} of A-Z a-z 0-9 . _ - and not . or ..")
     return text
 
@@ -92,7 +94,9 @@ def check_topic(text: str) -> str:
     Raises:
         InvalidName: it is not 1-80 printable ASCII characters without space (docs/architecture.md, *The protocol*).
     """
-    if not isinstance(text, str) or not is_topic(text):
+    if not isinstance(text, str):
+        raise InvalidName("topic", text, f"it is text, not {type(text).__name__}")
+    if not is_topic(text):
         raise InvalidName("topic", text, f"1-{TOPIC_LENGTH_MAX} printable ASCII characters without space")
     return text
 

@@ -48,6 +48,11 @@ def test_puts_that_do_not_wait_arrive_in_order(client: Client, topic: str) -> No
     assert bodies(client, topic, 300) == [b"%d" % number for number in range(300)]
 
 
+def test_a_ticket_shows_how_far_its_message_is(client: Client, topic: str) -> None:
+    ticket = client.put(topic, b"shown")
+    assert repr(ticket) == f"<Ticket {ticket.counter}, done>"
+
+
 @pytest.mark.parametrize("many", [False, True])
 def test_who_puts_and_does_not_wait_takes_the_answers_himself(cluster: Embedded, topic: str, many: bool) -> None:
     """After somebody drove the sockets the Messenger's thread leaves them alone; here for as long as the test lasts."""

@@ -43,9 +43,6 @@ NEVER = [
     "ä",
     "x" * 10_240,
     "\x7f",
-    None,
-    7,
-    b"a",
 ]
 NEVER_AN_ID = ["../x", "..", ".", "a/b", "/", "a=b", "a,b", "!v", "a:b", "x" * (NAME_LENGTH_MAX + 1), *NEVER]
 NEVER_A_TOPIC = ["x" * (TOPIC_LENGTH_MAX + 1), *NEVER]
@@ -202,3 +199,10 @@ def test_a_server_is_known_again_when_keys_come_and_when_they_go() -> None:
     assert may_be_one_server(keyed, keyed)
     assert not may_be_one_server(keyed, other)
     assert not may_be_one_server(keyed, "tcp://s2@10.0.0.2:2")
+
+
+@pytest.mark.parametrize("name", [b"a", None, 7])
+def test_a_name_that_is_no_text_is_told_so(name: object) -> None:
+    for check in (check_topic, lambda its: check_id("client ID", its)):
+        with pytest.raises(InvalidName, match=f"it is text, not {type(name).__name__}$"):
+            check(name)  # type: ignore[arg-type]

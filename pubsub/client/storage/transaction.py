@@ -29,6 +29,10 @@ class Ticket:
     def __init__(self, row: Row, index: int = 0) -> None:
         self._row, self._index = row, index
 
+    def __repr__(self) -> str:
+        state = "discarded" if self.discarded else "done" if self.done else "on its way"
+        return f"<Ticket {self.counter}, {state}>"
+
     @property
     def counter(self) -> int:
         """Its number, which its subscribers see as `Message.counter`."""
