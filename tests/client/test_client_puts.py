@@ -19,7 +19,9 @@ from pubsub.embedded import Embedded
 from pubsub.errors import (
     CallerError,
     InDoubt,
+    Interrupted,
     InvalidName,
+    StateCopied,
     StorageError,
     StoreFull,
     TooLarge,
@@ -71,6 +73,32 @@ def test_who_puts_and_does_not_wait_takes_the_answers_himself(cluster: Embedded,
                 client.put(topic, b"x", wait=False)
             assert time.monotonic() < end
             time.sleep(0.01 * chain.is_busy)  # Some time for the service.
+
+
+def test_a_put_that_does_not_wait_writes_nothing_where_the_state_is_a_copy(client: Client, topic: str) -> None:
+    client.put(topic, b"first")
+    session = client._session
+    session.core.copied = StateCopied(client.name, "state", "seen elsewhere")
+    with pytest.raises(StateCopied, match="seen elsewhere"):
+        client.put(topic, b"x", wait=False)
+    session.core.copied = None
+    assert not session.core.outbox.chains[topic].rows
+
+
+def test_a_put_that_does_not_wait_and_is_cut_off_leaves_a_client_that_says_so(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.put(topic, b"first")
+
+    def struck(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client._calls.puts, "enter", struck)
+    with pytest.raises(KeyboardInterrupt):
+        client.put(topic, b"x", wait=False)
+    with pytest.raises(Interrupted, match="close it and open it again"):
+        client.put(topic, b"y", wait=False)
 
 
 def test_threads_may_put_at_once_each_in_its_own_order(client: Client, topic: str) -> None:

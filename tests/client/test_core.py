@@ -294,6 +294,7 @@ def test_who_is_answered_late_gives_the_last_try_the_time_that_the_service_takes
     assert rig.later(0.05) == []
     assert rig.answer(first, settled(first.message, (LOG, 5))) == []
     assert not sub.settled, "only the last number counts"
+    assert sub.tokens == [second.token], "a late answer makes room"
     assert rig.core.deadline() == pytest.approx(rig.now + 0.3)
     assert rig.later(0.25) == []
     rig.answer(second, settled(second.message, (LOG, 6)))
