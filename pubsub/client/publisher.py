@@ -37,6 +37,9 @@ from pubsub.protocol.batch import END_BYTES
 
 _NEVER: Final = float("inf")
 
+_NONE: Final = b""
+"""The key of what has none, which most have: there is one empty `bytes`."""
+
 _PAUSE_SECONDS: Final = 0.001
 """An open batch that is due while somebody puts is looked at again so much later, at least."""
 
@@ -219,7 +222,7 @@ class Publisher:
         # Inside a transaction this thread has the session's lock, for which whoever closes a batch waits with ours.
         if self._session.owner is not None:
             self._session.check_outside()
-        if headers is None and type(body) is bytes and not key:
+        if headers is None and key is _NONE and type(body) is bytes:
             try:
                 with self._lock:
                     filling = self._filling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import time
@@ -401,3 +402,24 @@ def test_who_finds_no_room_is_told_how_long_that_very_call_waited(tmp_path: Path
         with pytest.raises(Unavailable) as found:
             client.put("t", b"2", wait=False, timeout=0.05)
         assert found.value.seconds == pytest.approx(0.05, abs=5.0)
+
+
+def test_puts_of_an_event_loop_leave_the_sockets_to_the_messengers_thread(
+    cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a while after somebody drove them it would not take what the coroutines wait for."""
+
+    async def work() -> None:
+        async with cluster.async_client(f"loop{topic}") as client:
+            await client.put(topic, b"first")
+            driven: list[bool] = []
+            monkeypatch.setattr(client._session, "drive_once", lambda: driven.append(True))
+            chain, seen = client._session.core.outbox.chains[topic], False
+            while not seen:
+                await client.put_many(topic, [b"x"], wait=False)
+                seen = chain.is_busy
+            await client.put(topic, b"x", wait=False)
+            assert not driven
+            await client.flush()
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE))

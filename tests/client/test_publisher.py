@@ -251,3 +251,14 @@ def test_a_batch_whose_sending_is_interrupted_is_put_once(
         with cluster.client(f"writer{topic}") as again:
             again.put(topic, b"three")
         assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("key", ["", 0, None, []])
+def test_a_key_that_is_no_bytes_is_refused_in_the_midst_of_a_batch_too(
+    cluster: Embedded, topic: str, key: object
+) -> None:
+    with cluster.client(f"keys{topic}") as client, client.publisher(topic) as publisher:
+        publisher.put(b"first")
+        with pytest.raises(CallerError, match="key is bytes"):
+            publisher.put(b"second", key=key)  # type: ignore[arg-type]
+        assert publisher.put(b"third").counter is None
