@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from pubsub.client.arguments import Headers
 from pubsub.client.core.calling import Reply
 from pubsub.client.flows.flow import Flow, Result
@@ -11,12 +13,12 @@ from pubsub.client.shared import ClientBase
 from pubsub.client.storage.transaction import Transaction
 
 
-class ServiceCalls(ClientBase):
+class ServiceCalls(ClientBase, ABC):
     """The calls of `Client` that have to do with services."""
 
+    @abstractmethod
     def _run(self, flow: Flow[Result]) -> Result:
         """Drive a call on this thread."""
-        raise NotImplementedError
 
     def call(
         self,

@@ -253,7 +253,7 @@ def test_a_directory_is_free_when_the_parent_leaves_it_though_a_child_lives(tmp_
             os._exit(0)
     try:
         with embedded(tmp_path) as cluster, cluster.client("c") as client:
-            client.put("t", b"x")
+            assert client.put("t", b"x").done
     finally:
         os.close(writer)
         os.close(reader)

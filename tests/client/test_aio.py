@@ -251,6 +251,7 @@ def test_a_cancelled_close_is_finished_all_the_same(cluster: Embedded, topic: st
             await asyncio.wait([closing])
             if not client._session.closed:
                 await client.close()
+            assert client._session.released
 
     asyncio.run(main())
 

@@ -130,5 +130,6 @@ def test_the_context_of_a_client_with_keys_may_be_shared(tmp_path: Path) -> None
     context = zmq.Context()
     keys = ClientKeys(ALICE, ((PROXY.public,),))
     with Client("alice", settings=settings(tmp_path), keys=keys, context=context):
-        pass
+        assert not context.closed
     context.term()
+    assert context.closed

@@ -174,44 +174,6 @@ def test_wait_with_a_deadline_that_is_past_takes_what_is_there(make):
         assert time.monotonic() < end
 
 
-def test_a_look_takes_what_is_there_and_waits_for_nothing(make):
-    server, client, answers = make(), make(grace_seconds=3600), []
-    peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
-    client.look()
-    client.send(peer, b"", lambda *_: answers.append(1))
-    end = soon()
-    while not answers:  # The grace keeps the I/O thread away.
-        client.look()
-        assert time.monotonic() < end
-
-
-def test_a_look_leaves_the_sockets_to_who_drives(make):
-    client, over, looked = make(), threading.Event(), []
-
-    def drives() -> bool:
-        if client._loop.turn.is_mine():  # Whoever looks meanwhile finds the turn taken.
-            other = threading.Thread(target=lambda: (client.look(), looked.append(True)))
-            other.start()
-            other.join()
-            over.set()
-        return over.is_set()
-
-    assert client.wait(drives, soon())
-    assert looked
-
-
-def test_a_look_within_a_callback_does_nothing(make, until):
-    server, client, looked = make(), make(), []
-
-    def callback(*_: object) -> None:
-        client.look()
-        looked.append(True)
-
-    client.send(server.listen("inproc://here", echo), b"", callback)
-    until(lambda: looked)
-    assert ask(client, server.listen("inproc://there", echo), b"x")[1] == b"x"
-
-
 @pytest.mark.parametrize("contents", ["text", 7, None, ["text"], [b"a", 7], bytearray(b"a")])
 def test_contents_that_are_not_bytes_are_refused_where_the_caller_sees_it(make, contents):
     server, client = make(), make()

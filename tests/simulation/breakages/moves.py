@@ -18,26 +18,23 @@ from tests.simulation.breakages.room import Room, substitute
 breakage = Room()
 
 
+def leave_out(stack: contextlib.ExitStack, beginning: bytes) -> None:
+    """A transfer lacks the chunks that begin so."""
+    moves = pubsub.server.moves.moves
+    original = moves.chunks
+    substitute(
+        stack, moves, "chunks", lambda *given: (chunk for chunk in original(*given) if not chunk.startswith(beginning))
+    )
+
+
 @breakage("`last` left out of a transfer")
 def _(stack: contextlib.ExitStack) -> None:
-    original = pubsub.server.moves.moves.chunks
-    substitute(
-        stack,
-        pubsub.server.moves.moves,
-        "chunks",
-        lambda *arguments: (chunk for chunk in original(*arguments) if not chunk.startswith(b'{"last"')),
-    )
+    leave_out(stack, b'{"last"')
 
 
 @breakage("subscriptions left out of a transfer")
 def _(stack: contextlib.ExitStack) -> None:
-    original = pubsub.server.moves.moves.chunks
-    substitute(
-        stack,
-        pubsub.server.moves.moves,
-        "chunks",
-        lambda *arguments: (chunk for chunk in original(*arguments) if not chunk.startswith(b'{"entries"')),
-    )
+    leave_out(stack, b'{"entries"')
 
 
 @breakage("freeze not durable")

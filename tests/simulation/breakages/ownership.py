@@ -15,11 +15,17 @@ from tests.simulation.breakages.room import Room, substitute
 breakage = Room()
 
 
+def always_whole(stack: contextlib.ExitStack, room: type, method: str) -> None:
+    """A request is taken as if this server were known to be its topic's sole owner."""
+    original = getattr(room, method)
+    substitute(
+        stack, room, method, lambda self, origin, asked, now, whole=False: original(self, origin, asked, now, True)
+    )
+
+
 @breakage("whole always true for a marked put")
 def _(stack: contextlib.ExitStack) -> None:
-    puts = pubsub.server.requests.puts.Puts
-    original = puts.put
-    substitute(stack, puts, "put", lambda self, origin, put, now, whole=False: original(self, origin, put, now, True))
+    always_whole(stack, pubsub.server.requests.puts.Puts, "put")
 
 
 @breakage("whole always true for trimming")
@@ -31,26 +37,12 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("whole always true for a sink's batch")
 def _(stack: contextlib.ExitStack) -> None:
-    sinks = pubsub.server.requests.sinks.Sinks
-    original = sinks.publish
-    substitute(
-        stack,
-        sinks,
-        "publish",
-        lambda self, origin, request, now, whole=False: original(self, origin, request, now, True),
-    )
+    always_whole(stack, pubsub.server.requests.sinks.Sinks, "publish")
 
 
 @breakage("whole always true for a named subscription")
 def _(stack: contextlib.ExitStack) -> None:
-    subscriptions = pubsub.server.requests.subscriptions.Subscriptions
-    original = subscriptions.subscribe_named
-    substitute(
-        stack,
-        subscriptions,
-        "subscribe_named",
-        lambda self, origin, request, now, whole=False: original(self, origin, request, now, True),
-    )
+    always_whole(stack, pubsub.server.requests.subscriptions.Subscriptions, "subscribe_named")
 
 
 @breakage("whole remembered instead of asked")

@@ -1,0 +1,93 @@
+"""`Messenger.look`: what is there is taken, nobody waits, and the sockets are given back."""
+
+import threading
+import time
+
+import pytest
+
+from tests.messenger.asking import ask, echo, soon
+
+
+def test_a_look_takes_what_is_there_and_waits_for_nothing(make):
+    server, client, answers = make(), make(grace_seconds=3600), []
+    peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
+    client.look()
+    client.send(peer, b"", lambda *_: answers.append(1))
+    end = soon()
+    while not answers:  # The grace keeps the I/O thread away.
+        client.look()
+        assert time.monotonic() < end
+
+
+def test_a_look_leaves_the_sockets_to_who_drives(make):
+    client, over, looked = make(), threading.Event(), []
+
+    def drives() -> bool:
+        if client._loop.turn.is_mine():  # Whoever looks meanwhile finds the turn taken.
+            other = threading.Thread(target=lambda: (client.look(), looked.append(True)))
+            other.start()
+            other.join()
+            over.set()
+        return over.is_set()
+
+    assert client.wait(drives, soon())
+    assert looked
+
+
+class Timed:
+    """A ticker that is due once, and does something then."""
+
+    def __init__(self, what) -> None:
+        self.what, self.due = what, float("-inf")
+
+    def deadline(self) -> float | None:
+        return self.due
+
+    def tick(self, now: float) -> None:
+        self.due = None
+        self.what()
+
+    def struck(self) -> None:
+        """Nobody waits here."""
+
+
+def test_a_look_that_is_struck_gives_the_sockets_back(make):
+    class Strike(BaseException):
+        pass
+
+    def struck() -> None:
+        raise Strike
+
+    server, client = make(), make(grace_seconds=3600)
+    client.ticker = Timed(struck)
+    peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
+    with pytest.raises(Strike):
+        client.look()
+    assert not client.driven_here
+    assert ask(client, peer, b"x")[1] == b"x"
+
+
+def test_what_is_queued_while_somebody_looks_is_sent_behind_it(make):
+    server, client = make(), make(grace_seconds=3600)
+    peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
+
+    def queue() -> None:
+        other = threading.Thread(target=client.send, args=(peer, b"x"))
+        other.start()
+        other.join()
+
+    client.ticker = Timed(queue)
+    client.look()
+    assert not client._loop._queue
+
+
+def test_a_look_within_a_callback_does_nothing(make, until):
+    server, client, looked = make(), make(), []
+
+    def callback(*_: object) -> None:
+        client.look()
+        looked.append(True)
+
+    client.send(server.listen("inproc://here", echo), b"", callback)
+    until(lambda: looked)
+    assert ask(client, server.listen("inproc://there", echo), b"x")[1] == b"x"
