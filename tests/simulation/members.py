@@ -24,7 +24,6 @@ from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.stream import Stream
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
-from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 from tests.simulation.disk import NAME
 from tests.simulation.files import DiskPath
@@ -67,6 +66,11 @@ class MemberNode(ServerNode):
         self._sockets = SimulatedSockets(self)
         self.process = Member(self)
         self.process.open()
+        self._note_copy()
+
+    def _note_copy(self) -> None:
+        if (pair := self.process.pair) is None or pair.disk.store is not None:
+            self.note_store()  # Not before it has its first copy.
 
     @property
     def pair(self) -> Pair | None:
@@ -108,7 +112,14 @@ class MemberNode(ServerNode):
             super().compare()
 
     def has_begun(self) -> bool:
-        return str(self.settings.directory / FILE) in self.host.disk.files  # Not before it has its first copy.
+        if self.pair is not None:
+            self._note_copy()
+        return super().has_begun()
+
+    def end(self, how: str) -> None:
+        if self.pair is not None:
+            self._note_copy()
+        super().end(how)
 
 
 class Member(ServerProcess):

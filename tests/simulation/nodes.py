@@ -25,10 +25,11 @@ from pubsub.server.group_commit import GroupCommit
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
+from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.commits import Commit
 from tests.simulation import memory
-from tests.simulation.disk import NAME, Disk, Killed
+from tests.simulation.disk import NAME, Disk, File, Killed
 from tests.simulation.situations import answered
 from tests.simulation.world import Host, Process, World
 
@@ -89,6 +90,7 @@ class ServerNode(Process):
         self.older = False
         """Whether it is of a release that knows no trains."""
         self._turning = False
+        self._opened: File | None = None
         self.totals: Counter[str] = Counter()
         """What the processes that have ended counted, and what was answered."""
 
@@ -102,6 +104,7 @@ class ServerNode(Process):
         self._checkpointer = Checkpointer(self.group_commit.store, self.group_commit.lock, lambda: None)
         self._sockets = SimulatedSockets(self)
         self.loop = Loop(self.settings, self.group_commit, self._sockets, self.address, self._check)
+        self.note_store()
 
     def make_group_commit(self, store: Store, reserve: Reserve) -> GroupCommit:
         host = self.host
@@ -159,9 +162,17 @@ class ServerNode(Process):
         if self.alive and not self._turning:
             self.found += memory.check(self)
 
+    def note_store(self) -> None:
+        """A store is open: from here on its file is one."""
+        self._opened = self._store_file()
+
+    def _store_file(self) -> File | None:
+        return self.host.disk.files.get(f"/{self.name}/{FILE}")
+
     def has_begun(self) -> bool:
-        """Whether it has a store, beside which it could keep a reserve."""
-        return True
+        """Whether it has a store, beside which it could keep a reserve: a file that was never opened may be no more
+        than the begin of one."""
+        return self._opened is not None and self._store_file() is self._opened
 
     def expected(self, error: BaseException) -> bool:
         # Its ID may be taken by its own earlier life, whose silence is not heard yet.
