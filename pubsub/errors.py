@@ -111,7 +111,8 @@ class Interrupted(CallerError):
 
 
 class HandlerMisused(CallerError):
-    """A handler cannot do its work in the way it is made: it is a generator, say. It counts as no attempt."""
+    """A handler cannot do its work in the way it is made: it is a generator, or one of its statements (or of a `with`
+    block's) ends the transaction, say. It counts as no attempt."""
 
 
 class NoSuchClient(CallerError):
@@ -321,9 +322,14 @@ class Unavailable(PubsubError):
 
 
 class InDoubt(Unavailable):
-    """A put that got no answer in time. It is kept and goes out, once, with the next put on its topic or `flush`."""
+    """A put that got no answer in time. It is kept and goes out, once, with the next put on its topic or `flush`.
+
+    Attributes:
+        options: with which the commands that it names find the same client; a command sets them to its own.
+    """
 
     exit_code = 5
+    options = ""
 
     def __init__(self, client: str, topic: str, seconds: float, reason: str, unfinished: int) -> None:
         super().__init__("put", topic, seconds, reason)
@@ -334,7 +340,7 @@ class InDoubt(Unavailable):
         client = f"pubsub client {self.client}"
         return (
             f"{super().__str__()}; {self.unfinished} unfinished on this topic are kept. "
-            f"Finish: {client} flush; give up: {client} discard {quote(self.topic)}"
+            f"Finish: {client} flush{self.options}; give up: {client} discard {quote(self.topic)}{self.options}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,10 +70,24 @@ def opened_client(
             except Unavailable as error:
                 if error.reason == opened._session.silence:
                     error.reason = _silence(opened)
+                if isinstance(error, InDoubt):
+                    error.options = _options_of(loaded)
                 raise
     finally:
         if opened.record_problem:
             console.complain(f"the record is not whole: {opened.record_problem}")
+
+
+def _options_of(loaded: Loaded[ClientSettings]) -> str:
+    """Those of a command line by which another command finds the same client and the same proxies."""
+    settings, origins = loaded.settings, loaded.origins
+    words: list[str] = []
+    if origins["directory"].startswith("--"):
+        words += ("--directory", str(settings.directory))
+    if origins["proxies"].startswith("--") and not settings.proxy_keys:
+        for address in settings.proxies:
+            words += ("--proxy", address)
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def _silence(opened: Client) -> str:
@@ -106,7 +121,8 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         name = "standard input" if str(path) == "-" else str(path)
-        raise CallerError(f"{name}: {error.strerror or error}") from None
+        hint = "; PATH is a file: give - and pipe in what is no file" if isinstance(error, FileNotFoundError) else ""
+        raise CallerError(f"{name}: {error.strerror or error}{hint}") from None
 
 
 def message_of(stream: IO[bytes]) -> bytes:

@@ -130,16 +130,18 @@ def test_unsubscribed_is_silent(run: Run, topic: str, capsys: pytest.CaptureFixt
 
 
 def test_without_a_service_a_put_is_in_doubt_kept_and_finished_later(
-    run: Run, topic: str, capsys: pytest.CaptureFixture[str]
+    run: Run, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("reader", "subscribe", topic) == 0
+    where = ["--directory", tmp_path / "own place"]
     nobody = ["--proxy", "tcp://127.0.0.1:9", "--timeout-seconds", "0.2"]
-    assert run("c", "put", topic, "-", *nobody, stdin=b"kept") == 5
+    assert run("c", "put", topic, "-", *where, *nobody, stdin=b"kept") == 5
     error = capsys.readouterr().err
-    assert "pubsub client c flush" in error
-    assert f"pubsub client c discard {topic}" in error
+    options = f" --directory '{tmp_path / 'own place'}' --proxy tcp://127.0.0.1:9"
+    assert f"pubsub client c flush{options};" in error
+    assert f"pubsub client c discard {topic}{options}\n" in error
     assert run("reader", "get", topic, "--wait", "0") == 3
-    assert run("c", "flush") == 0
+    assert run("c", "flush", *where) == 0
     assert run("reader", "get", topic) == 0
     assert "kept" in capsys.readouterr().out
     assert run("reader", "get", topic, "--wait", "0") == 3
@@ -168,7 +170,7 @@ def test_without_a_service_other_calls_are_unavailable(run: Run, topic: str) -> 
         (["c", "subscribe", "two words"], "topic 'two words' is not allowed"),
         (["c", "subscribe", "a\r\nb"], "is not allowed"),
         (["c", "subscribe", "x" * 81], "is not allowed"),
-        (["c", "put", "t", "/none/file"], "/none/file: No such file or directory"),
+        (["c", "put", "t", "/none/file"], "/none/file: No such file or directory; PATH is a file: give - and pipe in"),
         (["c", "put", "t", "/"], "/: Is a directory"),
         (["there", "get", "t", "--out", "/none/file"], "/none/file: No such file or directory"),
         (["c", "put", "a b", "-"], "topic 'a b' is not allowed"),

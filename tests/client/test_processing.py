@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 from pubsub.client import Client, Message, Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError
+from pubsub.errors import CallerError, HandlerMisused
 
 _names = count(1)
 
@@ -109,6 +111,51 @@ def test_what_is_seen_only_after_the_call_is_rolled_back_and_counts_as_no_attemp
     with client.transaction() as transaction:
         assert transaction.execute("select count(*) from seen").get == 0
     assert client.get_many(topic, timeout=5.0).bodies() == [b"one", b"two"]
+
+
+def ends_it(message: Message, transaction: Transaction) -> None:
+    transaction.execute("insert into seen values (?); commit", (message.body,))
+    raise AssertionError("what ended the transaction has to say so")
+
+
+def swallows_that(message: Message, transaction: Transaction) -> None:
+    with suppress(CallerError):
+        ends_it(message, transaction)
+
+
+@pytest.mark.parametrize("handler", [ends_it, swallows_that])
+def test_a_handler_that_ends_its_transaction_is_told_so_and_its_message_is_kept(
+    client: Client, topic: str, handler: Any
+) -> None:
+    with client.transaction() as transaction:
+        transaction.execute("create table seen (body)")
+    for _ in range(5):
+        with pytest.raises(HandlerMisused, match="ended the transaction"):
+            client.process(topic, handler, timeout=5.0)
+    assert client.dead_letters() == []
+    assert client.get_many(topic, timeout=5.0).bodies() == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("handler", [ends_it, swallows_that])
+def test_an_awaited_handler_that_ends_its_transaction_is_told_so(cluster: Embedded, topic: str, handler: Any) -> None:
+    async def awaited(message: Message, transaction: Transaction) -> None:
+        await asyncio.sleep(0)
+        handler(message, transaction)
+
+    async def main() -> None:
+        settings = ClientSettings(handler_attempts=2)
+        async with cluster.async_client(f"client{next(_names)}", settings=settings) as client:
+            await client.subscribe(topic)
+            await client.put(topic, b"one")
+            with client.transaction() as transaction:
+                transaction.execute("create table seen (body)")
+            for _ in range(5):
+                with pytest.raises(HandlerMisused, match="ended the transaction"):
+                    await client.process(topic, awaited, timeout=5.0)
+            assert client.dead_letters() == []
+            assert (await client.get_many(topic, timeout=5.0)).bodies() == [b"one"]
+
+    asyncio.run(main())
 
 
 def test_an_interrupt_in_a_handler_counts_as_no_attempt(client: Client, topic: str) -> None:

@@ -262,7 +262,7 @@ class AsyncProcessing(Processing):
             raise
         try:
             transaction.commit(lambda: self.handled(attempt, following))
-        except StorageError:
+        except (StorageError, HandlerMisused):
             self._uncount(attempt)
             raise
         return 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pubsub.client.contents import Contents
 from pubsub.client.core.chain import DISCARDED, DONE, Row
 from pubsub.client.core.outbox import Draft
-from pubsub.errors import AfterFork, CallerError, PubsubError, TooLarge
+from pubsub.errors import AfterFork, CallerError, HandlerMisused, PubsubError, TooLarge
 
 if TYPE_CHECKING:
     import apsw
@@ -70,14 +70,19 @@ class Transaction:
 
         Raises:
             apsw.Error: as SQLite says.
+            HandlerMisused: the statement ended the transaction; what it committed stays.
         """
         self.check_open()
-        return self._db.execute(statement, bindings)
+        cursor = self._db.execute(statement, bindings)
+        self._check_not_ended()
+        return cursor
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any] | dict[str, Any]]) -> apsw.Cursor:
         """Run a statement once for each row of bindings."""
         self.check_open()
-        return self._db.executemany(statement, rows)
+        cursor = self._db.executemany(statement, rows)
+        self._check_not_ended()
+        return cursor
 
     def check_open(self) -> None:
         """See that it is.
@@ -96,12 +101,19 @@ class Transaction:
         """See that no statement ended it, and no put was cut off.
 
         Raises:
-            CallerError: a statement did, and what it committed stays; or a signal's exception did, which was caught.
+            HandlerMisused: a statement did, and what it committed stays.
+            CallerError: a signal's exception did, which was caught.
         """
         if self._adding:
             raise CallerError("a put of this transaction was interrupted, so none of it happens")
+        self._check_not_ended()
+
+    def _check_not_ended(self) -> None:
         if not self._db.in_transaction:
-            raise CallerError("a statement ended the transaction; leave that to the with block or the handler's return")
+            raise HandlerMisused(
+                "a statement ended the transaction, and what it committed stays; leave that to the with block or the "
+                "handler's return"
+            )
 
     def put(self, topic: str, bodies: Sequence[bytes]) -> Row:
         """Add one batch.
