@@ -1,0 +1,100 @@
+"""Small runs for rules of which the whole mix shows a breakage too seldom: what it takes comes about in each of them.
+
+Most of all runs have servers of two members, or faults that have nothing to do with who owns a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tests.simulation.fate import Fate
+
+
+def _faults(random: Random, *, some: dict[str, float], **always: float) -> dict[str, float]:
+    """What always strikes, and half of the others."""
+    return always | {name: rate for name, rate in some.items() if random.random() < 0.5}
+
+
+def announced(seed: int) -> Fate:
+    """Topics that move, and announcements that come late to the one proxy that there is."""
+    random = Random(f"announced {seed}")
+    return Fate(
+        servers=3,
+        proxies=1,
+        clients=2,
+        topics=12,
+        seconds=3.0,
+        think=random.choice((0.005, 0.02, 0.1)),
+        delay=random.choice((0.002, 0.02)),
+        turn=random.choice((0.001, 0.01)),
+        late=random.choice((0.05, 0.2)),
+        late_seconds=random.choice((0.3, 3.0)),
+        reorder=random.choice((0.0, 0.5)),
+        heartbeat=random.choice((0.1, 0.3, 0.6)),
+        announce=random.choice((0.3, 1.0)),
+        faults=_faults(
+            random,
+            some={"drain": 0.3, "empty": 0.3, "lose routes": 1.0, "kill": 0.5, "pause": 1.0, "detour": 1.0},
+            churn=2.0,
+            move=random.choice((1.0, 3.0)),
+        ),
+    )
+
+
+def split(seed: int) -> Fate:
+    """One topic that two servers begin, and readers of ranges who subscribe while both have it."""
+    random = Random(f"split {seed}")
+    return Fate(
+        servers=2,
+        proxies=random.choice((2, 3)),
+        clients=3,
+        topics=1,
+        seconds=random.choice((2.0, 4.0)),
+        think=random.choice((0.02, 0.1)),
+        delay=0.05,
+        turn=0.001,
+        reorder=0.05,
+        heartbeat=random.choice((0.1, 0.3)),
+        announce=1.0,
+        divided=True,
+        ranges=3,
+        sinks=random.choice((0, 1)),
+        faults=_faults(
+            random,
+            some={"churn": 2.0, "cut": 2.0, "lose routes": 2.0, "kill": 0.5, "client power": 3.0},
+            detour=2.0,
+            pause=1.0,
+        ),
+    )
+
+
+def given(seed: int) -> Fate:
+    """Topics that are given to others by way of the one proxy, which may not hear of it."""
+    random = Random(f"given {seed}")
+    return Fate(
+        servers=random.choice((2, 3)),
+        proxies=1,
+        clients=3,
+        topics=random.choice((1, 3)),
+        seconds=5.0,
+        think=0.02,
+        heartbeat=0.2,
+        late=random.choice((0.0, 0.01)),
+        loss=random.choice((0.0, 0.02)),
+        reorder=random.choice((0.0, 0.5)),
+        faults=_faults(
+            random,
+            some={"kill": 0.5, "drain": 0.3, "outage": 0.3, "power": 0.5},
+            move=1.0,
+            cut=1.0,
+        ),
+    )
+
+
+FOCUSED: dict[str, Callable[[int], Fate]] = {
+    "stale announcement accepted": announced,
+    "whole always true for a named subscription": split,
+    "to whom a topic was given is not said": given,
+}
+"""By the title of a breakage: the runs that show it."""
