@@ -46,6 +46,7 @@ from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
+from pubsub.server.ownership.unheard import Unheard
 from pubsub.server.recovery.abandoned import Abandoned
 from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.requests.admission import Admission
@@ -89,6 +90,7 @@ class ServerCore:
         self.proxies = Proxies(settings, loaded.store_id, loaded.incarnation, stamps, now)
         for topic, value in state.given.items():
             self.proxies.remember(topic, value, state.change)
+        self.unheard = Unheard(self.proxies, settings.heartbeat_seconds)
         self.stores = Stores(state, self.proxies, loaded.notes)
         self.contested = Contested(state, self.stores)
         self.sole_owner = SoleOwner(state, self.proxies, self.contested)
@@ -158,6 +160,7 @@ class ServerCore:
         Args:
             sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
         """
+        origin.topic = request.topic
         if self.admission.turns_away(origin, request.topic):
             return
         if isinstance(request, Put):
@@ -272,6 +275,7 @@ class ServerCore:
         self.sole_owner.tick(now)
         self._go_on(now)
         self.moves.tick(now)
+        self.unheard.tick(now)
         if now >= self.proxies.deadline():
             # A proxy that gets a new socket is told everything too.
             announcing = any(now >= min(proxy.announce_at, proxy.reconnect_at) for proxy in self.proxies.all)
@@ -287,6 +291,7 @@ class ServerCore:
         """When `tick` has something to do (monotonic seconds)."""
         return min(
             self.proxies.deadline(),
+            self.unheard.deadline(),
             self.state.long_polls.deadline(),
             self.sole_owner.deadline(),
             self.retention.deadline(),
@@ -320,9 +325,12 @@ class ServerCore:
         state.uncommitted.committed()
         if state.announcements:
             self.proxies.announce(state.announcements, state.change, now)
+            self.unheard.announced(state.announcements, state.change, now)
             state.announcements = {}
         out, self.proxies.out = self.proxies.out, []
-        for origin, answer in state.replies.take():
+        for origin, answer in (*self.unheard.take(), *state.replies.take()):
+            if self.unheard.holds(origin, answer):
+                continue
             self.proxies.sent(origin.link, now, waits=origin.waits)
             out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, answer, origin.waits, origin.timing))
         out += self.moves.outgoing(now)

@@ -27,7 +27,7 @@ class Proxy:
         self.server = b""
         self.heard: list[Message] = []
         self._callback = 100
-        self.answer_whole = True
+        self.answer_whole = self.confirms = True
 
     def receive(self, timeout: float) -> tuple[bytes, int, Message] | None:
         if not self.sock.poll(int(timeout * 1000)):
@@ -39,6 +39,8 @@ class Proxy:
         if isinstance(message, Whole) and self.answer_whole:
             others = join_topics(dict.fromkeys(message.topics or {}, ""))
             self.send(Status("p1", Outcome.SUCCESS, body=others), b"", prefix.source)
+        if isinstance(message, Periodic) and self.confirms:
+            self.send(Status("p1", Outcome.SUCCESS, change=message.change), b"")
         return origin, prefix.destination, message
 
     def until(self, condition: Callable[[Message], bool], seconds: float = 30.0) -> Message:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreFull
 from pubsub.protocol import Get, Message, Outcome, Position, Put, Records, Status, Subscribe, Unsubscribe, encode_batch
@@ -69,6 +70,8 @@ class Stage:
         """Since when every store has said all it holds, in those answers."""
         self.confirms = False
         """Whether proxies answer announcements."""
+        self.hears = True
+        """Whether what is announced counts as heard by one of them, though none answers."""
         self.fail_commit = False
         """Whether commits find the disk full."""
         self.sent: list[Outgoing] = []
@@ -93,6 +96,8 @@ class Stage:
             self.wall + self.now,
         )
         self.core = self.group_commit.core
+        if self.hears:
+            self.core.proxies.heard_change = NUMBER_MAX
 
     def close(self) -> None:
         self.store.close()

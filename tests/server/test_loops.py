@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import StoreFull
 from pubsub.messenger.framing import pack
 from pubsub.protocol import Heartbeat, Outcome, Report, Status, encode
@@ -39,6 +40,7 @@ class Led(Stage):
         wall = self.wall + self.now
         self.group_commit = GroupCommit(self.settings, self.store, Reserve(), Random(1), self.now, wall, loops)
         self.core = self.group_commit.core
+        self.core.proxies.heard_change = NUMBER_MAX
         self.leading.followed(Follow("s1", "0" * 16, B, 0, 1, 0, join_ids([end])), self.now)
         self.talk()
 

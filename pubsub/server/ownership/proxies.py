@@ -74,6 +74,8 @@ class Proxies:
             )
             for _ in settings.proxies
         ]
+        self.heard_change = -1
+        """The highest change of ours that a proxy has confirmed, which has it on its disk then."""
         self.answered_once = False
         """Whether some proxy has taken over an announcement of this process."""
         self.draining = False
@@ -160,6 +162,7 @@ class Proxies:
             proxy.announce_at = now
         elif status.outcome is Outcome.SUCCESS or (status.outcome is Outcome.FULL and status.change):
             # One that has no room for all our topics has taken us over too; one that has none for us names no change.
+            self.heard_change = max(self.heard_change, status.change)
             if status.outcome is Outcome.SUCCESS:  # To whom a topic was given has found room there as well.
                 proxy.confirmed = max(proxy.confirmed, status.change)
                 proxy.given = {topic: gift for topic, gift in proxy.given.items() if gift[1] > proxy.confirmed}
@@ -194,10 +197,11 @@ class Proxies:
         self.reconnect[:] = range(len(self.all))
         self.announce_all(now)
 
-    def announce_all(self, now: float) -> None:
-        """Tell every proxy everything at once."""
+    def announce_all(self, now: float, *, alive: bool = False) -> None:
+        """Tell every proxy everything at once; `alive`: only those that are heard."""
         for proxy in self.all:
-            proxy.announce_at = now
+            if not alive or proxy.liveness.alive(now):
+                proxy.announce_at = now
 
     def withdraw_announcements(self) -> None:
         """Do not send what was to be announced in this loop: it did not come to be. All is announced anew at once."""

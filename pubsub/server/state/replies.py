@@ -26,6 +26,7 @@ class Origin:
             no key is asked for. Of our own address only.
         waits: whether the answer waits; see `Outgoing`.
         timing: what is observed when it is answered; see `Outgoing`.
+        topic: that a client's request is about; "" for none.
     """
 
     link: int | str
@@ -34,6 +35,7 @@ class Origin:
     speaker: str | None = None
     waits: bool = True
     timing: Timing | None = None
+    topic: str = ""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,95 @@
+"""Topics that were opened here and that no proxy is known to have heard of yet: what is answered about them waits.
+
+An announcement goes before the answers of its loop, on the same connection, so the proxy that passes an answer on knows
+who holds the topic. But a connection that is reset may lose the one and bring the other. If then this server and that
+proxy ended before the next announcement, nobody would know of the topic: it would be begun elsewhere as one that nobody
+ever held, and what was acknowledged here would be behind a log that seems to be gone. So nothing is answered until one
+proxy has confirmed that it heard, durably. One is enough: a server that is to be the sole owner of a topic asks all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pubsub.protocol.messages import Status, Transfer
+from pubsub.server.ownership.proxies import Proxies
+from pubsub.server.state.replies import Origin
+
+Answer = Status | Transfer
+
+HELD_MAX: Final = 1_000
+"""Answers that wait; a further one is dropped, and its request asked again."""
+
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of bodies in them."""
+
+
+class Unheard:
+    """What waits for a proxy to confirm.
+
+    Args:
+        proxies: who is told, and who has confirmed.
+        again_seconds: after which all is announced anew, and what waits is dropped: it is asked again.
+    """
+
+    def __init__(self, proxies: Proxies, again_seconds: float) -> None:
+        self._proxies, self._again_seconds = proxies, again_seconds
+        self._topics: dict[str, int] = {}
+        """With our change number as they were announced."""
+        self._held: list[tuple[Origin, Answer]] = []
+        self._bytes = 0
+        self._again = float("inf")
+
+    def announced(self, topics: dict[str, str], change: int, now: float) -> None:
+        """Topics were announced.
+
+        Args:
+            topics: with what was said of each, as in `Periodic`.
+            change: our change number with it.
+            now: monotonic seconds.
+        """
+        for topic, value in topics.items():
+            if value and "." not in value:
+                self._topics[topic] = change
+            else:
+                self._topics.pop(topic, None)
+        if self._topics:
+            self._again = min(self._again, now + self._again_seconds)
+
+    def holds(self, origin: Origin, answer: Answer) -> bool:
+        """Whether an answer waits, or was dropped; else it may be sent."""
+        if not self._topics or origin.topic not in self._topics:
+            return False
+        size = len(answer.body)
+        if len(self._held) < HELD_MAX and self._bytes + size <= HELD_BYTES_MAX:
+            self._held.append((origin, answer))
+            self._bytes += size
+        return True
+
+    def take(self) -> list[tuple[Origin, Answer]]:
+        """What need not wait any more."""
+        heard = self._proxies.heard_change
+        if not self._topics or heard < min(self._topics.values()):
+            return []
+        self._topics = {topic: change for topic, change in self._topics.items() if change > heard}
+        if not self._topics:
+            self._again = float("inf")
+        free = [one for one in self._held if one[0].topic not in self._topics]
+        self._held = [one for one in self._held if one[0].topic in self._topics]
+        self._bytes = sum(len(answer.body) for _, answer in self._held)
+        return free
+
+    def tick(self, now: float) -> None:
+        """Where nobody has confirmed for so long, announce all anew to the proxies that are there."""
+        if now < self._again:
+            return
+        self._held, self._bytes = [], 0
+        if not self._topics:
+            self._again = float("inf")
+            return
+        self._again = now + self._again_seconds
+        self._proxies.announce_all(now, alive=True)
+
+    def deadline(self) -> float:
+        """When `tick` has something to do."""
+        return self._again
