@@ -62,10 +62,13 @@ def _undisturbed() -> None:
 def try_mutant(title: str, first: int, runs: int, seconds: float, short: bool) -> tuple[str, int, int, str]:
     """Run a breakage until it is caught; runs, the seed and what was said, or -1 and "" where it was not."""
     from tests.simulation.breakages.table import broken
+    from tests.simulation.focus import FOCUSED
     from tests.simulation.simulation import shortened, simulate
 
+    made = FOCUSED.get(title, shortened if short else lambda seed: None)
+
     def run(seed: int) -> list[str]:
-        return simulate(seed, shortened(seed) if short else None).violations
+        return simulate(seed, made(seed)).violations
 
     end = time.process_time() + seconds
     done = 0

@@ -175,8 +175,9 @@ def test_a_marked_put_is_a_retry_while_the_topic_is_not_known_to_be_whole(stage:
     assert stage.core.state.topics == {}
 
 
-def test_other_holders_that_a_proxy_names_are_remembered(stage: Stage) -> None:
-    stage.put("t", 1)
+def test_who_was_the_sole_owner_once_is_asked_about_anew_and_other_holders_are_remembered(stage: Stage) -> None:
+    """No run of the simulation shows the first half any more: nobody begins a topic that a proxy has heard of."""
+    assert stage.put("t", 1, whole=1).outcome is Outcome.SUCCESS
     stage.others = f"s9.{LOG}"
     assert stage.put("t", 5, previous=1, whole=1).outcome is Outcome.BUSY
     assert stage.core.state.topics["t"].contested_by == {"s9"}

@@ -92,9 +92,26 @@ def given(seed: int) -> Fate:
     )
 
 
+def unheard(seed: int) -> Fate:
+    """Topics that are begun where what their server says of them gets lost."""
+    random = Random(f"unheard {seed}")
+    return Fate(
+        servers=2,
+        proxies=random.choice((1, 2)),
+        clients=3,
+        topics=random.choice((1, 3)),
+        seconds=4.0,
+        think=0.02,
+        heartbeat=0.2,
+        announce=3.0,
+        faults={"unheard": 3.0},
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
     "to whom a topic was given is not said": given,
+    "answered before a proxy has heard of the topic": unheard,
 }
 """By the title of a breakage: the runs that show it."""

@@ -51,6 +51,7 @@ SITUATIONS = {
     "servers started on a full disk": "servers, or members, started while their disk was full",
     "receivers killed while a topic was frozen for them": "primaries killed while a topic was on its way to them",
     "servers killed as they made a topic": "servers killed as they made a topic that they were given",
+    "words on a new topic that got lost": "announcements of a new topic that got lost, before server and proxies died",
     "topics frozen for a member whose other one serves": "topics on their way to who serves no more",
     "failovers": "times that the other member of a server served from then on",
     "chosen: hand": "planned changes of who serves",

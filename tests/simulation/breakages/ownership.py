@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import pubsub.server.ownership.sole_owner
+import pubsub.server.ownership.unheard
 import pubsub.server.requests.puts
 import pubsub.server.requests.sinks
 import pubsub.server.requests.subscriptions
@@ -45,22 +45,6 @@ def _(stack: contextlib.ExitStack) -> None:
     always_whole(stack, pubsub.server.requests.subscriptions.Subscriptions, "subscribe_named")
 
 
-@breakage("whole remembered instead of asked")
+@breakage("answered before a proxy has heard of the topic")
 def _(stack: contextlib.ExitStack) -> None:
-    sole_owner = pubsub.server.ownership.sole_owner.SoleOwner
-    ask, decided = sole_owner.ask, sole_owner.decided
-
-    def remembering(self: Any, topic: str, operation: Any, *arguments: Any) -> bool:
-        if topic in self.__dict__.setdefault("known", set()):
-            self._decided.append((topic, operation, True))
-            return True
-        return ask(self, topic, operation, *arguments)
-
-    def remembered(self: Any) -> Any:
-        for operation, sole in decided(self):
-            if sole:
-                self.__dict__.setdefault("known", set()).add(getattr(operation, "request", operation).topic)
-            yield operation, sole
-
-    substitute(stack, sole_owner, "ask", remembering)
-    substitute(stack, sole_owner, "decided", remembered)
+    substitute(stack, pubsub.server.ownership.unheard.Unheard, "holds", lambda self, origin, answer: False)

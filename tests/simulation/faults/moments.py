@@ -34,6 +34,7 @@ class Moments:
             "full start": self.full_start,
             "turn receiver": self.turn_receiver,
             "kill maker": self.kill_maker,
+            "unheard": self.unheard,
             "close midway": self.close_midway,
             "cancel": self.cancel,
         }
@@ -115,29 +116,58 @@ class Moments:
         """A server that was given a new topic dies once it has made it, and before any proxy has heard that."""
         self._until_given(LOOKS_MAX)
 
-    def _until_given(self, looks: int) -> None:
-        if self.world.over or not looks:
-            return
+    def _given(self) -> list[tuple[str, ServerNode]]:
+        """Topics that were given to servers of one member just now, each with its server."""
         given = [
-            (topic, assignment.server.id)
+            (topic, self.cast.server(assignment.server.id))
             for proxy in self.cast.proxies
             if proxy.alive
             for topic, assignment in sorted(proxy.core.table.assignments.tentative.items())
         ]
-        for topic, name in given:
-            server = self.cast.server(name)
-            if server.alive and not server.restarting and not isinstance(server, Paired):
-                server.kill_at_step = self.random.choice(("after commit", "while sending"))
-                server.restarting = True
-                self.cast.counters["servers killed as they made a topic"] += 1
-                self.world.note(f"{name} is to die as it makes {topic}")
-                self.world.after(1.0 + 2.0 * self.random.random(), self._back, server)
-                return
+        return [
+            (topic, server)
+            for topic, server in given
+            if isinstance(server, ServerNode) and server.alive and not server.restarting
+        ]
+
+    def _until_given(self, looks: int) -> None:
+        if self.world.over or not looks:
+            return
+        for topic, server in self._given():
+            server.kill_at_step = self.random.choice(("after commit", "while sending"))
+            server.restarting = True
+            self.cast.counters["servers killed as they made a topic"] += 1
+            self.world.note(f"{server.name} is to die as it makes {topic}")
+            self.world.after(1.0 + 2.0 * self.random.random(), self._back, server)
+            return
         self.world.after(LOOK_SECONDS, self._until_given, looks - 1)
 
     def _back(self, server: ServerNode) -> None:
         server.kill_at_step = ""
         self.supervisor.start(server)
+
+    def unheard(self) -> None:
+        """What a server says of a topic that it has begun gets lost; soon it is away for long, and proxies die."""
+        self._until_begun(LOOKS_MAX)
+
+    def _until_begun(self, looks: int) -> None:
+        if self.world.over or not looks:
+            return
+        for topic, server in self._given():
+            self.world.note(f"what {server.name} says of {topic} gets lost")
+            self.cast.counters["words on a new topic that got lost"] += 1
+            server.unheard = True
+            self.world.after(0.1 + 0.4 * self.random.random(), self._away, server)
+            return
+        self.world.after(LOOK_SECONDS, self._until_begun, looks - 1)
+
+    def _away(self, server: ServerNode) -> None:
+        server.unheard = False
+        if self.world.over or not server.alive or server.restarting:
+            return
+        self.supervisor.kill_for(server, AWAY_SECONDS * (0.5 + self.random.random()))
+        for proxy in self.cast.proxies:
+            self.supervisor.kill(proxy)
 
     # Closes
 

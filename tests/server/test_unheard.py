@@ -1,0 +1,87 @@
+"""What is answered about a topic that no proxy has confirmed to have heard of: nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubsub.protocol import Outcome, Periodic, Status
+from pubsub.server.ownership import unheard
+from tests.server.stage import Stage, put
+
+
+class Waits(Stage):
+    """A server whose proxies confirm when the test says so."""
+
+    def open(self) -> None:
+        self.hears = False
+        super().open()
+
+    def confirm(self, change: int, outcome: Outcome = Outcome.SUCCESS) -> None:
+        self.say(Status("p", outcome, change=change), proxy=1, origin=b"", callback=0)
+        self.loop()
+
+    @property
+    def change(self) -> int:
+        return self.core.state.change
+
+
+@pytest.fixture
+def waits(tmp_path: Path) -> Waits:
+    stage = Waits(tmp_path)
+    stage.loop()
+    return stage
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.FULL])
+def test_an_answer_waits_until_one_proxy_has_heard_of_the_topic(waits: Waits, outcome: Outcome) -> None:
+    before = waits.change
+    callback = waits.say(put("t", 1))
+    waits.loop()
+    waits.confirm(before)  # Of an announcement before.
+    assert waits.answer(callback) is None
+    waits.confirm(waits.change, outcome)
+    assert waits.answered(callback).outcome is Outcome.SUCCESS
+    assert waits.put("t", 2, previous=1).outcome is Outcome.SUCCESS
+
+
+def test_other_topics_do_not_wait(waits: Waits) -> None:
+    callback = waits.say(put("t", 1))
+    waits.loop()
+    waits.confirm(waits.change)
+    waits.answered(callback)
+    later = waits.say(put("u", 2))
+    waits.loop()
+    assert waits.put("t", 3, previous=1).outcome is Outcome.SUCCESS
+    assert waits.answer(later) is None
+
+
+def test_where_nobody_confirms_all_is_announced_anew_to_who_is_there_and_the_answer_is_asked_for_again(
+    waits: Waits,
+) -> None:
+    callback = waits.say(put("t", 1))
+    waits.loop()
+    waits.sent.clear()
+    waits.core.proxies.all[0].liveness.forget()
+    waits.sleep(1.1)
+    announced = [out for out in waits.sent if isinstance(out.message, Periodic)]
+    assert [(int(out.link), out.message.partial) for out in announced] == [(1, 0)]  # type: ignore[union-attr]
+    waits.confirm(waits.change)
+    assert waits.answer(callback) is None
+    assert waits.put("t", 1).outcome is Outcome.DUPLICATE
+
+
+def test_a_bounded_number_of_answers_waits(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unheard, "HELD_MAX", 2)
+    callbacks = [waits.say(put("t", 1, sender=name)) for name in ("a", "b", "c")]
+    waits.loop()
+    waits.confirm(waits.change)
+    assert [waits.answer(callback) is None for callback in callbacks] == [False, False, True]
+
+
+def test_a_topic_that_went_away_waits_for_nobody(waits: Waits) -> None:
+    waits.core.unheard.announced({"t": "0" * 16}, 5, waits.now)
+    waits.core.unheard.announced({"t": ""}, 6, waits.now)
+    waits.core.unheard.tick(waits.now + 10)
+    assert waits.core.unheard.deadline() == float("inf")
