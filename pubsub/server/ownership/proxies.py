@@ -162,8 +162,8 @@ class Proxies:
             proxy.announce_at = now
         elif status.outcome is Outcome.SUCCESS or (status.outcome is Outcome.FULL and status.change):
             # One that has no room for all our topics has taken us over too; one that has none for us names no change.
-            self.heard_change = max(self.heard_change, status.change)
             if status.outcome is Outcome.SUCCESS:  # To whom a topic was given has found room there as well.
+                self.heard_change = max(self.heard_change, status.change)
                 proxy.confirmed = max(proxy.confirmed, status.change)
                 proxy.given = {topic: gift for topic, gift in proxy.given.items() if gift[1] > proxy.confirmed}
             self.answered_once = True
