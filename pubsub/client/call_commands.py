@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -40,6 +41,9 @@ Command = Annotated[
 
 SAID_BYTES: Final = 300
 """Of what a command that failed has said, in its error reply."""
+
+LOOK_SECONDS: Final = 0.1
+"""While a command runs it is looked so often whether signals came."""
 
 
 def call(
@@ -174,13 +178,16 @@ def _handler(command: list[str] | None) -> Callable[[Request, Transaction], byte
         told = {"PUBSUB_CALL": request.id, "PUBSUB_CALLER": request.caller}
         told["PUBSUB_CALL_KEY"] = os.fsdecode(request.key)
         try:
-            pipe = subprocess.PIPE
-            child = started(words, env=os.environ | told, stdin=pipe, stdout=pipe, stderr=pipe)
+            with TemporaryFile() as given:
+                given.write(request.body)
+                given.seek(0)
+                pipe = subprocess.PIPE
+                child = started(words, env=os.environ | told, stdin=given, stdout=pipe, stderr=pipe)
         except (OSError, ValueError) as error:
             raise CommandFailed(f"{words[0]} cannot be run: {error}") from None
         with child:
             try:
-                output, errors = child.communicate(request.body)
+                output, errors = _written(child)
             except BaseException:
                 child.kill()
                 raise
@@ -190,6 +197,19 @@ def _handler(command: list[str] | None) -> Callable[[Request, Transaction], byte
         return output
 
     return run
+
+
+def _written(child: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """What a command wrote, to either stream, until it has ended.
+
+    A signal may come just before a system call that waits, and Python's handler then runs when that returns and not
+    before: so none waits for longer than LOOK_SECONDS.
+    """
+    while True:
+        try:
+            return child.communicate(timeout=LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
 
 
 def add_to(app: typer.Typer) -> None:

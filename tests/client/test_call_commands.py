@@ -36,6 +36,18 @@ def test_a_call_is_made_served_asked_for_again_and_forgotten(
     assert f"w serves {name} no more" in capfd.readouterr().out
 
 
+def test_a_command_that_reads_late_gets_all_of_a_large_call(service: str, tmp_path: Path) -> None:
+    """More than a pipe holds, while it is looked for signals."""
+    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    assert main(["w", "serve", name, "--idle", "0", *place]) == 0
+    body = bytes(range(256)) * 2_000
+    with Client("c", proxies=[service], directory=tmp_path / "c") as client:
+        client.request(name, body, id="large", timeout=20.0)
+        words = ["sh", "-c", "sleep 0.3; cat"]
+        assert main(["w", "serve", name, "--count", "1", *place, "--", *words]) == 0
+        assert client.reply("large", timeout=20.0).body == body
+
+
 def test_a_command_that_fails_is_an_error_reply_and_a_late_call_is_told_so(
     service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
