@@ -25,14 +25,17 @@ from pubsub.server.state.replies import LISTENER, Outgoing
 DRAIN_MAX: Final = 256
 """Messages, and rows of trains, taken before the loop commits, for each proxy; the last train may go beyond it."""
 
-DRAIN_BYTES_MAX: Final = 1024 * 1024
-"""Bytes after which no more is taken in this loop: about how long others wait for its commit."""
+DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes after which no more is taken in this loop, from another server or where one client alone sends."""
+
+SHARED_BYTES_MAX: Final = 512 * 1024
+"""The same where several clients send: each waits for what a commit has of the others."""
+
+SHARED_SECONDS: Final = 10.0
+"""For so long after it handled requests of two clients in one loop a server counts as shared."""
 
 TRANSFER_DRAIN_MAX: Final = 8
 """Messages taken from other servers before the loop commits: chunks are large, and clients wait."""
-
-PEER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes after which no more is taken from another server in this loop."""
 
 PEERS_MAX: Final = 256
 """Other servers that this one has a socket to; for one more, the one that was silent for longest is closed."""
@@ -111,7 +114,7 @@ class Loop:
         for proxy in settings.proxies:
             self.dealers.append(sockets.dealer(proxy))
         self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
-        self._arrived = Arrived(len(settings.proxies))
+        self._arrived, self._shared_until = Arrived(len(settings.proxies)), float("-inf")
 
     @property
     def deadline(self) -> float:
@@ -174,15 +177,21 @@ class Loop:
         """Handle what has arrived from proxies, its clients in turn, and no more than one commit should have."""
         size = taken = 0
         rows_max, measures = DRAIN_MAX * len(self.dealers), self._core.state.measures
-        while taken < rows_max and size < DRAIN_BYTES_MAX and (one := self._arrived.take()) is not None:
+        bytes_max = SHARED_BYTES_MAX if now < self._shared_until else DRAIN_BYTES_MAX
+        clients = set()
+        while taken < rows_max and size < bytes_max and (one := self._arrived.take()) is not None:
             size += one.size
+            if one.frames[0]:
+                clients.add((one.proxy, bytes(one.frames[0])))
             if measures is not None:
                 measures.since(one.since)
             taken += self._group_commit.handle(one.proxy, one.frames, now)
+        if len(clients) > 1:
+            self._shared_until = now + SHARED_SECONDS
 
     def _drain_peer(self, address: str, sock: Any, now: float) -> None:
         size = taken = 0
-        while taken < DRAIN_MAX and size < PEER_BYTES_MAX:
+        while taken < DRAIN_MAX and size < DRAIN_BYTES_MAX:
             frames = self._sockets.receive(sock)
             if frames is None:
                 return
@@ -192,7 +201,7 @@ class Loop:
     def _drain_listener(self, now: float) -> None:
         size = 0
         for _ in range(TRANSFER_DRAIN_MAX):
-            taken = self._sockets.receive_known(self.listener) if size < PEER_BYTES_MAX else None
+            taken = self._sockets.receive_known(self.listener) if size < DRAIN_BYTES_MAX else None
             if taken is None:
                 return
             speaker, frames = taken

@@ -131,67 +131,94 @@ def test_a_turn_takes_so_many_bytes(turning: Turning, monkeypatch: pytest.Monkey
 # Turns
 
 
+@pytest.fixture
+def shared(turning: Turning) -> Turning:
+    """That two clients have used."""
+    for origin in (b"cX", b"cY"):
+        turning.send(put("first", 1), origin)
+    turning.turn()
+    turning.answers()
+    turning.handled.clear()
+    return turning
+
+
 def produce(turning: Turning, count: int = 10) -> None:
     """Have a producer's window arrive."""
     for counter in range(1, count + 1):
         turning.send(put("t", counter, [bytes(1_000_000)], sender="producer"), b"cP")
 
 
-def test_a_put_shares_the_first_commit_though_another_clients_window_arrived_before_it(turning: Turning) -> None:
-    produce(turning)
-    turning.send(put("u", 1))
-    turning.turn()
-    assert b"cX" in turning.answers()
-    assert turning.handled.count(b"cP") < 10
+def test_a_put_shares_the_next_commit_though_another_clients_window_arrived_before_it(shared: Turning) -> None:
+    produce(shared)
+    assert shared.turn() == 1
+    shared.send(put("u", 1))
+    assert shared.turn() == 2
+    assert shared.handled == [b"cP", b"cX", b"cP"]
+    assert b"cX" in shared.answers()
 
 
-def test_what_is_left_has_the_loop_turn_at_once_until_all_is_handled(turning: Turning) -> None:
-    produce(turning)
-    turns = 0
-    while not turns or turning.loop.deadline == float("-inf"):
-        turning.loop.turn((), turning.stage.now) if turns else turning.turn()
-        turns += 1
-    assert turns > 2
-    assert [origin for origin in turning.answers() if origin] == [b"cP"] * 10
-    assert turning.stage.core.state.topics["t"].open.end == 11
-
-
-def test_a_mark_is_answered_when_all_that_came_before_it_is_handled_and_what_comes_after_is_not_awaited(
+def test_a_client_alone_has_large_commits_and_again_when_the_others_have_been_silent_for_a_while(
     turning: Turning,
 ) -> None:
     produce(turning)
-    turning.send(Heartbeat("p1", 0), b"", callback=77)
+    assert turning.turn() == 10
     turning.send(put("u", 1))
+    turning.send(put("u", 1), b"cY")
     turning.turn()
-    while b"" not in turning.handled:
-        assert turning.turn()
-    assert turning.handled == [*turning.handled[:-1], b""]
-    assert turning.handled.count(b"cP") == 10
-    assert turning.handled.index(b"cX") < 5
-
-
-def test_a_proxys_word_does_not_wait_for_what_another_proxy_passed_on(turning: Turning) -> None:
     produce(turning)
-    turning.send(Heartbeat("p2", 0), b"", proxy=1, callback=77)
-    turning.turn()
-    assert turning.handled.count(b"") == 1
-    assert b"" in turning.answers(proxy=1)
-
-
-def test_what_came_over_a_socket_goes_with_it(turning: Turning) -> None:
-    produce(turning)
-    turning.turn()
-    before = len(turning.handled)
-    turning.stage.core.proxies.reconnect.append(0)
-    turning.loop.reconnect()
-    assert turning.loop.deadline > float("-inf")
-    assert turning.turn() == 0
-    turning.send(put("t", before + 1, [b"again"], sender="producer", previous=before), b"cQ")
     assert turning.turn() == 1
-    produce(turning)
-    turning.turn()
-    turning.loop.connect_anew("listener", turning.stage.now)
-    assert turning.turn() == 0
+    turning.stage.now += loop_module.SHARED_SECONDS
+    assert turning.turn() == 9
+
+
+def test_what_is_left_has_the_loop_turn_at_once_until_all_is_handled(shared: Turning) -> None:
+    produce(shared)
+    turns = 0
+    while not turns or shared.loop.deadline == float("-inf"):
+        shared.loop.turn((), shared.stage.now) if turns else shared.turn()
+        turns += 1
+    assert turns > 2
+    assert [origin for origin in shared.answers() if origin] == [b"cP"] * 10
+    assert shared.stage.core.state.topics["t"].open.end == 11
+
+
+def test_a_mark_is_answered_when_all_that_came_before_it_is_handled_and_what_comes_after_is_not_awaited(
+    shared: Turning,
+) -> None:
+    produce(shared)
+    shared.send(Heartbeat("p1", 0), b"", callback=77)
+    shared.send(put("u", 1))
+    shared.turn()
+    while b"" not in shared.handled:
+        assert shared.turn()
+    assert shared.handled == [*shared.handled[:-1], b""]
+    assert shared.handled.count(b"cP") == 10
+    assert shared.handled.index(b"cX") < 5
+
+
+def test_a_proxys_word_does_not_wait_for_what_another_proxy_passed_on(shared: Turning) -> None:
+    produce(shared)
+    shared.turn()
+    shared.send(Heartbeat("p2", 0), b"", proxy=1, callback=77)
+    shared.turn()
+    assert shared.handled.count(b"") == 1
+    assert b"" in shared.answers(proxy=1)
+
+
+def test_what_came_over_a_socket_goes_with_it(shared: Turning) -> None:
+    produce(shared)
+    shared.turn()
+    before = len(shared.handled)
+    shared.stage.core.proxies.reconnect.append(0)
+    shared.loop.reconnect()
+    assert shared.loop.deadline > float("-inf")
+    assert shared.turn() == 0
+    shared.send(put("t", before + 1, [b"again"], sender="producer", previous=before), b"cQ")
+    assert shared.turn() == 1
+    produce(shared)
+    shared.turn()
+    shared.loop.connect_anew("listener", shared.stage.now)
+    assert shared.turn() == 0
 
 
 def test_a_proxy_is_heard_though_what_it_passed_on_waits(turning: Turning, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +238,7 @@ def test_beyond_its_room_what_a_proxy_passed_on_waits_in_its_socket(
 ) -> None:
     monkeypatch.setattr(arrived, "ARRIVED_MAX", 3)
     monkeypatch.setattr(loop_module, "DRAIN_BYTES_MAX", 1)
+    monkeypatch.setattr(loop_module, "SHARED_BYTES_MAX", 1)
     produce(turning)
     turning.send(put("u", 1), proxy=1)
     turning.turn()

@@ -49,7 +49,7 @@ SCARCE = (
     (pubsub.proxy.routing_table, "TENTATIVE_MAX", 1),
     (pubsub.server.fair_queue, "QUANTUM_BYTES", 2 * MESSAGE_BYTES),
     (pubsub.server.loop, "DRAIN_MAX", 2),
-    (pubsub.server.loop, "DRAIN_BYTES_MAX", 2_000),
+    (pubsub.server.loop, "SHARED_BYTES_MAX", 2_000),
     (pubsub.server.moves.giving, "GIFTS_MAX", 1),
     (pubsub.server.moves.receiving, "INCOMING_MAX", 1),
     (
