@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from pubsub.messenger.sockets import Frames
 from pubsub.server.fair_queue import FairQueue
+
+Frames = list[bytes | memoryview]
 
 ARRIVED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes of one proxy that wait for their turn; beyond it its socket is left alone, and its clients wait. As much as a
@@ -102,9 +103,9 @@ class Arrived:
         proxy.next = _Word()
         self._release(proxy)
 
-    def take(self) -> Arrival | None:
-        """The next message; None where none waits."""
-        taken = self._queue.take()
+    def take(self, *, new: bool = False) -> Arrival | None:
+        """The next message; None where none waits. `new`: as in `FairQueue.take`."""
+        taken = self._queue.take(new=new)
         if taken is None:
             return None
         proxy = self._proxies[taken.proxy]

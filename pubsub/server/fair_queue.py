@@ -55,9 +55,9 @@ class FairQueue(Generic[K, T]):
             self._new.append(sender)
         flow.messages.append((message, size))
 
-    def take(self) -> T | None:
-        """The next message; None where none waits."""
-        while senders := self._new or self._old:
+    def take(self, *, new: bool = False) -> T | None:
+        """The next message; None where none waits. `new`: only of those who had nothing waiting and no turn since."""
+        while senders := self._new or (not new and self._old):
             sender = senders[0]
             flow = self._flows[sender]
             if flow.credit > 0 and flow.messages:

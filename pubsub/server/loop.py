@@ -31,8 +31,8 @@ DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
 SHARED_BYTES_MAX: Final = 512 * 1024
 """The same where several clients send: each waits for what a commit has of the others."""
 
-SHARED_SECONDS: Final = 10.0
-"""For so long after it handled requests of two clients in one loop a server counts as shared."""
+SHARED_SECONDS: Final = 1.0
+"""For so long several clients count as sending after a request was handled that is not of the same one as the last."""
 
 TRANSFER_DRAIN_MAX: Final = 8
 """Messages taken from other servers before the loop commits: chunks are large, and clients wait."""
@@ -114,7 +114,12 @@ class Loop:
         for proxy in settings.proxies:
             self.dealers.append(sockets.dealer(proxy))
         self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
-        self._arrived, self._shared_until = Arrived(len(settings.proxies)), float("-inf")
+        self._arrived = Arrived(len(settings.proxies))
+        self._client: tuple[int, bytes] | None = None
+        self._shared_until = float("-inf")
+        """Whose request was handled last, and until when several clients count as sending."""
+        self._newcomers = False
+        """Whether the last loop was for newcomers alone."""
 
     @property
     def deadline(self) -> float:
@@ -174,20 +179,32 @@ class Loop:
             arrived.add(proxy, frames, now)
 
     def _handle_arrived(self, now: float) -> None:
-        """Handle what has arrived from proxies, its clients in turn, and no more than one commit should have."""
+        """Handle what has arrived from proxies, its clients in turn, and no more than one commit should have.
+
+        Where several send, every other loop is for those alone who had nothing waiting, if there are any: who asks for
+        one thing at a time does not wait for the commit of what others have sent, nor a reader for any.
+        """
+        shared = now < self._shared_until
+        bytes_max = SHARED_BYTES_MAX if shared else DRAIN_BYTES_MAX
+        self._newcomers = shared and not self._newcomers and self._handle(bytes_max, now, new=True)
+        if not self._newcomers:
+            self._handle(bytes_max, now)
+
+    def _handle(self, bytes_max: int, now: float, *, new: bool = False) -> bool:
+        """Handle some of what has arrived, `new` as in `FairQueue.take`; whether there was anything."""
         size = taken = 0
         rows_max, measures = DRAIN_MAX * len(self.dealers), self._core.state.measures
-        bytes_max = SHARED_BYTES_MAX if now < self._shared_until else DRAIN_BYTES_MAX
-        clients = set()
-        while taken < rows_max and size < bytes_max and (one := self._arrived.take()) is not None:
+        while taken < rows_max and size < bytes_max and (one := self._arrived.take(new=new)) is not None:
             size += one.size
-            if one.frames[0]:
-                clients.add((one.proxy, bytes(one.frames[0])))
+            origin = bytes(one.frames[0])
+            if origin and (one.proxy, origin) != self._client:
+                if self._client is not None:
+                    self._shared_until = now + SHARED_SECONDS
+                self._client = one.proxy, origin
             if measures is not None:
                 measures.since(one.since)
             taken += self._group_commit.handle(one.proxy, one.frames, now)
-        if len(clients) > 1:
-            self._shared_until = now + SHARED_SECONDS
+        return taken > 0
 
     def _drain_peer(self, address: str, sock: Any, now: float) -> None:
         size = taken = 0

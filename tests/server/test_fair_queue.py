@@ -29,11 +29,11 @@ class Queued:
         self.waiting.setdefault(sender, deque()).append(message)
         self.queue.add(sender, message, size)
 
-    def take(self) -> int | None:
+    def take(self, *, new: bool = False) -> int | None:
         """Whose message comes next; it must be the first one of who it is."""
-        taken = self.queue.take()
+        taken = self.queue.take(new=new)
         if taken is None:
-            assert not any(self.waiting.values())
+            assert new or not any(self.waiting.values())
             return None
         assert self.waiting[taken[0]].popleft() == taken
         return taken[0]
@@ -53,7 +53,7 @@ class Queued:
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(0, 4), st.sampled_from(SIZES)),
-        st.tuples(st.just("take"), st.just(0), st.just(0)),
+        st.tuples(st.sampled_from(["take", "take new"]), st.just(0), st.just(0)),
         st.tuples(st.just("drop"), st.integers(0, 4), st.just(0)),
     ),
     max_size=60,
@@ -65,8 +65,8 @@ def queued(steps: list[tuple[str, int, int]]) -> Queued:
     for step, sender, size in steps:
         if step == "add":
             made.add(sender, size)
-        elif step == "take":
-            made.take()
+        elif step.startswith("take"):
+            made.take(new=step == "take new")
         else:
             made.drop(sender)
     return made
@@ -151,3 +151,15 @@ def test_dropped_senders_begin_anew() -> None:
     made.drop(1)
     made.add(1)
     assert sorted(made.order()) == [1, 2]
+
+
+def test_newcomers_can_be_taken_alone_each_for_one_turn() -> None:
+    made = Queued()
+    for sender in (1, 1, 2):
+        made.add(sender, QUANTUM_BYTES)
+    assert [made.take(new=True) for _ in range(3)] == [1, 2, None]
+    made.add(2)
+    assert made.take(new=True) is None
+    made.add(3)
+    assert [made.take(new=True) for _ in range(2)] == [3, None]
+    assert made.order() == [1, 2]
