@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.cli.bench.worker import settings_in
+from pubsub.cli.bench.floors import percentile
+from pubsub.cli.bench.worker import END, Worker, settings_in
 from pubsub.client import AsyncClient
 
 if TYPE_CHECKING:
@@ -92,3 +94,47 @@ def put_nowait(stage: Stage, size: int, secs: float) -> dict[str, float]:
     with stage.client("putter") as client:
         client.put(topic, b"first")
         return {"rate": without_waiting(lambda: client.put(topic, body, wait=False), client.flush, secs)}
+
+
+def stamped(
+    say: Callable[[Any], None], where: dict[str, Any], directory: str, topic: str, size: int, secs: float
+) -> Any:
+    """TASKS tasks put messages that begin with the moment of their put; seconds that a put takes (p50). END follows."""
+    taken: list[float] = []
+    rest = bytes(max(0, size - 8))
+
+    async def measure() -> None:
+        async with AsyncClient(Path(directory).name, settings=settings_in(where, Path(directory))) as client:
+
+            async def put() -> None:
+                begun = time.monotonic_ns()
+                await client.put(topic, begun.to_bytes(8, "little") + rest)
+                taken.append((time.monotonic_ns() - begun) / 1e9)
+
+            await client.put(topic, b"first")
+            say("ready")
+            await by_tasks(put, secs)
+            await client.put(topic, END)
+
+    asyncio.run(measure())
+    return {"p50": percentile(taken, 0.5)}
+
+
+def delivery_busy(stage: Stage, size: int, secs: float) -> dict[str, float]:
+    """From before a put by one of TASKS tasks to the message in another process, and how much of it is not the put."""
+    topic, directory = stage.name("topic"), str(stage.directory / stage.name("putter"))
+    arguments = stage.where, directory, topic, size, secs
+    with stage.client("taker") as client, Worker(f"{__name__}:{stamped.__name__}", *arguments) as load:
+        client.subscribe(topic)
+        load.said()
+        load.go()
+        taken: list[float] = []
+        over = False
+        while not over:
+            for body in client.get_many(topic, timeout=10.0).bodies():
+                if body == END:
+                    over = True
+                elif len(body) >= 8:
+                    taken.append((time.monotonic_ns() - int.from_bytes(body[:8], "little")) / 1e9)
+        p50 = percentile(taken, 0.5)
+        return {"p50": p50 * 1e6, "over the put": (p50 - load.said()["p50"]) * 1e6}

@@ -241,6 +241,7 @@ MEASURES: Final[Sequence[Measure]] = (
     Measure("end-to-end", end_to_end, _RATE, _puts(1_000)),
     Measure("fan-out", fan_out, {"rate": "deliveries/s"}, _gets),
     Measure("delivery", delivery, _MICROSECONDS, _latency),
+    Measure("delivery-busy", concurrent.delivery_busy, {"p50": "µs", "over the put": "µs"}, _latency),
     Measure("put-under-load", put_under_load, {**_MICROSECONDS, "p99.9": "µs", "load": "records/s"}, _latency),
     Measure("wal", wal, {"size": "MB"}, sized=False),
     Measure("backlog", growth.backlog, growth.BACKLOG_UNITS, sized=False, once=True),
