@@ -17,22 +17,15 @@ from pubsub.errors import ConfigurationError
 from pubsub.messenger.sockets import Frames
 from pubsub.messenger.unsent import LARGE_BYTES, Unsent
 from pubsub.protocol.messages import Outcome
-from pubsub.server.arrived import Arrived
 from pubsub.server.core import ServerCore
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.state.replies import LISTENER, Outgoing
 
 DRAIN_MAX: Final = 256
-"""Messages, and rows of trains, taken before the loop commits, for each proxy; the last train may go beyond it."""
+"""Messages, and rows of trains, taken from one proxy before the loop commits; the last train may go beyond it."""
 
 DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes after which no more is taken in this loop, from another server or where one client alone sends."""
-
-SHARED_BYTES_MAX: Final = 512 * 1024
-"""The same where several clients send: each waits for what a commit has of the others."""
-
-SHARED_SECONDS: Final = 1.0
-"""For so long several clients count as sending after a request was handled that is not of the same one as the last."""
+"""Bytes after which no more is taken from it in this loop."""
 
 TRANSFER_DRAIN_MAX: Final = 8
 """Messages taken from other servers before the loop commits: chunks are large, and clients wait."""
@@ -114,17 +107,6 @@ class Loop:
         for proxy in settings.proxies:
             self.dealers.append(sockets.dealer(proxy))
         self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
-        self._arrived = Arrived(len(settings.proxies))
-        self._client: tuple[int, bytes] | None = None
-        self._shared_until = float("-inf")
-        """Whose request was handled last, and until when several clients count as sending."""
-        self._newcomers = False
-        """Whether the last loop was for newcomers alone."""
-
-    @property
-    def deadline(self) -> float:
-        """When it is to turn again though nothing arrives, on the monotonic clock in seconds."""
-        return float("-inf") if self._arrived else self._core.deadline()
 
     @property
     def unsent_bytes(self) -> int:
@@ -146,14 +128,13 @@ class Loop:
             self._core.state.measures.turn(now)
         for proxy, dealer in enumerate(self.dealers):
             if dealer in ready:
-                self._receive(proxy, dealer, now)
-        self._handle_arrived(now)
+                self._drain(proxy, dealer, now)
         if self.listener in ready:
             self._drain_listener(now)
         for address, (peer, _) in list(self.servers.items()):
             if peer in ready:
                 self.servers[address] = (peer, now)
-                self._drain_peer(address, peer, now)
+                self._drain(address, peer, now)
         self._core.tick(now)
         taken = self._core.proxies.taken(now)
         if taken:
@@ -171,49 +152,14 @@ class Loop:
         self.send(now)
         self._group_commit.check_full(now)
 
-    def _receive(self, proxy: int, dealer: Any, now: float) -> None:
-        """Take over what has come from a proxy, as far as there is room: it is there, though its turn may be later."""
-        arrived, receive = self._arrived, self._sockets.receive
-        self._core.proxies.heard(proxy, now)
-        while arrived.has_room(proxy) and (frames := receive(dealer)) is not None:
-            arrived.add(proxy, frames, now)
-
-    def _handle_arrived(self, now: float) -> None:
-        """Handle what has arrived from proxies, its clients in turn, and no more than one commit should have.
-
-        Where several send, every other loop is for those alone who had nothing waiting, if there are any: who asks for
-        one thing at a time does not wait for the commit of what others have sent, nor a reader for any.
-        """
-        shared = now < self._shared_until
-        bytes_max = SHARED_BYTES_MAX if shared else DRAIN_BYTES_MAX
-        self._newcomers = shared and not self._newcomers and self._handle(bytes_max, now, new=True)
-        if not self._newcomers:
-            self._handle(bytes_max, now)
-
-    def _handle(self, bytes_max: int, now: float, *, new: bool = False) -> bool:
-        """Handle some of what has arrived, `new` as in `FairQueue.take`; whether there was anything."""
-        size = taken = 0
-        rows_max, measures = DRAIN_MAX * len(self.dealers), self._core.state.measures
-        while taken < rows_max and size < bytes_max and (one := self._arrived.take(new=new)) is not None:
-            size += one.size
-            origin = bytes(one.frames[0])
-            if origin and (one.proxy, origin) != self._client:
-                if self._client is not None:
-                    self._shared_until = now + SHARED_SECONDS
-                self._client = one.proxy, origin
-            if measures is not None:
-                measures.since(one.since)
-            taken += self._group_commit.handle(one.proxy, one.frames, now)
-        return taken > 0
-
-    def _drain_peer(self, address: str, sock: Any, now: float) -> None:
+    def _drain(self, link: int | str, sock: Any, now: float) -> None:
         size = taken = 0
         while taken < DRAIN_MAX and size < DRAIN_BYTES_MAX:
             frames = self._sockets.receive(sock)
             if frames is None:
                 return
             size += sum(map(len, frames))
-            taken += self._group_commit.handle(address, [b"", *frames], now)
+            taken += self._group_commit.handle(link, [b"", *frames] if isinstance(link, str) else frames, now)
 
     def _drain_listener(self, now: float) -> None:
         size = 0
@@ -294,7 +240,6 @@ class Loop:
                 self._core.state.counters["sockets_not_opened"] += 1
                 continue
             self._sockets.close(old)
-            self._arrived.drop(proxy)
         self._core.proxies.reconnect.clear()
 
     def close(self) -> None:
@@ -304,7 +249,6 @@ class Loop:
         for dealer in self.dealers:
             self._sockets.close(dealer)
         self.dealers = []
-        self._arrived.clear()
 
     def connect_anew(self, listener: Any, now: float) -> None:
         """Close every connection, with what waits in it, and open it again.
@@ -316,7 +260,6 @@ class Loop:
             self._close_server(address)
         self.listener = listener
         self._unsent = Unsent(UNSENT_BYTES_MAX, UNSENT_TOTAL_MAX)
-        self._arrived.clear()
         self._core.proxies.connect_anew(now)
         self.reconnect()
 

@@ -358,7 +358,7 @@ class ServerProcess:
     @property
     def deadline(self) -> float:
         """When the store or its register want a turn, on the monotonic clock in seconds."""
-        serving = self._loop.deadline if self._serving else float("inf")
+        serving = self.core.deadline() if self._serving else float("inf")
         return serving if self._pair is None else min(serving, self._pair.deadline)
 
     def _act(self, ready: Container[Any], now: float) -> None:

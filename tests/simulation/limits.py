@@ -16,8 +16,6 @@ import pubsub.proxy.assignments
 import pubsub.proxy.routing_table
 import pubsub.proxy.servers
 import pubsub.proxy.traffic
-import pubsub.server.fair_queue
-import pubsub.server.loop
 import pubsub.server.moves.chunks
 import pubsub.server.moves.giving
 import pubsub.server.moves.moves
@@ -36,7 +34,6 @@ import pubsub.server.storage.store
 import pubsub.server.topic.delivery
 import pubsub.server.upkeep.retention
 import pubsub.server.upkeep.staging
-from pubsub.server.fair_queue import MESSAGE_BYTES
 from tests.simulation.applications.taking import CHUNK_MAX
 from tests.simulation.disk import untidy
 from tests.simulation.files import SYSTEM, open_beside
@@ -47,9 +44,6 @@ from tests.simulation.situations import counted
 SCARCE = (
     (pubsub.proxy.assignments, "TENTATIVE_MAX", 1),
     (pubsub.proxy.routing_table, "TENTATIVE_MAX", 1),
-    (pubsub.server.fair_queue, "QUANTUM_BYTES", 2 * MESSAGE_BYTES),
-    (pubsub.server.loop, "DRAIN_MAX", 2),
-    (pubsub.server.loop, "SHARED_BYTES_MAX", 2_000),
     (pubsub.server.moves.giving, "GIFTS_MAX", 1),
     (pubsub.server.moves.receiving, "INCOMING_MAX", 1),
     (

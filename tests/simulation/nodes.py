@@ -135,7 +135,7 @@ class ServerNode(Process):
     def deadline(self) -> float:
         if self.inbox or self._sockets.waiting:
             return float("-inf")
-        return self.loop.deadline
+        return self.core.deadline()
 
     def store_id(self) -> str:
         """Of its store; its name until it has one."""

@@ -8,8 +8,6 @@ from typing import Any
 from unittest import mock
 
 import pubsub.proxy.register
-import pubsub.server.arrived
-import pubsub.server.loop
 import pubsub.server.moves.moves
 import pubsub.server.recovery.abandoned
 import pubsub.server.standby.disk
@@ -45,8 +43,6 @@ SITUATIONS = {
     "trains": "messages with several rows of a chain",
     "trains_ended_early": "such messages of which a server took a part, or none",
     "trains refused by an older server": "such messages that an older server refused",
-    "requests left for a later loop": "loops of a server that left requests to the next one",
-    "words that waited": "what proxies said, and what they passed on before had to be handled first",
     "fault: close": "clients closed in order",
     "iterations that a close gave back": "closed clients that gave back what an iteration had not handed out",
     "clients closed after a step was cut off": "clients closed after Ctrl-C had cut a step off",
@@ -103,7 +99,7 @@ def counted(counters: dict[str, int]) -> Any:
             counters[name] = counters.get(name, 0) + 1
 
     with contextlib.ExitStack() as stack:
-        for target, attribute, value in (*_in_pairs(count), *_in_topics(count), *_in_loops(count)):
+        for target, attribute, value in (*_in_pairs(count), *_in_topics(count)):
             stack.enter_context(mock.patch.object(target, attribute, value))
         yield
 
@@ -173,22 +169,4 @@ def _in_pairs(count: Count) -> tuple[Counting, ...]:
         (pubsub.server.standby.disk.MemberDisk, "adopt", counting_adopt),
         (pubsub.server.standby.loops.Loops, "taken_back", counting_entry_back),
         (pubsub.proxy.register.Registers, "_admit", counting_admit),
-    )
-
-
-def _in_loops(count: Count) -> tuple[Counting, ...]:
-    handle = pubsub.server.loop.Loop._handle_arrived
-    add = pubsub.server.arrived.Arrived.add
-
-    def counting_handle(self: Any, now: float) -> None:
-        handle(self, now)
-        count("requests left for a later loop", self._arrived)
-
-    def counting_add(self: Any, index: int, frames: Any, now: float) -> None:
-        add(self, index, frames, now)
-        count("words that waited", not frames[0] and self._proxies[index].words)
-
-    return (
-        (pubsub.server.loop.Loop, "_handle_arrived", counting_handle),
-        (pubsub.server.arrived.Arrived, "add", counting_add),
     )

@@ -34,7 +34,7 @@ class Measures:
         requests: taken in a turn that ended with a commit, which they shared.
         records: put in one commit.
         taken: requests in this turn. What came in turns without a commit, heartbeats mostly, shared none.
-        put: the timing of the answer to a put that is handled now.
+        put: the timing of the answers to all puts that are taken in this turn.
     """
 
     def __init__(self) -> None:
@@ -45,13 +45,7 @@ class Measures:
 
     def turn(self, now: float) -> None:
         """A turn of the loop begins."""
-        self.taken = 0
-        self.since(now)
-
-    def since(self, since: float) -> None:
-        """What is handled next was taken from its socket then; monotonic seconds."""
-        if since != self.put.since:
-            self.put = Timing(self.puts, since)
+        self.put, self.taken = Timing(self.puts, now), 0
 
     def committed(self, seconds: float, records: int) -> None:
         """A loop's changes are durable.
