@@ -113,5 +113,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "whole always true for a named subscription": split,
     "to whom a topic was given is not said": given,
     "answered before a proxy has heard of the topic": unheard,
+    "announced after the answer": unheard,
 }
 """By the title of a breakage: the runs that show it."""

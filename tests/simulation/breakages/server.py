@@ -8,6 +8,7 @@ from typing import Any
 
 import pubsub.server.loop
 import pubsub.server.ownership.proxies
+import pubsub.server.ownership.unheard
 import pubsub.server.requests.puts
 import pubsub.server.storage.store
 import pubsub.server.topic.topic
@@ -64,8 +65,10 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("announced after the answer")
 def _(stack: contextlib.ExitStack) -> None:
+    """With what waits for a proxy to have heard: either is the other's second net."""
     proxies = pubsub.server.ownership.proxies.Proxies
     substitute(stack, proxies, "announce", lambda self, changed, change, now: None)
+    substitute(stack, pubsub.server.ownership.unheard.Unheard, "holds", lambda self, origin, answer: False)
 
 
 @breakage("last-get ID ignored")
