@@ -38,7 +38,8 @@ def test_every_measure_gives_every_figure_it_names(tmp_path: Path, capsys: pytes
         assert one["unit"] == wanted[key]
         assert one["size"] == 64
         assert math.isfinite(one["median"])
-        assert one["median"] >= 0
+        # A message may be with its subscriber before the put's own task has its turn again.
+        assert one["median"] >= 0 or key == ("delivery-busy", "over the put")
         assert one["values"] == [one["median"]]
     assert not list(tmp_path.iterdir()), "nothing stays behind"
 

@@ -18,6 +18,7 @@ def transaction() -> Iterator[Transaction]:
     with closing(apsw.Connection(":memory:")) as db:
         for statement in idempotency.TABLES:
             db.execute(statement)
+        db.execute("begin")
         yield Transaction(db, None)  # type: ignore[arg-type]
 
 
