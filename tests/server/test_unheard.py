@@ -8,6 +8,7 @@ import pytest
 
 from pubsub.protocol import Outcome, Periodic, Status
 from pubsub.server.ownership import unheard
+from pubsub.server.state.replies import Origin
 from tests.server.stage import Stage, put
 
 
@@ -78,6 +79,51 @@ def test_a_bounded_number_of_answers_waits(waits: Waits, monkeypatch: pytest.Mon
     waits.loop()
     waits.confirm(waits.change)
     assert [waits.answer(callback) is None for callback in callbacks] == [False, False, True]
+
+
+def test_a_bounded_number_of_bytes_waits_and_what_was_sent_counts_no_more(
+    waits: Waits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unheard, "HELD_BYTES_MAX", 5)
+
+    def held(topic: str) -> int:
+        waits.core.unheard.announced({topic: "0" * 16}, waits.change + 1, waits.now)
+        for callback in (1, 2):
+            about = Origin(0, b"cX", callback, topic=topic)
+            assert waits.core.unheard.holds(about, Status("s1", Outcome.SUCCESS, body=b"123"))
+        waits.core.proxies.heard_change = waits.change + 1
+        return len(waits.core.unheard.take())
+
+    assert [held("t"), held("u")] == [1, 1]
+
+
+def test_topics_that_are_opened_all_the_time_and_confirmed_in_time_have_nothing_announced_anew(waits: Waits) -> None:
+    waits.confirm(waits.change)
+    waits.core.proxies.announce_all(waits.now)
+    waits.loop()
+    callbacks, changes, again = [], [], waits.settings.heartbeat_seconds
+    waits.sent.clear()
+    for number in range(9):  # One is opened before the one before is confirmed, so that there is always one that waits.
+        callbacks.append(waits.say(put(f"t{number}", 1)))
+        waits.loop()
+        changes.append(waits.change)
+        waits.sleep(again / 3)
+        if number:
+            waits.confirm(changes[number - 1])
+            assert waits.answered(callbacks[number - 1]).outcome is Outcome.SUCCESS
+    assert all(announced.partial for announced in waits.periodics())
+    waits.sleep(again)
+    assert not all(announced.partial for announced in waits.periodics())
+
+
+def test_what_waits_about_a_topic_that_went_away_is_not_sent_when_another_one_is_heard_of(waits: Waits) -> None:
+    callback = waits.say(put("t", 1))
+    waits.loop()
+    before = waits.change
+    waits.core.unheard.announced({"u": "0" * 16}, before, waits.now)
+    waits.core.unheard.announced({"t": "s2.0123456789abcdef,fedcba9876543210,9"}, before + 1, waits.now)
+    waits.confirm(before)
+    assert waits.answer(callback) is None
 
 
 def test_a_topic_that_went_away_waits_for_nobody(waits: Waits) -> None:

@@ -9,6 +9,7 @@ proxy has confirmed that it heard, durably. One is enough: a server that is to b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pubsub.protocol.messages import Status, Transfer
@@ -29,13 +30,14 @@ class Unheard:
 
     Args:
         proxies: who is told, and who has confirmed.
-        again_seconds: after which all is announced anew, and what waits is dropped: it is asked again.
+        again_seconds: for which a topic waits before all is announced anew, and what waits is dropped: it is asked
+            again.
     """
 
     def __init__(self, proxies: Proxies, again_seconds: float) -> None:
         self._proxies, self._again_seconds = proxies, again_seconds
-        self._topics: dict[str, int] = {}
-        """With our change number as they were announced."""
+        self._topics: dict[str, tuple[int, float]] = {}
+        """With our change number as they were announced, and when all is announced anew if nobody confirms that."""
         self._held: list[tuple[Origin, Answer]] = []
         self._bytes = 0
         self._again = float("inf")
@@ -50,11 +52,10 @@ class Unheard:
         """
         for topic, value in topics.items():
             if value and "." not in value:
-                self._topics[topic] = change
-            else:
-                self._topics.pop(topic, None)
-        if self._topics:
-            self._again = min(self._again, now + self._again_seconds)
+                self._topics[topic] = change, now + self._again_seconds
+            elif self._topics.pop(topic, None) is not None:  # Whoever has it now is asked again.
+                self._keep(topic.__ne__)
+        self._look()
 
     def holds(self, origin: Origin, answer: Answer) -> bool:
         """Whether an answer waits, or was dropped; else it may be sent."""
@@ -69,27 +70,33 @@ class Unheard:
     def take(self) -> list[tuple[Origin, Answer]]:
         """What need not wait any more."""
         heard = self._proxies.heard_change
-        if not self._topics or heard < min(self._topics.values()):
+        if all(change > heard for change, _ in self._topics.values()):
             return []
-        self._topics = {topic: change for topic, change in self._topics.items() if change > heard}
-        if not self._topics:
-            self._again = float("inf")
-        free = [one for one in self._held if one[0].topic not in self._topics]
-        self._held = [one for one in self._held if one[0].topic in self._topics]
-        self._bytes = sum(len(answer.body) for _, answer in self._held)
+        self._topics = waiting = {topic: one for topic, one in self._topics.items() if one[0] > heard}
+        self._look()  # Those that are left were announced later: each has its time.
+        free = [one for one in self._held if one[0].topic not in waiting]
+        self._keep(waiting.__contains__)
         return free
 
     def tick(self, now: float) -> None:
         """Where nobody has confirmed for so long, announce all anew to the proxies that are there."""
         if now < self._again:
             return
-        self._held, self._bytes = [], 0
-        if not self._topics:
-            self._again = float("inf")
-            return
-        self._again = now + self._again_seconds
+        self._keep(lambda one: self._topics[one][1] > now)
+        again = now + self._again_seconds
+        self._topics = {topic: (change, again) for topic, (change, _) in self._topics.items()}
+        self._look()
         self._proxies.announce_all(now, alive=True)
 
     def deadline(self) -> float:
         """When `tick` has something to do."""
         return self._again
+
+    def _look(self) -> None:
+        """See when all is to be announced anew."""
+        self._again = min((again for _, again in self._topics.values()), default=float("inf"))
+
+    def _keep(self, topic: Callable[[str], bool]) -> None:
+        """Have no answers wait but those about topics of which that is so."""
+        self._held = [one for one in self._held if topic(one[0].topic)]
+        self._bytes = sum(len(answer.body) for _, answer in self._held)
