@@ -111,7 +111,7 @@ class Replies:
         term: int = 0,
     ) -> None:
         """Answer a server. Where its message named no callback the answer names none either: its outcome says all."""
-        if self.suspended and outcome is Outcome.SUCCESS:
+        if self.suspended and outcome in {Outcome.SUCCESS, Outcome.FULL}:  # Either says what is on the disk.
             outcome, reason, body, lacked = Outcome.UNAVAILABLE, self.suspended, b"", ("", "")
         status = Status(self._proxy, outcome, reason=_words(reason), change=change, stamp=self._stamps.last, body=body)
         (status.stores, status.gone), status.since, status.term = lacked, since, term

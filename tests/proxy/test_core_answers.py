@@ -188,3 +188,16 @@ def test_an_announcement_that_cannot_be_written_down_is_not_confirmed_to_a_serve
         (said,) = stage.said()
         assert isinstance(said.message, Status)
         assert said.message.outcome is outcome
+
+
+def test_a_table_that_is_full_is_not_told_either_while_that_cannot_be_written_down() -> None:
+    """A server takes it for a promise: that the proxy calls nothing whole, after a start too."""
+    stage = Stage(topics_max=1)
+    stage.core.suspend("the_disk_of_the_proxy_is_full", stage.now)
+    answer = stage.announce("s1", {"t": "x", "u": "y"})
+    assert answer is not None
+    assert answer.outcome is Outcome.UNAVAILABLE
+    stage.core.resume(stage.now)
+    again = stage.announce("s1", {"t": "x", "u": "y"}, change=2)
+    assert again is not None
+    assert again.outcome is Outcome.FULL

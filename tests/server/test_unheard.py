@@ -35,14 +35,15 @@ def waits(tmp_path: Path) -> Waits:
     return stage
 
 
-def test_an_answer_waits_until_one_proxy_has_heard_of_the_topic(waits: Waits) -> None:
+@pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.FULL])
+def test_an_answer_waits_until_one_proxy_has_heard_of_the_topic(waits: Waits, outcome: Outcome) -> None:
+    """Or has said that it has no room for all: then it calls no topic whole."""
     before = waits.change
     callback = waits.say(put("t", 1))
     waits.loop()
     waits.confirm(before)  # Of an announcement before.
-    waits.confirm(waits.change, Outcome.FULL)  # It had no room, maybe for this very topic.
     assert waits.answer(callback) is None
-    waits.confirm(waits.change)
+    waits.confirm(waits.change, outcome)
     assert waits.answered(callback).outcome is Outcome.SUCCESS
     assert waits.put("t", 2, previous=1).outcome is Outcome.SUCCESS
 

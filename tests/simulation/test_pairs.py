@@ -226,7 +226,7 @@ SEEDS = {
     "goes on alone without asking the register": 3,
     "in sync before it has caught up": 4,
     "register forgets what it promised and accepted": 2,
-    "a proxy without a memory votes": 4,
+    "a proxy without a memory votes": 19,
     "a promise is not kept": 1,
     "a member is removed without the register": 1,
     "two members have one ID": 1,
@@ -249,7 +249,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "goes on alone without asking the register": {"faults": {"kill primary": 1.5, "part members": 1.5}},
     "in sync before it has caught up": {"faults": {"part joiner": 1.5}},
     "register forgets what it promised and accepted": {"faults": {"voters": 1.0, "kill primary": 1.5}},
-    "a proxy without a memory votes": {"faults": {"lose voter": 1.5}},
+    "a proxy without a memory votes": {"faults": {"lose voter": 4.0}},
     "a promise is not kept": {"faults": {"hold accepts": 1.5}},
     "a member is removed without the register": {"faults": {"replace": 4.0}},
 }

@@ -75,7 +75,7 @@ class Proxies:
             for _ in settings.proxies
         ]
         self.heard_change = -1
-        """The highest change of ours that a proxy has confirmed, which has it on its disk then."""
+        """The highest change of ours that a proxy has confirmed: it has that on its disk, or that it has not all."""
         self.answered_once = False
         """Whether some proxy has taken over an announcement of this process."""
         self.draining = False
@@ -161,9 +161,10 @@ class Proxies:
         if status.outcome is Outcome.ANNOUNCE:
             proxy.announce_at = now
         elif status.outcome is Outcome.SUCCESS or (status.outcome is Outcome.FULL and status.change):
-            # One that has no room for all our topics has taken us over too; one that has none for us names no change.
+            # One that has no room for all our topics has taken us over too, and calls nothing whole meanwhile; one that
+            # has none for us names no change.
+            self.heard_change = max(self.heard_change, status.change)
             if status.outcome is Outcome.SUCCESS:  # To whom a topic was given has found room there as well.
-                self.heard_change = max(self.heard_change, status.change)
                 proxy.confirmed = max(proxy.confirmed, status.change)
                 proxy.given = {topic: gift for topic, gift in proxy.given.items() if gift[1] > proxy.confirmed}
             self.answered_once = True
