@@ -27,7 +27,10 @@ ROUNDS_MAX: Final = 10
 BATCH: Final = 1_000
 PATIENCE_SECONDS: Final = 60.0
 
-_PAIRED: Final = ("sync-put", "put-1", "put-100", "put-1000", "end-to-end", "delivery")
+_PAIRED: Final = (
+    "sync-put", "put-1", "put-100", "put-1000", "concurrent-async", "concurrent-threads", "put-nowait", "end-to-end",
+    "delivery",
+)  # fmt: skip
 """Measures of any server that say what a standby costs."""
 
 
