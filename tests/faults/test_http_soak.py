@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -16,17 +17,28 @@ from tests.faults.http_rig import ROOT, Rig
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
+ROUNDS_MAX = 6
+"""How often 300 requests are made at most until both programs have died twice: a fast machine ends before its faults."""
+
+
 def test_three_hundred_requests_under_random_faults_happen_once_each(tmp_path: Path) -> None:
-    words = ["--requests", "300", "--seed", "3", "--directory", str(tmp_path / "soak")]
-    ended = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "http_soak.py", *words],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    told = json.loads((tmp_path / "soak" / "http_soak.json").read_text())
-    assert told["objections"] == []
-    assert min(told["killed"].values()) >= 2
-    assert told["faults"]["bytes repeated"] > 0
+    killed, faults = Counter({"sender": 0, "receiver": 0}), Counter[str]()
+    for seed in range(3, 3 + ROUNDS_MAX):
+        soak = tmp_path / f"soak{seed}"
+        words = ["--requests", "300", "--seed", str(seed), "--directory", str(soak)]
+        ended = subprocess.run(
+            [sys.executable, ROOT / "scripts" / "http_soak.py", *words],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        told = json.loads((soak / "http_soak.json").read_text())
+        assert told["objections"] == []
+        killed.update(told["killed"])
+        faults.update(told["faults"])
+        if min(killed.values()) >= 2 and faults["bytes repeated"]:
+            break
+    assert min(killed.values()) >= 2
+    assert faults["bytes repeated"] > 0
 
 
 def test_the_count_objects_to_what_is_lost_doubled_and_told_otherwise(tmp_path: Path) -> None:
