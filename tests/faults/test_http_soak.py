@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
 ROUNDS_MAX = 6
-"""How often 300 requests are made at most until both programs have died twice: a fast machine ends before its faults."""
+"""How often 300 requests are made until both programs have died twice: a fast machine ends before its faults."""
 
 
 def test_three_hundred_requests_under_random_faults_happen_once_each(tmp_path: Path) -> None:
