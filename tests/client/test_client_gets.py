@@ -35,6 +35,25 @@ def test_get_without_a_subscription_says_so_at_once(client: Client, topic: str) 
     assert time.monotonic() - started < 5.0
 
 
+def test_what_comes_just_as_a_call_ends_is_taken_by_it(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its look at what is there, and that at whether the service has answered."""
+    client.subscribe(topic)
+    sub = client._session.core.subscriptions[topic]
+    heard_since = sub.unheard_since
+
+    def comes_now(started: float) -> bool:
+        eventually(lambda: sub.available)
+        return heard_since(started)
+
+    client.put(topic, b"x")
+    monkeypatch.setattr(type(sub), "unheard_since", lambda self, started: comes_now(started))
+    message = client.get(topic, timeout=0.0001)
+    assert message is not None
+    assert message.body == b"x"
+
+
 def test_subscribing_to_what_is_subscribed_keeps_the_position(client: Client, topic: str) -> None:
     client.subscribe(topic)
     number = client._session.core.subscriptions[topic].number

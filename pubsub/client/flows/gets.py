@@ -67,9 +67,10 @@ class Gets:
                     yield Wait(lambda: done() or session.over, until)
                 if also is not None and also():
                     return None
-                found = self._found(ready, started, until)
+                over = session.now >= until  # Looked at once: what is over is either found empty or not known.
+                found = self._found(ready, started, until, over=over)
                 # Special case: another call took what this one was woken for. It waits on.
-                if found is not None or session.now >= until:
+                if found is not None or over:
                     if found is None and session.recorder is not None:
                         self._record_idle(ready)
                     return found
@@ -109,8 +110,8 @@ class Gets:
             if session.recorder is not None and not session.over:
                 session.recorder.idle(sub)
 
-    def _found(self, sub: Subscription, started: float, until: float) -> Subscription | None:
-        """What a call that waited from `started` to `until` has to say."""
+    def _found(self, sub: Subscription, started: float, until: float, *, over: bool) -> Subscription | None:
+        """What a call that waits from `started` to `until` has to say, whose time is `over` or not."""
         if sub.has_news:
             self._tell(sub)
         if sub.available and not sub.busy:
@@ -125,9 +126,10 @@ class Gets:
             raise NotSubscribed(self.session.name, sub.topic)
         if sub.busy:
             return None
-        if self.session.now >= until > started and (not sub.settled or sub.unheard_since(started)):
+        if over and until > started and (not sub.settled or sub.unheard_since(started)):
             raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
-        return None
+        # What has been heard since the first look may have brought something.
+        return sub if sub.available and not sub.busy else None
 
     def _tell(self, sub: Subscription) -> None:
         with self.session.entered():
