@@ -146,8 +146,9 @@ def serve(
 
     A COMMAND that ends with another exit code than 0 is tried again, and is an error reply after `handler_attempts`
     tries. What COMMAND does itself is not undone then, so it may happen more than once. It is told the call's ID as
-    PUBSUB_CALL, the caller as PUBSUB_CALLER and the key as PUBSUB_CALL_KEY. A signal ends COMMAND too; its call comes
-    again, to whoever serves SERVICE under this client's ID next.
+    PUBSUB_CALL, the caller as PUBSUB_CALLER and the key as PUBSUB_CALL_KEY. PUBSUB_CALL_DOUBTFUL is 1 where a worker
+    that lost its state directory may have processed the call, and empty otherwise. A signal ends COMMAND too; its call
+    comes again, to whoever serves SERVICE under this client's ID next.
     """
     from pubsub.client.core.calling import check_service
 
@@ -177,6 +178,7 @@ def _handler(command: list[str] | None) -> Callable[[Request, Transaction], byte
     def run(request: Request, transaction: Transaction) -> bytes:
         told = {"PUBSUB_CALL": request.id, "PUBSUB_CALLER": request.caller}
         told["PUBSUB_CALL_KEY"] = os.fsdecode(request.key)
+        told["PUBSUB_CALL_DOUBTFUL"] = "1" if request.doubtful else ""
         try:
             with TemporaryFile() as given:
                 given.write(request.body)

@@ -24,6 +24,7 @@ RESERVED: Final = "pubsub-"
 KEY: Final = "pubsub-key"
 HEADER: Final = "pubsub-header-"
 OMITTED: Final = "pubsub-omitted"
+DOUBTFUL: Final = "pubsub-doubtful"
 
 _LINE: Final = frozenset({"body", "body_base64", "key", "key_base64", "headers", "headers_base64"})
 _NOT_IN_NAMES: Final = re.compile(rb"[^A-Za-z0-9!#$&'*+.^_`|~-]")

@@ -57,6 +57,7 @@ _MESSAGE: Final = closed(
         "publisher": STRING,
         "counter": {**STRING, "description": "The publisher's number of it; beyond what JavaScript counts to."},
         "stamp": {**COUNT, "description": "When the server took it, microseconds since 1970."},
+        "doubtful": {"type": "boolean", "description": "True: a lost state directory may have processed it."},
         "key": STRING,
         "key_base64": STRING,
         "headers": {**_TEXTS, "description": "Its headers, those that are UTF-8."},
@@ -70,11 +71,24 @@ _MESSAGE: Final = closed(
         "bytes": {**COUNT, "description": "Of the whole body, where beginnings were asked for."},
         "cut": {**listed({"enum": ["key", "body"]}), "description": "Of what only the beginning is shown."},
     },
-    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64", *_OF_LETTERS, "bytes", "cut"}),
+    frozenset(
+        {
+            "key",
+            "key_base64",
+            "headers",
+            "headers_base64",
+            "body",
+            "body_base64",
+            *_OF_LETTERS,
+            "bytes",
+            "cut",
+            "doubtful",
+        }
+    ),
 )
 
 _PEEKED: Final = closed(
-    {name: schema for name, schema in _MESSAGE["properties"].items() if name not in _OF_LETTERS},
+    {name: schema for name, schema in _MESSAGE["properties"].items() if name not in {*_OF_LETTERS, "doubtful"}},
     frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64"}),
 )
 

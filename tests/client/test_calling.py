@@ -264,3 +264,10 @@ def test_a_store_of_an_earlier_release_gets_the_tables_and_that_release_still_op
     assert CallTable(again.db).all() == []
     assert again.db.pragma("user_version") == 1
     again.close()
+
+
+@pytest.mark.parametrize("doubtful", [False, True])
+def test_a_request_is_as_doubtful_as_its_message(doubtful: bool) -> None:
+    came = message(calling.request_headers("shop", "c-1", {}, None))
+    came.doubtful = doubtful
+    assert calling.read_request(came).doubtful is doubtful

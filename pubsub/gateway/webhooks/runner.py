@@ -25,7 +25,7 @@ from pubsub.gateway.limits import (
     WEBHOOK_WINDOW,
 )
 from pubsub.gateway.mailbox import Mail, Mailbox
-from pubsub.gateway.messages import http_headers
+from pubsub.gateway.messages import DOUBTFUL, http_headers
 from pubsub.gateway.registry import Subscriber
 from pubsub.gateway.webhooks import letters
 from pubsub.gateway.webhooks.backoff import backoff, left
@@ -142,6 +142,8 @@ class Runner:
             hook = self.subscriber.webhook
             assert hook is not None
             more = http_headers(mail.key, mail.headers, WEBHOOK_HEADERS_BYTES_MAX)
+            if mail.doubtful:
+                more[DOUBTFUL] = "true"
             outcome = await post(self._poster, hook.url, hook.secrets, mail.id, self.subscriber.topic, mail.body, more)
             self._landed(delivery, mail, outcome)
         except PubsubError as error:  # The disk: it is tried again, under the same ID.
