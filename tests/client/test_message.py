@@ -82,3 +82,15 @@ def test_a_part_of_a_run_keeps_its_own_numbers() -> None:
     ]
     assert batch[1].body == b"ccc"
     assert batch.pieces[0].size == 5
+
+
+def test_a_message_says_whether_it_may_have_been_processed_before() -> None:
+    found = records([[b"a"], [b"b", b"c"]])
+    marked = [
+        RunSlice(run, found.data, 0, len(run.ends), doubtful)
+        for run, doubtful in zip(found.runs, (True, False), strict=True)
+    ]
+    batch = Batch("t", marked)
+    assert [message.doubtful for message in batch] == [True, False, False]
+    assert [batch[index].doubtful for index in range(3)] == [True, False, False]
+    assert [message.doubtful for message in make([[b"a"]])] == [False]

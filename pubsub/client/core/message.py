@@ -16,12 +16,17 @@ from pubsub.protocol import Position, Run, decode_headers, format_position
 
 
 class RunSlice(NamedTuple):
-    """Records [start, stop) of a run, counted within it."""
+    """Records [start, stop) of a run, counted within it.
+
+    Attributes:
+        doubtful: they were handed out before, to a state directory that did not acknowledge them.
+    """
 
     run: Run
     data: bytes
     start: int
     stop: int
+    doubtful: bool = False
 
     @property
     def last(self) -> Position:
@@ -48,12 +53,14 @@ class Message:
     Attributes:
         topic: where.
         body: what.
+        doubtful: it was handed out before, to a state directory of this client ID that did not acknowledge it: it may
+            have been processed. A handler with effects elsewhere looks there first.
     """
 
-    __slots__ = ("_index", "_run", "body", "topic")
+    __slots__ = ("_index", "_run", "body", "doubtful", "topic")
 
-    def __init__(self, topic: str, body: bytes, run: Run, index: int) -> None:
-        self.topic, self.body, self._run, self._index = topic, body, run, index
+    def __init__(self, topic: str, body: bytes, run: Run, index: int, doubtful: bool = False) -> None:
+        self.topic, self.body, self._run, self._index, self.doubtful = topic, body, run, index, doubtful
 
     @property
     def position(self) -> Position:
@@ -132,14 +139,14 @@ class Batch(Sequence[Message]):
         piece = self.pieces[which]
         run, at = piece.run, piece.stop - (ends[which] - place)
         begin = run.ends[at - 1] if at else run.begin
-        return Message(self.topic, piece.data[begin : run.ends[at]], run, at)
+        return Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful)
 
     def __iter__(self) -> Iterator[Message]:
         topic = self.topic
         for piece in self.pieces:
             run = piece.run
             for index, body in enumerate(piece.bodies(), piece.start):
-                yield Message(topic, body, run, index)
+                yield Message(topic, body, run, index, piece.doubtful)
 
     def bodies(self) -> list[bytes]:
         """Only the bytes of all messages, which is faster than the messages."""
