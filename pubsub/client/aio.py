@@ -170,9 +170,9 @@ class AsyncClient(ClientBase):
         """Finish every unfinished put."""
         await self._run(self._calls.puts.flush(timeout))
 
-    async def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """Receive what is put on a topic from now on."""
-        await self._run(self._calls.subscribing.intend(topic, True, timeout))
+    async def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
+        """Receive what is put on a topic from now on, or go on with what waits; `fresh`: begin at the end."""
+        await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
 
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive nothing more of a topic."""

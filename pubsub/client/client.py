@@ -169,11 +169,18 @@ class Client(ServiceCalls):
 
     # Subscriptions
 
-    def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """Receive what is put on a topic from now on.
+    def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
+        """Receive what is put on a topic from now on, or go on with what waits for this client ID.
 
-        Where it is subscribed to already the service is asked: a subscription that it knows keeps its place, and one
-        that was ended elsewhere, by an operator or a later opening of this client, is made anew.
+        Where it is subscribed to already the service is asked: a subscription that it knows keeps its place. A
+        subscription that the service has under this client ID from another state directory, one that was lost or is
+        in use elsewhere, is continued: all that was not acknowledged comes, and what was handed out to that directory
+        is marked, `Message.doubtful`. An unsubscribing is final: what is put behind it and before this is not received.
+
+        Args:
+            fresh: begin at the end, and drop what waits.
+            timeout: seconds; a first subscribe from a directory waits while the topic is split, or a proxy is down or
+                has just started, unless `fresh` is set.
 
         Raises:
             InvalidName: that is not a topic.
@@ -181,7 +188,7 @@ class Client(ServiceCalls):
             NotAllowed, NotLetIn: as `put`; it stays wanted, and is asked for again as with Unavailable.
             StorageError: the disk refused; nothing was sent.
         """
-        self._run(self._calls.subscribing.intend(topic, True, timeout))
+        self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
 
     def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive nothing more of a topic, and forget what is waiting.

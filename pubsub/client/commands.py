@@ -81,10 +81,16 @@ def client(
 
 @app.command()
 @takes_settings(ClientSettings)
-def subscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
-    """Receive what is put to TOPIC from now on. Where the client is subscribed already, nothing changes."""
+def subscribe(
+    loaded: Settings,
+    ctx: typer.Context,
+    topic: Topic,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin at the end, and drop what waits.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Receive what is put to TOPIC from now on. What the service has waiting for this ID is continued."""
     with opened_client(ctx, loaded, topic, new=True) as opened:
-        opened.subscribe(topic)
+        opened.subscribe(topic, fresh=fresh)
     console.report(as_json, {"client": ctx.obj, "subscribed": topic}, f"{ctx.obj} is subscribed to {topic}")
 
 

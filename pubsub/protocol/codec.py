@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from pubsub.base.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX
@@ -40,24 +41,15 @@ def _matching(kind: str, test: Callable[[str], bool]) -> Callable[[str], str]:
     return parse
 
 
-_OUTCOMES: Final = {outcome.value: outcome for outcome in m.Outcome}
+def _one_of(kind: str, outcomes: type[StrEnum]) -> Callable[[str], StrEnum]:
+    known = {outcome.value: outcome for outcome in outcomes}
 
+    def parse(text: str) -> StrEnum:
+        if text not in known:
+            raise ValueError(f"not {kind}: {text[:40]!r}")
+        return known[text]
 
-def _outcome(text: str) -> m.Outcome:
-    outcome = _OUTCOMES.get(text)
-    if outcome is None:
-        raise ValueError(f"not a status: {text[:40]!r}")
-    return outcome
-
-
-_VOTES: Final = {outcome.value: outcome for outcome in r.VoteOutcome}
-
-
-def _vote(text: str) -> r.VoteOutcome:
-    outcome = _VOTES.get(text)
-    if outcome is None:
-        raise ValueError(f"not what a proxy says of a ballot: {text[:40]!r}")
-    return outcome
+    return parse
 
 
 def _start(text: str) -> str:
@@ -89,9 +81,9 @@ _NUMBER = _Kind(str, parse_number)
 _FLAG = _Kind(str, _flag)
 _START = _Kind(str, _start)
 _POSITION = _Kind(format_position, parse_position)
-_OUTCOME = _Kind(str, _outcome)
+_OUTCOME = _Kind(str, _one_of("a status", m.Outcome))
 _KIND = _Kind(str, _matching("a kind of attempt", r.KINDS.__contains__))
-_VOTE = _Kind(str, _vote)
+_VOTE = _Kind(str, _one_of("what a proxy says of a ballot", r.VoteOutcome))
 _VIEW = _Kind(r.format_view, r.parse_view)
 _ENTRY = _Kind(s.format_entry, s.parse_entry)
 _STEP = _Kind(str, _matching("a step of a copy", s.STEPS.__contains__))
@@ -183,6 +175,8 @@ _ABOUT = (_SENDER, ("topic", _TOPIC))
 _HISTORY = (("log", "log", _HEX), ("avoid", "avoid", _HEX))
 _SUBSCRIPTION = (("number", "number", _NUMBER), ("opening", "opening", _NUMBER))
 _NAME = ("name", "name", _ID)
+_SUBSCRIBING = (*_SUBSCRIPTION, *_HISTORY, _NAME)
+_CONTINUES = ("!continue", "continues", _FLAG)  # Insisted on: an earlier release would drop what waits.
 _SINK = (("publisher", "publisher", _HEX),)
 _ROSTER = (("stores", "stores", _STORES), ("gone", "gone", _STORES))
 _REGISTER = (_SENDER, ("store", _HEX))
@@ -195,8 +189,8 @@ _PAGES = tuple((name, name, _NUMBER) for name in ("first", "pages", "page_bytes"
 _ROW_NUMBERS = ("log", "offset", "count", "publisher", "counter", "stamp", "checksum", "total")
 _ROW = tuple((name, name, _NUMBER) for name in _ROW_NUMBERS)
 _CODECS: Final = (
-    _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME, ("from", "start", _START))),
-    _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME)),
+    _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIBING, ("from", "start", _START), _CONTINUES)),
+    _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, _SUBSCRIBING),
     _Codec(
         "GET",
         m.Get,
@@ -382,6 +376,7 @@ _CODECS: Final = (
             *_ROSTER,
             ("since", "since", _NUMBER),
             _TERM,
+            ("doubtful", "doubtful", _FLAG),
         ),
         optional=1,
         body="bytes",

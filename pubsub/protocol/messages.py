@@ -59,6 +59,7 @@ class Subscribe:
         avoid: a log whose holder answered a gap or a wrong number, "" for none.
         name: of a named subscription, which is no client's; "": the sender's own.
         start: where a named subscription that is not there yet begins: "earliest" or "latest".
+        continues: 1: a subscription that is on under the sender's ID keeps its place; 0: it begins at the end.
     """
 
     sender: str
@@ -69,6 +70,7 @@ class Subscribe:
     avoid: str = ""
     name: str = ""
     start: str = "latest"
+    continues: int = 0
 
 
 @dataclass(slots=True)
@@ -373,6 +375,8 @@ class Status:
         since: to WHOLE: the proxy has an announcement of all topics from every other store that it
             knows, made at this time or later; 0: it does not.
         term: with DEPOSED, of the primary that was heard.
+        doubtful: 1: all records of the body were handed out before, to a state directory of the client's that did not
+            acknowledge them. To SUBSCRIBE: the subscription holds such records.
         body: records, JSON, or topics. To WHOLE: each with its other holders, as `server.log`, separated by commas. To
             PERIODIC: those of the server's topics that have several holders, with all of them; and those that were
             given up there, with the log alone.
@@ -398,6 +402,7 @@ class Status:
     gone: str = ""
     since: int = 0
     term: int = 0
+    doubtful: int = 0
     body: Buffer = b""
 
 

@@ -124,7 +124,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "silence_ms": st.just(-1) | numbers,
     },
     Forget: {"sender": ids, "store": hexes, "member": hexes, "identity": hexes, "done": flags},
-    Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"])),
+    Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"]), continues=flags),
     Unsubscribe: dict(**subscription, name=names),
     Get: dict(
         **subscription,
@@ -224,6 +224,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "rows": numbers,
         "since": numbers,
         "term": numbers,
+        "doubtful": flags,
         **roster,
         "body": bodies,
     },

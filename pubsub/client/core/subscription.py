@@ -47,6 +47,8 @@ class Subscription:
 
     Attributes:
         on: what the user wants; settled: whether the service has confirmed it.
+        fresh: the intent is to begin at the end; otherwise the subscription that the service has under the client's ID
+            is continued (docs/architecture.md, *Continuing*).
         number: of the transmission that was confirmed; asked: of the last one that was sent.
         position, safe, after: see above; None before the service has said where the subscription stands.
         log: the log that answered last; avoid: one whose holder does not know this subscription.
@@ -66,7 +68,7 @@ class Subscription:
 
     def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
         self.client, self.topic, self.retries, self._load = client, topic, retries, load
-        self.on = self.settled = False
+        self.on = self.settled = self.fresh = False
         self.number = self.asked = 0
         self.position: Position | None = None
         self.safe: Position | None = None
@@ -98,13 +100,13 @@ class Subscription:
 
     # The intent
 
-    def intend(self, on: bool) -> Change:
+    def intend(self, on: bool, *, fresh: bool = False) -> Change:
         """What makes an intent durable; `intended` follows the commit."""
-        return Intended(self.topic, on)
+        return Intended(self.topic, on, fresh)
 
-    def intended(self, on: bool) -> None:
+    def intended(self, on: bool, *, fresh: bool = False) -> None:
         """The commit of `intend` succeeded: what was prefetched is gone with it."""
-        self.on, self.settled, self.failure = on, False, None
+        self.on, self.settled, self.fresh, self.failure = on, False, fresh, None
         self.position = self.safe = self.acknowledged = None
         self.tried, self.attempts = None, 0
         self._empty()
@@ -121,8 +123,10 @@ class Subscription:
     def ask(self, number: int, epoch: int) -> Subscribe | Unsubscribe:
         """The next transmission of the intent; answers to those before count no more."""
         self.asked = number
-        cls = Subscribe if self.on else Unsubscribe
-        return cls(self.client, self.topic, number, epoch, self.log, self.avoid)
+        if not self.on:
+            return Unsubscribe(self.client, self.topic, number, epoch, self.log, self.avoid)
+        continues = int(not self.fresh)
+        return Subscribe(self.client, self.topic, number, epoch, self.log, self.avoid, continues=continues)
 
     def confirm(self, status: Status) -> Change:
         """What makes the answer to the last transmission durable; `confirmed` follows the commit."""
@@ -206,7 +210,7 @@ class Subscription:
             body = bytes(status.body)
             if crc32(body) != status.checksum:
                 return False
-            self.prefetch.add(Records(body))
+            self.prefetch.add(Records(body), doubtful=bool(status.doubtful))
         elif status.outcome is Outcome.LOST and status.first and status.message:
             self.prefetch.lose(Loss(status.first, status.message))
         elif status.outcome is Outcome.EMPTY and self._asked_records and not self.prefetch and self.chunk is None:
@@ -258,10 +262,11 @@ class Subscription:
             if known:
                 self.confirmed(found)
             else:
-                self.intended(True)
+                self.intended(True, fresh=True)
             self.losses.append(error)
 
-        return [found if known else self.intend(True), letter], committed
+        # Made anew at the end: what a holder elsewhere has under this ID may be from before this subscription.
+        return [found if known else self.intend(True, fresh=True), letter], committed
 
     # Taking
 

@@ -25,7 +25,7 @@ from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.disk_errors import open_here, storage_errors
 from pubsub.client.storage.reading import Reading
 from pubsub.client.storage.space import Space
-from pubsub.client.storage.tables import CALLS, FORMAT, LETTERS_BESIDE, TABLES, UNTOLD
+from pubsub.client.storage.tables import CALLS, FORMAT, LETTERS_BESIDE, MIGRATIONS, TABLES, UNTOLD
 from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
 
 PAGE_BYTES: Final = 8 * 1024
@@ -122,6 +122,11 @@ class Store(Reading):
                 self.db.execute(f"pragma user_version = {FORMAT}")
                 fresh = {"store": secrets.token_hex(8), "milliseconds": 0, "cuts": 0, "boot": "", "clean": 1, "sync": 0}
                 self.db.executemany("insert into pubsub_state values (?, ?)", list(fresh.items()))
+            elif found < FORMAT:
+                for version in range(found + 1, FORMAT + 1):
+                    for statement in MIGRATIONS[version]:
+                        self.db.execute(statement)
+                self.db.execute(f"pragma user_version = {FORMAT}")
             for table in (UNTOLD, LETTERS_BESIDE, *CALLS):
                 self.db.execute(table)
             # The host lost power, as far as we can know, where the last owner neither closed nor ran in this boot.

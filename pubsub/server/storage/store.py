@@ -78,12 +78,13 @@ class Store(Loading):
         found = self.db.pragma("user_version")
         if found > FORMAT:
             raise StoreNewer(str(self.path), found, FORMAT)
-        if found == FORMAT:
+        if 0 < found <= FORMAT:
             if self.db.pragma("application_id") != APPLICATION_ID:
                 raise StoreDamaged(str(self.path), "not a server's store")
             for finding in find_damage(self.db, DESCRIBING):
                 raise StoreDamaged(str(self.path), f"damaged: {finding}, see: pubsub server check")
             self._add_tables()
+            self._migrate(found)
             return True
         if self._row("select 1 from sqlite_schema"):
             raise StoreDamaged(str(self.path), "a database, but not a server's store")
@@ -103,6 +104,12 @@ class Store(Loading):
             with self.db:
                 for statement in ADDED:
                     self.db.execute(statement)
+
+    def _migrate(self, found: int) -> None:
+        """Bring a store of an earlier format to this one: format 2 reads all that format 1 wrote, as it stands."""
+        if found < FORMAT:
+            with self.db:
+                self.db.execute(f"pragma user_version = {FORMAT}")
 
     def _check_length(self) -> None:
         """See that nothing was cut off the file: SQLite reads the rest of a page that is missing as zeros, in silence.
