@@ -82,6 +82,17 @@ class Exchange:
             raise Problem("bad-request", f"{name} is a number from 0 to {most:g}.")
         return min(value, most)
 
+    def flag(self, name: str) -> bool:
+        """Whether the query says that it is so; false where the name is not there.
+
+        Raises:
+            Problem: the value is neither true nor false.
+        """
+        text = self.request.query_params.get(name, "false")
+        if text not in ("true", "false"):
+            raise Problem("bad-request", f"{name} is true or false.")
+        return text == "true"
+
     async def body(self) -> tuple[bytes, int]:
         """The request's body, and how many bytes `release` is to give back.
 

@@ -102,10 +102,14 @@ def _subscribers() -> dict[str, Any]:
     }
     wait = _query("wait", "Seconds until the answer is empty [0].", {"type": "number", "maximum": WAIT_SECONDS_MAX})
     made = {"201": _json("Subscribed.", "Subscribed"), "200": _json("It was already.", "Subscribed")}
+    fresh = _query("fresh", "Begin at the end, and drop what waits [false].", {"type": "boolean"})
     base = "/topics/{topic}/subscribers/{subscriber}"
     return {
         base: {
-            "put": _operation("subscribe", "Receive what is put from now on.", {**made, **_problems(409)}),
+            "put": _operation(
+                "subscribe", "Receive what is put from now on, or go on with what waits under this name.",
+                {**made, **_problems(409)}, fresh,
+            ),
             "get": _operation(
                 "getSubscriber", "Where it stands.", {"200": _json("It.", "Subscriber"), **_problems(409)}
             ),

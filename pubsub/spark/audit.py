@@ -34,7 +34,7 @@ from pubsub.errors import CallerError
 SCHEMA: Final = (
     "client string, session bigint, n bigint, at bigint, kind string, topic string, publisher string, first bigint,"
     " count bigint, result string, `on` boolean, handler boolean, log string, `offset` bigint, boot string,"
-    " doubtful boolean"
+    " doubtful boolean, continues boolean"
 )
 KINDS: Final = ("lost", "doubled", "reordered", "unexplained")
 FOREVER: Final = (1 << 63) - 1
@@ -42,15 +42,17 @@ SKEW_SECONDS: Final = 1.0
 
 _LINES: Final = """
     SELECT client, session, n, at, kind, topic, publisher, first, first + count - 1 AS last, count, result,
-        `on` AS wanted, log, `offset`, boot, coalesce(doubtful, false) AS doubtful
+        `on` AS wanted, log, `offset`, boot, coalesce(doubtful, false) AS doubtful,
+        coalesce(continues, false) AS continues
     FROM $raw WHERE NOT damaged
 """
 
 _OPENS: Final = "SELECT client, session, boot FROM $lines WHERE kind = 'open'"
 
-# An epoch lasts from one time that a client asked for, or against, a topic to the next.
+# An epoch lasts from one time that a client asked for, or against, a topic to the next; a request that continues a
+# subscription begins none, and where it is the first of its epoch nothing says since when the subscription is there.
 _TIMELINE: Final = """
-    SELECT *, count_if(kind = 'subscription' AND result = 'asked') OVER w AS epoch,
+    SELECT *, count_if(kind = 'subscription' AND result = 'asked' AND NOT continues) OVER w AS epoch,
         last(IF(kind = 'subscription', concat(result, ' ', wanted), NULL), true) OVER w AS state
     FROM $lines WHERE kind IN ('subscription', 'delivery', 'drained')
     WINDOW w AS (PARTITION BY client, topic ORDER BY session, n)
@@ -59,7 +61,7 @@ _TIMELINE: Final = """
 _EPOCHS: Final = """
     WITH told AS (
         SELECT client, topic, epoch,
-            min(IF(result = 'asked' AND wanted, at, NULL)) AS asked,
+            min(IF(result = 'asked' AND wanted AND NOT continues, at, NULL)) AS asked,
             min(IF(kind = 'subscription' AND result IN ('answered', 'known') AND wanted,
                 named_struct('at', at, 'session', session), NULL)) AS answered,
             max(IF(kind = 'drained', named_struct('at', at, 'session', session), NULL)) AS drained,

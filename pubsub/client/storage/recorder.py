@@ -253,7 +253,8 @@ class Recorder:
         """These are about to be committed."""
         for change in changes:
             if isinstance(change, Intended):
-                self._line("subscription", change.topic, on=change.on, result="asked")
+                more = {"continues": True} if change.on and not change.fresh else {}
+                self._line("subscription", change.topic, on=change.on, result="asked", **more)
                 self.flush()
 
     def committed(self, changes: Iterable[Change]) -> None:

@@ -68,16 +68,24 @@ class Subscribers:
         return found
 
     async def put(self, exchange: Exchange) -> Response:
-        """Subscribe; once more asks whether the service still knows the subscription."""
-        name = exchange.names["subscriber"]
+        """Subscribe; once more asks whether the service still knows the subscription.
+
+        What the service has under the subscriber's name is continued. `fresh=true` begins at the end and drops it.
+        """
+        name, fresh = exchange.names["subscriber"], exchange.flag("fresh")
         wanted = self._wanted(exchange, name)
         before = self._registry.find(*wanted.key)
         if before is not None and before.webhook is not None:
             raise Problem("conflict", f"{name} is the name of a webhook of this topic.")
         if before is None:
             self._registry.put(wanted)
-        async with self._clients.subscriber(wanted.user, wanted.client) as client:
-            await client.subscribe(wanted.topic)
+        if fresh:
+            await self._readers.send_away(wanted.key)
+        reading = self._readers.reading(wanted.key) if fresh else contextlib.nullcontext()
+        async with reading, self._clients.subscriber(wanted.user, wanted.client) as client:
+            await client.subscribe(wanted.topic, fresh=fresh)
+            if fresh:
+                Mailbox(client, wanted.topic).empty()
         facts = {"topic": wanted.topic, "subscriber": name, "client": wanted.client}
         return answer(facts, 200 if before is not None else 201)
 

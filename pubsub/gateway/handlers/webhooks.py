@@ -97,7 +97,7 @@ class Webhooks:
         one, _ = self._found(exchange)
         after = int(exchange.number("after", 0, 1 << 62))
         most = int(exchange.number("max", POLL_RECORDS, POLL_RECORDS_MAX))
-        beginnings = exchange.request.query_params.get("beginnings") == "true"
+        beginnings = exchange.flag("beginnings")
         async with self._clients.subscriber(one.user, one.client) as client:
             found = letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings)
             more = bool(found) and letters.any_after(Mailbox(client, one.topic), found[-1]["number"])
