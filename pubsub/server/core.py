@@ -90,7 +90,7 @@ class ServerCore:
         self.proxies = Proxies(settings, loaded.store_id, loaded.incarnation, stamps, now)
         for topic, value in state.given.items():
             self.proxies.remember(topic, value, state.change)
-        self.unheard = Unheard(self.proxies, settings.heartbeat_seconds)
+        self.unheard = Unheard(state, self.proxies, settings.heartbeat_seconds, now)
         self.stores = Stores(state, self.proxies, loaded.notes)
         self.contested = Contested(state, self.stores)
         self.sole_owner = SoleOwner(state, self.proxies, self.contested)
@@ -158,7 +158,7 @@ class ServerCore:
         """What a client asks of a topic.
 
         Args:
-            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
         """
         origin.topic = request.topic
         if self.admission.turns_away(origin, request.topic):

@@ -9,7 +9,7 @@ import pytest
 from pubsub.protocol import Outcome, Periodic, Status
 from pubsub.server.ownership import unheard
 from pubsub.server.state.replies import Origin
-from tests.server.stage import Stage, put
+from tests.server.stage import Stage, hear_everything, put
 
 
 class Waits(Stage):
@@ -92,7 +92,7 @@ def test_a_bounded_number_of_bytes_waits_and_what_was_sent_counts_no_more(
         for callback in (1, 2):
             about = Origin(0, b"cX", callback, topic=topic)
             assert waits.core.unheard.holds(about, Status("s1", Outcome.SUCCESS, body=b"123"))
-        waits.core.proxies.heard_change = waits.change + 1
+        hear_everything(waits.core.proxies, waits.change + 1)
         return len(waits.core.unheard.take())
 
     assert [held("t"), held("u")] == [1, 1]

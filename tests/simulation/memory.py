@@ -100,7 +100,6 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_stamps": "the clock",
         "all": "connections",
         "answered_once": "of this process",
-        "heard_change": "of this process: its next one announces everything first",
         "_began": "a time of this process",
         "out": "not sent yet",
         "reconnect": "connections",
