@@ -109,7 +109,7 @@ class Subscribing:
             if isinstance(sub.failure, StateCopied):
                 raise sub.failure
             if not known or sub.on != on or sub.settled or (fresh and not sub.fresh):
-                fresh = on and (fresh or (known and not sub.on))
+                fresh = on and (fresh or self._begins_at_the_end(sub, known=known))
                 try:
                     session.commit([sub.intend(on, fresh=fresh)])
                 except PubsubError:
@@ -126,6 +126,11 @@ class Subscribing:
         finally:  # However the call ends: what is asked for later, because of another call, goes above nobody.
             sub.insists.discard(wish)
         self._check_intent(sub, on, timeout)
+
+    @staticmethod
+    def _begins_at_the_end(sub: Subscription, *, known: bool) -> bool:
+        """Whether a new intent to be subscribed is to continue nothing; `known`: the directory has an intent."""
+        return known and not sub.on
 
     def _is_confirmed(self, topic: str) -> bool:
         """Whether a topic is subscribed to. Raises what every call does where that is no more. The lock is held."""

@@ -184,9 +184,7 @@ class _Walk:
             self.mendable = (log.number, batch.offset) if body is not None or batch.damaged else None
             self._lose(span.log, first, stop)
         assert body is not None  # a lost batch has ended the walk
-        if self.builder.records and span.doubtful != self.doubtful:
-            raise _Full
-        self.doubtful = span.doubtful
+        self._goes_with(span)
         index = first - batch.offset
         count = min(stop - first, self._records_left)
         if self.builder.size + len(body) > self._bytes_max:
@@ -199,6 +197,12 @@ class _Walk:
         if not self._records_left:
             raise _Full
         return first + count
+
+    def _goes_with(self, span: Span) -> None:
+        """An answer is all doubtful or not at all: it ends where the mark does."""
+        if self.builder.records and span.doubtful != self.doubtful:
+            raise _Full
+        self.doubtful = span.doubtful
 
     def _is_sound(self, batch: Batch, body: Buffer) -> bool:
         """Whether a batch is what was put: its bytes, and what its row says of them."""
