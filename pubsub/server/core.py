@@ -235,6 +235,7 @@ class ServerCore:
                 self._told(name, ",".join(sorted(others)), proxy, now)
             return
         self.proxies.answered(proxy, status, now)
+        self.unheard.confirmed()
         self.moves.forget_given()
         if status.outcome is Outcome.STALE:
             self.quarantine.hold_all_back(status.reason, status.change)

@@ -108,11 +108,42 @@ def unheard(seed: int) -> Fate:
     )
 
 
+def thirds(seed: int) -> Fate:
+    """Three proxies of which two suffice, and few servers that do not always reach all of them."""
+    random = Random(f"thirds {seed}")
+    return Fate(
+        servers=random.choice((2, 3)),
+        proxies=3,
+        clients=3,
+        topics=random.choice((1, 3, 12)),
+        seconds=random.choice((3.0, 5.0)),
+        think=0.02,
+        delay=random.choice((0.002, 0.02)),
+        heartbeat=0.2,
+        announce=random.choice((1.0, 3.0)),
+        divided=random.random() < 0.3,
+        ranges=random.choice((0, 2)),
+        sinks=random.choice((0, 1)),
+        late=random.choice((0.0, 0.01)),
+        loss=random.choice((0.0, 0.02)),
+        faults=_faults(
+            random,
+            some={
+                "kill": 1.0, "power": 0.5, "cut": 2.0, "one way": 1.0, "detour": 1.0, "pause": 1.0, "outage": 0.3,
+                "move": 1.0, "drain": 0.3, "lose routes": 0.3, "client power": 2.0, "churn": 2.0, "empty": 0.5,
+            },
+            **{"unheard": random.choice((0.3, 1.0)), "one witness": random.choice((3.0, 10.0))},
+        ),
+    )  # fmt: skip
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
     "to whom a topic was given is not said": given,
     "answered before a proxy has heard of the topic": unheard,
     "announced after the answer": unheard,
+    "answered before a second proxy has heard of the topic": thirds,
+    "which topics too few proxies have heard of is forgotten": thirds,
 }
 """By the title of a breakage: the runs that show it."""

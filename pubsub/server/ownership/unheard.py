@@ -58,7 +58,7 @@ class Unheard:
             now: monotonic seconds.
         """
         for topic, value in topics.items():
-            if value and "." not in value:
+            if value and "." not in value and change > self._proxies.heard_change:
                 self._topics[topic] = change, now + self._again_seconds
             elif self._topics.pop(topic, None) is not None:  # Whoever has it now is asked again.
                 self._keep(topic.__ne__)
@@ -74,18 +74,21 @@ class Unheard:
             self._bytes += size
         return True
 
+    def confirmed(self) -> None:
+        """A proxy has confirmed an announcement: note of which topics enough have heard now."""
+        heard, state = self._proxies.heard_change, self._state
+        if any(change <= heard for change, _ in self._topics.values()):
+            self._topics = {topic: one for topic, one in self._topics.items() if one[0] > heard}
+            self._look()  # Those that are left were announced later: each has its time.
+        # A topic that was opened in this very loop is announced behind its commit, and waits from then on.
+        for topic in [one for one in state.unheard if one not in self._topics and one not in state.announcements]:
+            state.forget_unheard(topic)
+
     def take(self) -> list[tuple[Origin, Answer]]:
         """What need not wait any more."""
-        heard = self._proxies.heard_change
-        if all(change > heard for change, _ in self._topics.values()):
-            return []
-        for topic, (change, _) in self._topics.items():
-            if change <= heard:
-                self._state.forget_unheard(topic)
-        self._topics = waiting = {topic: one for topic, one in self._topics.items() if one[0] > heard}
-        self._look()  # Those that are left were announced later: each has its time.
-        free = [one for one in self._held if one[0].topic not in waiting]
-        self._keep(waiting.__contains__)
+        free = [one for one in self._held if one[0].topic not in self._topics]
+        if free:
+            self._keep(self._topics.__contains__)
         return free
 
     def tick(self, now: float) -> None:
