@@ -110,13 +110,14 @@ class Subscribing:
                 raise sub.failure
             if not known or sub.on != on or sub.settled or (fresh and not sub.fresh):
                 fresh = on and (fresh or self._begins_at_the_end(sub, known=known))
+                left = sub.leave_chunk() if on and not fresh else []
                 try:
-                    session.commit([sub.intend(on, fresh=fresh)])
+                    session.commit([*left, sub.intend(on, fresh=fresh)])
                 except PubsubError:
                     if not known:
                         del self.core.subscriptions[topic]
                     raise
-                sub.intended(on, fresh=fresh)
+                sub.intended(on, fresh=fresh, left=left)
             sub.failure = None
             sub.insists.add(wish)
             self.core.settle(sub, until)
