@@ -156,17 +156,47 @@ def redeployed_split(seed: int) -> Fate:
     )
 
 
+def redeployed_moves(seed: int) -> Fate:
+    """The same where one topic goes from server to server all the time."""
+    random = Random(f"redeployed moves {seed}")
+    return Fate(
+        servers=2,
+        proxies=1,
+        clients=3,
+        topics=1,
+        seconds=5.0,
+        think=random.choice((0.005, 0.02)),
+        heartbeat=0.2,
+        faults=_faults(random, some={"empty": 4.0, "kill": 1.0}, replica=2.0, move=random.choice((2.0, 5.0))),
+    )
+
+
+def redeployed_left(seed: int) -> Fate:
+    """Clients that leave and come back while their server is not heard for long."""
+    random = Random(f"redeployed left {seed}")
+    return Fate(
+        servers=1,
+        proxies=1,
+        clients=3,
+        topics=4,
+        seconds=8.0,
+        think=0.02,
+        skew=0.1,
+        heartbeat=0.2,
+        loss=0.02,
+        faults=_faults(random, some={"cut": 1.0, "outage": 0.3}, pause=1.0, kill=0.5),
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
     "to whom a topic was given is not said": given,
     "answered before a proxy has heard of the topic": unheard,
     "announced after the answer": unheard,
+    **dict.fromkeys(continuing.breakage.breakages, redeployed),
     "continued though the topic may be split": redeployed_split,
-    **{
-        title: redeployed
-        for title in continuing.breakage.breakages
-        if title != "continued though the topic may be split"
-    },
+    "a move forgets what was handed out": redeployed_moves,
+    "who has left continues": redeployed_left,
 }
 """By the title of a breakage: the runs that show it."""

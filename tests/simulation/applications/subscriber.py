@@ -203,6 +203,9 @@ class Subscriber:
             if self.program.replicas:  # Whoever goes on, goes on with what this one has.
                 reading.promised = reading.confirmed if reading.promised is None else reading.promised
             reading.confirmed = None
+            if self.program.replicas and not self.program.finishing:  # Its user comes back sooner or later.
+                self.node.later(self.world.random.choice((0.0, 1.5)) * self.world.random.random(), again)
+                return
         if error is None and not taken and self.program.finishing:
             self.drained.add(topic)
             self.node.later(0.3, partial(self._read, topic))
