@@ -84,6 +84,7 @@ class Reading:
         directory: number of the client's directory, of those that it lost.
         settled: when this directory was told last that it is subscribed; None while it asks.
         unsure: whether it is open if the subscription was made, or left.
+        open_since: when the earliest subscription was asked for that may still be on; None: there is none.
         promised: when a directory that is lost was told that it is subscribed: since then nothing may be lost.
         carries: how the next directory goes on: with the "line", "either" way where that was open, "": in neither.
     """
@@ -104,6 +105,7 @@ class Reading:
     directory: int = 0
     settled: float | None = None
     unsure: bool = False
+    open_since: float | None = None
     promised: float | None = None
     carries: str = ""
 

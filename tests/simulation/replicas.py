@@ -53,7 +53,9 @@ class Replica:
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.node.name} is told about {topic}: {type(error).__name__}")
             self._settled[topic] = self.world.now if error is None else None
-            self.node.later(0.05, partial(self._take if error is None else self._subscribe, topic))
+            # What is marked waits for it now, and may go to another server before it asks.
+            seconds = self.world.random.choice((0.01, 0.5)) * self.world.random.random()
+            self.node.later(seconds, partial(self._take if error is None else self._subscribe, topic))
 
         self.node.call(self.node.calls.subscribing.intend(topic, True, None), then)
 

@@ -17,7 +17,7 @@ across subscriptions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -25,7 +25,7 @@ from pubsub.client.core.changes import Buried, Change, Confirmed, Intended, Take
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.prefetch import Loss, Prefetch, Taking
 from pubsub.client.core.retries import Retries
-from pubsub.errors import DataLoss, NotAllowed, PubsubError
+from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
 
 WAIT_SECONDS: Final = 1.0
@@ -104,8 +104,21 @@ class Subscription:
         """What makes an intent durable; `intended` follows the commit."""
         return Intended(self.topic, on, fresh)
 
-    def intended(self, on: bool, *, fresh: bool = False) -> None:
-        """The commit of `intend` succeeded: what was prefetched is gone with it."""
+    def leave_chunk(self) -> list[Change]:
+        """What takes back all of an open iteration that it has not handed out, before an intent to continue.
+
+        It would be dropped otherwise when it comes once more: it counts as taken.
+        """
+        if self.chunk is None:
+            return []
+        self.chunk.stop()
+        return [self.give_back(self.chunk)] if self.chunk.handed < self.chunk.total else []
+
+    def intended(self, on: bool, *, fresh: bool = False, left: Sequence[Change] = ()) -> None:
+        """The commit of `intend`, and of what `leave_chunk` gave, succeeded: what was prefetched is gone with it."""
+        for change in left:
+            assert isinstance(change, Taken)
+            self.taken.update(change.counters)
         self.on, self.settled, self.fresh, self.failure = on, False, fresh, None
         self.position = self.safe = self.acknowledged = None
         self.tried, self.attempts = None, 0
@@ -236,11 +249,13 @@ class Subscription:
     def fail(self, error: PubsubError) -> None:
         """The service hands out nothing more to this client: what was prefetched is another's, or not to be trusted."""
         self.failure = error
-        self._empty()
+        # An iteration hands out what it has taken, or gives it back: the later directory gets that, with the mark.
+        self._empty(but_chunk=isinstance(error, Superseded))
 
-    def _empty(self) -> None:
+    def _empty(self, *, but_chunk: bool = False) -> None:
         self.prefetch.clear()
-        self.end_chunk()
+        if not but_chunk:
+            self.end_chunk()
         self.deadline, self._hungry, self._wait = None, False, WAIT_SECONDS
         self.check_until = float("-inf")
         self.generation += 1
@@ -383,7 +398,8 @@ class Subscription:
 
     def given_back(self, chunk: Chunk, change: Taken) -> None:
         """The commit of `give_back` succeeded."""
-        self.prefetch.give_back(chunk.rest)
+        if not isinstance(self.failure, Superseded):  # Otherwise it is another's by now.
+            self.prefetch.give_back(chunk.rest)
         self.position = change.position
         self.taken.update(change.counters)
         self.end_chunk()

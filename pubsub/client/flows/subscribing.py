@@ -25,9 +25,9 @@ from pubsub.protocol import check_new_topic, check_topic, format_position
 from pubsub.protocol.names import is_reply_topic, service_topic
 
 NOT_CONTINUED: Final = (
-    "a first subscribe from a state directory needs an answer from most proxies: too many are down or have just started, or the"
-    " topic is split between servers; it goes on with the next call. fresh=True (--fresh) does not wait, and drops what"
-    " waits for this client ID"
+    "a first subscribe from a state directory needs answers from most proxies: too many are down or have just started, or"
+    " the topic is split between servers; it goes on with the next call. fresh=True (--fresh) does not wait, and drops"
+    " what waits for this client ID"
 )
 """Why a subscription that is to be continued may not be confirmed in time."""
 
@@ -110,13 +110,14 @@ class Subscribing:
                 raise sub.failure
             if not known or sub.on != on or sub.settled or (fresh and not sub.fresh):
                 fresh = on and (fresh or self._begins_at_the_end(sub, known=known))
+                left = sub.leave_chunk() if on and not fresh else []
                 try:
-                    session.commit([sub.intend(on, fresh=fresh)])
+                    session.commit([*left, sub.intend(on, fresh=fresh)])
                 except PubsubError:
                     if not known:
                         del self.core.subscriptions[topic]
                     raise
-                sub.intended(on, fresh=fresh)
+                sub.intended(on, fresh=fresh, left=left)
             sub.failure = None
             sub.insists.add(wish)
             self.core.settle(sub, until)

@@ -155,10 +155,11 @@ class Subscriber:
             # What is renewed is subscribed already, from whenever the client has made it anew.
             reading.asked = 0.0 if self._is_on(topic) else self.world.now
         elif carries == "either":
-            asked = reading.asked
             reading.begin_line(self.world.now)
-            reading.asked = asked
+            reading.asked = reading.open_since or 0.0
         reading.carries = ""
+        assert reading.asked is not None
+        reading.open_since = min(reading.asked, self.world.now if reading.open_since is None else reading.open_since)
 
     def _is_on(self, topic: str) -> bool:
         """Whether the client knows a subscription."""
@@ -170,7 +171,7 @@ class Subscriber:
         if never and not self.program.life:
             self.history.violate(f"{self.name} wants to leave {topic} and is told that it was never subscribed")
         if error is None or never:
-            reading.unsure = False
+            reading.unsure, reading.open_since = False, reading.asked if on else None
             if on:
                 reading.settled = self.world.now
                 reading.confirmed = self.world.now if reading.promised is None else reading.promised
@@ -202,6 +203,9 @@ class Subscriber:
             if self.program.replicas:  # Whoever goes on, goes on with what this one has.
                 reading.promised = reading.confirmed if reading.promised is None else reading.promised
             reading.confirmed = None
+            if self.program.replicas and not self.program.finishing:  # Its user comes back sooner or later.
+                self.node.later(self.world.random.choice((0.0, 1.5)) * self.world.random.random(), again)
+                return
         if error is None and not taken and self.program.finishing:
             self.drained.add(topic)
             self.node.later(0.3, partial(self._read, topic))
