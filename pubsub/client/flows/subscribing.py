@@ -26,8 +26,8 @@ from pubsub.protocol.names import is_reply_topic, service_topic
 
 NOT_CONTINUED: Final = (
     "a first subscribe from a state directory needs answers from most proxies: too many are down or have just started,"
-    " or the topic is split between servers; it goes on with the next call. fresh=True (--fresh) does not wait, and drops"
-    " what waits for this client ID"
+    " or the topic is split between servers; it goes on with the next call. fresh=True (--fresh) does not wait, and"
+    " drops what waits for this client ID"
 )
 """Why a subscription that is to be continued may not be confirmed in time."""
 
