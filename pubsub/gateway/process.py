@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from prometheus_client import disable_created_metrics
 
+from pubsub.base.listening import Listening
 from pubsub.base.loopback import reaches_out
 from pubsub.base.resources import allow_connections
 from pubsub.config.settings import ClientSettings
@@ -33,7 +34,6 @@ from pubsub.gateway.problems import body
 from pubsub.gateway.reports import Gather
 from pubsub.gateway.tokens import Users, parse_users
 from pubsub.web.connections import Limits
-from pubsub.web.listening import Listening
 from pubsub.web.serving import HttpServer
 
 STOP_SECONDS: Final = 5

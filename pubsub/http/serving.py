@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pubsub.base.listening import Listening
 from pubsub.errors import ConfigurationError
 from pubsub.http.core.answers import problem
 from pubsub.web.connections import Limits
-from pubsub.web.listening import Listening
 from pubsub.web.serving import HttpServer
 
 CONNECTIONS_MAX: Final = 1_000

@@ -10,9 +10,9 @@ from typing import Any
 
 import uvicorn
 
+from pubsub.base.listening import ACCEPTS_MAX, Listening, quiet
 from pubsub.errors import ConfigurationError
 from pubsub.web.connections import Connection, Limits, Room
-from pubsub.web.listening import ACCEPTS_MAX, Listening, quiet
 
 
 class HttpServer(uvicorn.Server):

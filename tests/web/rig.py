@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from pubsub.base.listening import Listening
 from pubsub.web.bodies import BodyGone, BodyRefused, pieces
 from pubsub.web.connections import Limits
-from pubsub.web.listening import Listening
 from pubsub.web.serving import HttpServer
 from tests.faults.cluster import until
 
@@ -63,9 +63,10 @@ async def _stream(receive: Any, send: Any) -> None:
 
 
 @contextmanager
-def serving(app: Any = echo, **limits: Any) -> Iterator[int]:
+def serving(app: Any = echo, certificate: str | None = None, **limits: Any) -> Iterator[int]:
     """A server's port; it is stopped at the end."""
-    server = HttpServer(app, replace(LIMITS, **limits), lambda status, reason: reason.encode(), stop_seconds=1)
+    bounds = replace(LIMITS, **limits)
+    server = HttpServer(app, bounds, lambda status, reason: reason.encode(), stop_seconds=1, certificate=certificate)
     with Listening() as listening:
         listening.bind(("127.0.0.1", 0))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.web import listening
-from pubsub.web.listening import SHED_MAX, Listening
+from pubsub.base import listening
+from pubsub.base.listening import SHED_MAX, Listening
 from tests.web.rig import SECONDS, statuses
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 def test_a_process_without_files_writes_one_line_and_serves_again(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.web.out_of_files"]
+    command = [sys.executable, "-m", "tests.base.out_of_files"]
     with (tmp_path / "log").open("w+") as log, subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=Path(__file__).parents[2]
     ) as process:  # fmt: skip

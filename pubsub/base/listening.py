@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, Final
 
 BACKLOG: Final = 1_024
-"""Connections that wait to be accepted."""
+"""Connections that wait to be accepted, where a socket says no other number."""
 
 ACCEPTS_MAX: Final = 32
 """Connections that are accepted in one turn of the event loop; they are counted when it is over."""
@@ -32,23 +32,25 @@ SHED_MAX: Final = 16
 _OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ASYNCIO_SAYS: Final = "socket.accept() out of system resource"
 
-_log: Final = logging.getLogger("pubsub.web")
+_log: Final = logging.getLogger(__name__)
 
 
 class Listening(socket.socket):
     """A socket that listens.
 
     Attributes:
+        backlog: connections that wait to be accepted.
         shed: closes an idle connection of its server; False: there is none.
     """
 
+    backlog = BACKLOG
     shed: Callable[[], bool] = staticmethod(lambda: False)
     _failed = _logged = float("-inf")
 
     def listen(self, backlog: int = 0, /) -> None:
-        """Listen, with BACKLOG; asyncio takes the number that it is told for the accepts of a turn, too."""
+        """Listen, with the socket's own backlog: the number that asyncio is told bounds the accepts of a turn, too."""
         del backlog
-        super().listen(BACKLOG)
+        super().listen(self.backlog)
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection.

@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 
-from pubsub.web.listening import Listening
+from pubsub.base.listening import Listening
 from pubsub.web.serving import HttpServer
 from tests.web.rig import LIMITS, echo
 
