@@ -196,7 +196,7 @@ class _Server(HttpServer):
         super().__init__(
             gateway,
             LIMITS,
-            lambda status, reason: body(_PROBLEMS[status], reason),
+            lambda status, reason: body(_PROBLEMS.get(status, "bad-request"), reason),
             stop_seconds=STOP_SECONDS,
             certificate=str(certificate) if certificate else None,
             key=str(key) if certificate and key else None,

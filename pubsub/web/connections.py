@@ -24,6 +24,9 @@ from pubsub.web.parsing import Parser
 
 MEDIA_TYPE: Final = "application/problem+json"
 
+LINGER_SECONDS: Final = 2.0
+"""A peer that sent no request has so long to read why, and to close."""
+
 FULL_SECONDS: Final = 1
 """A client that met a full server is asked to wait so long."""
 
@@ -211,7 +214,7 @@ class Connection(H11Protocol):
 
     def _settle(self) -> None:
         """Give the peer a deadline for what it owes now."""
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
             phase = _Phase.WORK
@@ -253,7 +256,18 @@ class Connection(H11Protocol):
             self.cycle.message_event.set()
         if not begun:
             self.transport.write(self._room.refusal(status, reason))
-        self.end()
+        if begun or status == 503 or not self.transport.can_write_eof():
+            self.end()
+            return
+        # What the peer still sends is thrown away: closed at once, it would be reset, and not see why (RFC 9112, 9.6).
+        try:
+            self.flow.resume_reading()
+            self.transport.write_eof()
+        except OSError:  # It is gone.
+            self.end()
+            return
+        self._stop(self._deadline)
+        self._deadline = self.loop.call_later(min(LINGER_SECONDS, self._room.limits.header_seconds), self.end)
 
     @staticmethod
     def _stop(timer: asyncio.TimerHandle | None) -> None:

@@ -66,6 +66,8 @@ class Parser(h11.Connection):
             raise self._refused(431, self._too_large())
         if request.http_version[:2] != b"1.":
             raise self._refused(505, "This server speaks HTTP/1.1.")
+        if request.method == b"CONNECT":  # An answer of 200 would begin a tunnel.
+            raise self._refused(501, "This server is no proxy.")
         names = [name for name, _ in request.headers]
         if b"transfer-encoding" in names and (b"content-length" in names or request.http_version != b"1.1"):
             # RFC 9112, 6.1: whoever forwarded it may have read the other one.

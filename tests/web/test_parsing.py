@@ -109,6 +109,10 @@ def test_a_transfer_coding_that_is_not_known_is_answered_501(port: int) -> None:
     assert statuses(spoken(port, request)) == [501]
 
 
+def test_no_tunnel_is_begun(port: int) -> None:
+    assert statuses(spoken(port, b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n")) == [501]
+
+
 def test_a_fault_in_the_midst_of_a_body_while_the_answer_is_sent_ends_the_connection(port: int) -> None:
     head = b"POST /stream HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
     assert statuses(spoken(port, head, b"nonsense\r\n")) in ([200], [400])
