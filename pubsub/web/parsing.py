@@ -6,10 +6,14 @@ the body is read as that of any request. httptools loses it (MagicStack/httptool
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import h11
+
+_SEVERAL_LENGTHS: Final = re.compile(rb"\ncontent-length:(?:[^\n]*,|.*\ncontent-length:)", re.IGNORECASE | re.DOTALL)
+_ODD_LINE: Final = re.compile(rb"(?<!\r)\n|\n[ \t]")
 
 REASON_LENGTH_MAX: Final = 200
 """Characters of the parser's own words in an answer: they may hold what the peer has sent."""
@@ -72,9 +76,12 @@ class Parser(h11.Connection):
         if b"transfer-encoding" in names and (b"content-length" in names or request.http_version != b"1.1"):
             # RFC 9112, 6.1: whoever forwarded it may have read the other one.
             raise self._refused(400, "A request has Content-Length or, from HTTP/1.1 on, Transfer-Encoding.")
-        if b"content-length" in names and head.lower().count(b"\ncontent-length:") > 1:
-            # h11 takes two that say the same for one.
+        if b"content-length" in names and _SEVERAL_LENGTHS.search(head):
+            # h11 takes several that say the same for one.
             raise self._refused(400, "A request has one Content-Length.")
+        if _ODD_LINE.search(head):
+            # h11 takes them as they are meant; whoever forwarded the request may have read other headers.
+            raise self._refused(400, "Lines end with CR LF, and no header goes on in the next line.")
         if request.target[:1] != b"/" and b"://" in request.target:
             return self._with_path(request)
         return request

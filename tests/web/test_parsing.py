@@ -80,6 +80,10 @@ REFUSED = {
     "two Hosts": b"GET / HTTP/1.1\r\nHost: x\r\nhost: x\r\n\r\n",
     "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
     "one length twice": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\na",
+    "a list of lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\na",
+    "LF alone": b"GET / HTTP/1.1\nHost: x\n\n",
+    "LF alone once": b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
+    "a folded header": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
     "length and chunks": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "chunks in 1.0": b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
