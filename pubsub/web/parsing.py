@@ -11,12 +11,34 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import h11
+from h11._readers import ChunkedReader
+from h11._receivebuffer import ReceiveBuffer
 
 _SEVERAL_LENGTHS: Final = re.compile(rb"\ncontent-length:(?:[^\n]*,|.*\ncontent-length:)", re.IGNORECASE | re.DOTALL)
-_ODD_LINE: Final = re.compile(rb"(?<!\r)\n|\n[ \t]")
+_ODD_LINE: Final = re.compile(rb"(?<!\r)\n|\n[ \t]|\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_WHOLE_URL: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://.+")
 
 REASON_LENGTH_MAX: Final = 200
 """Characters of the parser's own words in an answer: they may hold what the peer has sent."""
+
+
+class _Chunks(ChunkedReader):
+    """Reads chunks, and refuses a line that another reader takes for two (RFC 9112, 7.1.1)."""
+
+    def __call__(self, buf: ReceiveBuffer) -> h11.Data | h11.EndOfMessage | None:
+        if not self._reading_trailer and not self._bytes_in_chunk:
+            begin = len(self._bytes_to_discard)
+            end = buf._data.find(b"\r\n", begin)
+            if end > 0 and _CONTROL.search(buf._data, begin, end):
+                raise h11.LocalProtocolError("a control character in a chunk's size or extension")
+        if not self._reading_trailer:
+            return super().__call__(buf)
+        before = bytes(buf)
+        event = super().__call__(buf)
+        if event is not None and _ODD_LINE.search(before[: len(before) - len(buf)]):
+            raise h11.LocalProtocolError("a trailer whose lines do not end with CR LF")
+        return event
 
 
 class Parser(h11.Connection):
@@ -68,7 +90,7 @@ class Parser(h11.Connection):
     def _checked(self, request: h11.Request, head: bytes) -> h11.Request:
         if len(head) > self._bytes_max or len(request.headers) > self._fields_max:
             raise self._refused(431, self._too_large())
-        if request.http_version[:2] != b"1.":
+        if request.http_version not in {b"1.0", b"1.1"}:
             raise self._refused(505, "This server speaks HTTP/1.1.")
         if request.method == b"CONNECT":  # An answer of 200 would begin a tunnel.
             raise self._refused(501, "This server is no proxy.")
@@ -81,10 +103,14 @@ class Parser(h11.Connection):
             raise self._refused(400, "A request has one Content-Length.")
         if _ODD_LINE.search(head):
             # h11 takes them as they are meant; whoever forwarded the request may have read other headers.
-            raise self._refused(400, "Lines end with CR LF, and no header goes on in the next line.")
-        if request.target[:1] != b"/" and b"://" in request.target:
-            return self._with_path(request)
-        return request
+            raise self._refused(400, "Lines end with CR LF, hold no control character, and are not folded.")
+        if type(self._reader) is ChunkedReader:
+            self._reader = _Chunks()
+        if request.target[:1] == b"/" or (request.target == b"*" and request.method == b"OPTIONS"):
+            return request
+        if _WHOLE_URL.fullmatch(request.target) is None:
+            raise self._refused(400, "The request names neither a path nor a URL.")
+        return self._with_path(request)
 
     def _with_path(self, request: h11.Request) -> h11.Request:
         """The request for what is behind the host of a whole URL (RFC 9112, 3.2.2); proxies' clients name it so."""

@@ -20,7 +20,7 @@ OFFERS = {
 }
 BODIES = {
     "length": (b"Content-Length: 5\r\n", b"hello"),
-    "chunked": (b"Transfer-Encoding: chunked\r\n", b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"),
+    "chunked": (b"Transfer-Encoding: chunked\r\n", b'3;a="b c"\r\nhel\r\n2\r\nlo\r\n0\r\nT: v\r\n\r\n'),
     "empty": (b"Content-Length: 0\r\n", b""),
     "empty-chunked": (b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"),
 }
@@ -75,6 +75,7 @@ def test_a_sender_that_waits_for_100_continue_and_offers_an_upgrade_gets_it(port
     assert statuses(spoken(port, head, b"hello" + LAST)) == [100, 200, 200]
 
 
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 REFUSED = {
     "no Host": b"GET / HTTP/1.1\r\n\r\n",
     "two Hosts": b"GET / HTTP/1.1\r\nHost: x\r\nhost: x\r\n\r\n",
@@ -83,6 +84,15 @@ REFUSED = {
     "a list of lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\na",
     "LF alone": b"GET / HTTP/1.1\nHost: x\n\n",
     "LF alone once": b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
+    "CR alone": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\rc\r\n\r\n",
+    "a control character": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\x01\r\n\r\n",
+    "no path": b"GET a HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a URL of no scheme": b"GET 1:a://x HTTP/1.1\r\nHost: x\r\n\r\n",
+    "LF in a chunk's extension": CHUNKED + b"3;\nabc\r\nhel\r\n0\r\n\r\n",
+    "LF in a later chunk's extension": CHUNKED + b"3\r\nhel\r\n2;\nab\r\nlo\r\n0\r\n\r\n",
+    "CR in a chunk's extension": CHUNKED + b"3;\rabc\r\nhel\r\n0\r\n\r\n",
+    "LF behind a trailer": CHUNKED + b"3\r\nhel\r\n0\r\nT: v\n\r\n",
+    "LF at the end of trailers": CHUNKED + b"0\r\nT: v\r\n\n",
     "a folded header": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
     "length and chunks": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -161,7 +171,7 @@ def test_a_target_may_be_a_whole_url_as_clients_of_a_proxy_write_it(port: int, t
     assert statuses(spoken(port, b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == [200]
 
 
-@pytest.mark.parametrize("target", [b"http://[x/", b"*", b"x:443"])
+@pytest.mark.parametrize("target", [b"http://[x/", b"*", b"x:443", b"//x", b"a://;b", b"a://?#"])
 def test_other_targets_are_no_error_of_the_server(port: int, target: bytes) -> None:
     answer = spoken(port, b"OPTIONS " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert statuses(answer)[0] in {200, 400}
