@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import PubsubError
-from pubsub.gateway import connections, openapi
+from pubsub.gateway import openapi
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, Held
 from pubsub.gateway.handlers.operations import Operating, Operations
@@ -33,6 +33,8 @@ from pubsub.gateway.reports import Gather, Reports
 from pubsub.gateway.routing import Routes
 from pubsub.gateway.tokens import User, Users
 from pubsub.gateway.webhooks.dispatcher import Dispatcher
+from pubsub.web import connections
+from pubsub.web.headers import doubled
 
 SWEEP_SECONDS: Final = 10.0
 """How often clients that nobody uses are looked for."""
@@ -173,6 +175,8 @@ class Gateway:
         return found
 
     def _exchange(self, scope: Scope, receive: Receive, path: str) -> Exchange:
+        if twice := doubled(scope["headers"]):
+            raise Problem("bad-request", f"{twice} is given twice; a request has one.")
         request = Request(scope, receive)
         user = self.users.find(_token(request, path))
         if user is None:

@@ -27,7 +27,7 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
 
 def serve_nothing() -> None:
     """Serve that until standard input ends."""
-    config = uvicorn.Config(nothing, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False)
+    config = uvicorn.Config(nothing, http="h11", ws="none", lifespan="off", log_config=None, access_log=False)
     server = uvicorn.Server(config)
 
     async def whole() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,10 @@ from starlette.responses import Response
 from pubsub.gateway.limits import BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SECONDS
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.tokens import User
+from pubsub.web.bodies import BodyGone, BodyRefused, pieces
 
 _CLOSE = {"connection": "close"}
+_REFUSED = {413: "too-large", 415: "unsupported-media-type", 501: "not-implemented"}
 
 
 class Held:
@@ -26,11 +29,6 @@ class Held:
 
     def __init__(self) -> None:
         self.bytes = self.refused = 0
-
-    def too_large(self) -> Problem:
-        """The answer to a body beyond the limit."""
-        self.refused += 1
-        return Problem("too-large", f"A body may have {BODY_BYTES_MAX:,} bytes.", _CLOSE)
 
     def add(self, count: int) -> None:
         """Hold so many more.
@@ -94,32 +92,29 @@ class Exchange:
         return text == "true"
 
     async def body(self) -> tuple[bytes, int]:
-        """The request's body, and how many bytes `release` is to give back.
+        """The request's body, decoded, and how many bytes `release` is to give back.
 
         Raises:
-            Problem: it is too large, there is no room for it, it does not come, or its sender is gone.
+            Problem: it is too large, there is no room for it, it cannot be decoded, it does not come, or its sender is
+                gone.
         """
-        announced = self.request.headers.get("content-length", "0")
-        if not announced.isdecimal() or int(announced) > BODY_BYTES_MAX:
-            raise self.held.too_large()
-        pieces: list[bytes] = []
+        found: list[bytes] = []
         size = 0
         try:
-            more = True
-            while more:
-                message = await self._receive()
-                if message["type"] == "http.disconnect":
-                    raise Problem("bad-request", "The connection ended in the midst of the body.")
-                piece, more = message.get("body", b""), message.get("more_body", False)
-                if size + len(piece) > BODY_BYTES_MAX:
-                    raise self.held.too_large()
-                self.held.add(len(piece))
-                size += len(piece)
-                pieces.append(piece)
-        except BaseException:
+            async with aclosing(pieces(self._receive, self.request.scope["headers"], BODY_BYTES_MAX)) as coming:
+                async for piece in coming:
+                    self.held.add(len(piece))
+                    size += len(piece)
+                    found.append(piece)
+        except BaseException as error:
             self.held.bytes -= size
+            if isinstance(error, BodyGone):
+                raise Problem("bad-request", "The connection ended in the midst of the body.") from None
+            if isinstance(error, BodyRefused):
+                self.held.refused += error.status == 413
+                raise Problem(_REFUSED.get(error.status, "bad-request"), error.reason, error.headers) from None
             raise
-        return (pieces[0] if len(pieces) == 1 else b"".join(pieces)), size
+        return (found[0] if len(found) == 1 else b"".join(found)), size
 
     def release(self, size: int) -> None:
         """A body is needed no longer."""

@@ -66,11 +66,12 @@ def _put() -> dict[str, Any]:
     )
     bodies = {
         "description": "One message; or, as newline-delimited JSON, one message a line. With "
-        f"{MESSAGES} each line is a MessageWanted: a message with a key and headers of its own.",
+        f"{MESSAGES} each line is a MessageWanted: a message with a key and headers of its own. "
+        "Content-Encoding may be gzip or deflate.",
         "required": True,
         "content": {"*/*": {}, "application/x-ndjson": {}, "application/jsonl": {}, MESSAGES: {}},
     }
-    answers = {"201": _json("They are on the server's disk.", "Put"), **_problems(408, 409, 413, 422)}
+    answers = {"201": _json("They are on the server's disk.", "Put"), **_problems(408, 409, 413, 415, 422)}
     return _operation("putMessages", "Put one message or many.", answers, key, message_key, header, requestBody=bodies)
 
 
@@ -138,7 +139,7 @@ def _webhooks() -> dict[str, Any]:
         base: {"get": _operation("listWebhooks", "Webhooks.", {"200": _json("They.", "Webhooks"), **_problems()})},
         one: {
             "put": _operation(
-                "putWebhook", "Deliver each message to a URL.", {**made, **_problems(408, 409, 413)},
+                "putWebhook", "Deliver each message to a URL.", {**made, **_problems(408, 409, 413, 415)},
                 requestBody=wanted,
             ),
             "get": _operation("getWebhook", "How it does.", {"200": _json("It.", "Webhook"), **_problems()}),
@@ -188,7 +189,7 @@ def _operations() -> dict[str, Any]:
     wanted = {"required": True, **_content(_JSON, ref("MoveWanted"))}
 
     def done(name: str, summary: str, schema: str, **more: Any) -> dict[str, Any]:
-        return _operation(name, summary, {"200": _json("Done.", schema), **_problems(408, 409, 413)}, **more)
+        return _operation(name, summary, {"200": _json("Done.", schema), **_problems(408, 409, 413, 415)}, **more)
 
     return {
         "/topics/{topic}/move": {"post": done("move", "Move a topic to a server.", "Moved", requestBody=wanted)},

@@ -54,11 +54,13 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "headers-too-large": (431, "The headers are too large"),
     "internal": (500, "An error inside the gateway"),
     "data-loss": (500, "Messages are lost"),
+    "not-implemented": (501, "The request needs something that the gateway does not have"),
     "cluster-refuses": (502, "The cluster does not let the gateway in"),
     "unavailable": (503, "The service does not answer"),
     "in-doubt": (503, "The message may or may not be put yet"),
     "busy": (503, "The gateway is full"),
     "stopping": (503, "The gateway is stopping"),
+    "http-version": (505, "The version of HTTP is none that the gateway speaks"),
     "storage": (507, "The gateway's disk refuses"),
 }
 """Name of a problem -> status and title."""

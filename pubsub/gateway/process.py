@@ -12,19 +12,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import uvicorn
 from prometheus_client import disable_created_metrics
 
+from pubsub.base.listening import Listening
 from pubsub.base.loopback import reaches_out
+from pubsub.base.resources import allow_connections
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
-from pubsub.gateway.connections import Connection
 from pubsub.gateway.handlers.operations import Operations
 from pubsub.gateway.handlers.peeking import Peek
-from pubsub.gateway.limits import KEEP_ALIVE_SECONDS
+from pubsub.gateway.limits import (
+    CONNECTIONS_MAX,
+    HEADER_BYTES_MAX,
+    HEADER_FIELDS_MAX,
+    HEADER_SECONDS,
+    KEEP_ALIVE_SECONDS,
+    WRITE_SECONDS,
+)
+from pubsub.gateway.problems import body
 from pubsub.gateway.reports import Gather
 from pubsub.gateway.tokens import Users, parse_users
+from pubsub.web.connections import Limits
+from pubsub.web.serving import HttpServer
 
 STOP_SECONDS: Final = 5
 """Requests that are being answered get so long when the gateway stops."""
@@ -34,6 +44,20 @@ THREADS: Final = 16
 
 TOKENS_LOOK_SECONDS: Final = 1.0
 """The file of tokens is looked at so often."""
+
+LIMITS: Final = Limits(
+    CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_SECONDS, KEEP_ALIVE_SECONDS, WRITE_SECONDS
+)
+"""Of its connections."""
+
+_PROBLEMS: Final = {
+    400: "bad-request",
+    431: "headers-too-large",
+    501: "not-implemented",
+    505: "http-version",
+    503: "busy",
+}
+"""Status of an answer to what is no request -> problem."""
 
 _log: Final = logging.getLogger("pubsub.gateway")
 
@@ -75,7 +99,7 @@ def listen(settings: GatewaySettings) -> socket.socket:
     host = host.strip("[]")
     try:
         family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening = Listening(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Nagle's algorithm would hold a short answer's second part back until the first is acknowledged.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -126,6 +150,7 @@ def run_gateway(
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    allow_connections()
     users = read_users(settings.tokens)
     listening = listen(settings)
     with contextlib.closing(listening):
@@ -144,7 +169,7 @@ async def _serve(
 ) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "gateway"))
     gateway = make()
-    server = _Server(_config(gateway, settings), gateway.stopping)
+    server = _Server(gateway, settings)
     await gateway.start()
     watching = asyncio.create_task(_watch(gateway, settings.tokens))
     host, port = listening.getsockname()[:2]
@@ -159,37 +184,29 @@ async def _serve(
         await gateway.close()
 
 
-def _config(gateway: Gateway, settings: GatewaySettings) -> uvicorn.Config:
-    tls: dict[str, Any] = {}
-    if settings.certificate is not None:
-        tls = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.private_key}
-    try:
-        config = uvicorn.Config(
+class _Server(HttpServer):
+    """Tells those who wait that it stops, and leaves signals' after-effects to us.
+
+    Raises:
+        ConfigurationError: the certificate cannot be used.
+    """
+
+    def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
+        certificate, key = settings.certificate, settings.private_key
+        super().__init__(
             gateway,
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=STOP_SECONDS,
-            backlog=1024,
-            **tls,
+            LIMITS,
+            lambda status, reason: body(_PROBLEMS.get(status, "bad-request"), reason),
+            stop_seconds=STOP_SECONDS,
+            certificate=str(certificate) if certificate else None,
+            key=str(key) if certificate and key else None,
+            owns_loop=True,
         )
-        config.load()
-    except OSError as error:
-        raise ConfigurationError(f"TLS: {error}") from None
-    return config
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, which tells those who wait that it stops, and leaves signals' after-effects to us."""
-
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
-        super().__init__(config)
-        self._stopping = stopping
+        try:
+            self.config.load()
+        except OSError as error:
+            raise ConfigurationError(f"TLS: {error}") from None
+        self._stopping = gateway.stopping
         self._loop = asyncio.get_running_loop()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
@@ -199,7 +216,7 @@ class _Server(uvicorn.Server):
         self._loop.call_soon_threadsafe(self._stopping.set)
 
 
-async def _tell(server: uvicorn.Server, ready: Callable[[], None]) -> None:
+async def _tell(server: HttpServer, ready: Callable[[], None]) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
     ready()

@@ -7,10 +7,19 @@ requests are found by and what the OpenAPI document is held against.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from pubsub.gateway.problems import Problem
+
+ENDLESS: Final = frozenset(
+    tuple(path.split("/")[1:])
+    for path in ("/live", "/topics/{topic}/stream", "/topics/{topic}/subscribers/{subscriber}/messages")
+)
+"""Paths whose GET waits for messages: they have no HEAD.
+
+Everywhere else HEAD is GET without its content (RFC 9110, 9.3.2), which health checks ask for.
+"""
 
 Handler = TypeVar("Handler")
 Answering = Callable[..., Awaitable[None]]
@@ -50,9 +59,10 @@ class Routes(Generic[Handler]):
             names = _match(pattern, parts)
             if names is None:
                 continue
-            handler = methods.get(method)
+            handler = methods.get("GET" if method == "HEAD" and pattern not in ENDLESS else method)
             if handler is None:
-                allowed = ", ".join(sorted(methods))
+                heads = {"HEAD"} if "GET" in methods and pattern not in ENDLESS else set()
+                allowed = ", ".join(sorted({*methods, *heads}))
                 raise Problem("method-not-allowed", f"This resource takes {allowed}.", {"allow": allowed})
             return handler, names
         raise Problem("not-found", "There is nothing at this path; /openapi.json lists what there is.")

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import http
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from contextlib import aclosing
+from typing import Any, Final
 
 from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.limits import HEADERS_BYTES_MAX, HEADERS_MAX
+from pubsub.web.bodies import BodyGone, BodyRefused, is_coded, pieces
+from pubsub.web.headers import doubled
 
 Scope = MutableMapping[str, Any]
 ASGIReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 ASGISend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+_LEFT_OUT: Final = frozenset(
+    {"authorization", "cookie", "connection", "content-encoding", "transfer-encoding", "upgrade"}
+)
 
 
 class BadRequest(Exception):
@@ -37,17 +46,28 @@ def header(scope: Scope, name: str) -> str:
     return next(iter(header_values(scope, name)), "")
 
 
+def check_single(scope: Scope) -> None:
+    """See that no header field comes twice of which a request has one.
+
+    Raises:
+        BadRequest: one does.
+    """
+    if name := doubled(scope["headers"]):
+        raise BadRequest(problem(400, f"{name} is given twice", "a request has one"))
+
+
 def kept_headers(scope: Scope) -> dict[str, str]:
-    """The header fields that are stored with a request; what names a client is not.
+    """The header fields that are stored with a request; what names a client, or how the body came, is not.
 
     Raises:
         BadRequest: they are too many, or too large.
     """
     kept: dict[str, str] = {}
+    left_out = _LEFT_OUT | ({"content-length"} if is_coded(scope["headers"]) else set())
     size = 0
     for found, value in scope["headers"]:
         name = found.decode("latin-1").lower()
-        if name in {"authorization", "cookie", "connection", "transfer-encoding"}:
+        if name in left_out:
             continue
         size += len(found) + len(value)
         text = value.decode("latin-1")
@@ -58,34 +78,27 @@ def kept_headers(scope: Scope) -> dict[str, str]:
 
 
 async def read_body(receive: ASGIReceive, scope: Scope, limit: int, seconds: float) -> bytes:
-    """The whole body.
+    """The whole body, decoded.
 
     Args:
         receive, scope: of the request; limit: in bytes; seconds: patience.
 
     Raises:
-        BadRequest: it is larger, or too slow; Disconnected: it never became whole.
+        BadRequest: it is larger, too slow, or cannot be decoded; Disconnected: it never became whole.
     """
-    said = header(scope, "content-length")
-    too_large = problem(413, f"the body is larger than {limit:,} bytes")
-    if said.isdecimal() and int(said[:20]) > limit:
-        raise BadRequest(too_large)
-    parts, size = [], 0
+    found: list[bytes] = []
     try:
-        async with asyncio.timeout(seconds):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Disconnected
-                part = message.get("body", b"")
-                size += len(part)
-                if size > limit:
-                    raise BadRequest(too_large)
-                parts.append(part)
-                if not message.get("more_body", False):
-                    return b"".join(parts)
+        async with asyncio.timeout(seconds), aclosing(pieces(receive, scope["headers"], limit)) as coming:
+            async for piece in coming:
+                found.append(piece)
+    except BodyGone:
+        raise Disconnected from None
+    except BodyRefused as error:
+        answer = problem(error.status, http.HTTPStatus(error.status).phrase, error.reason)
+        raise BadRequest(Answer(error.status, {**answer.headers, **error.headers}, answer.body)) from None
     except TimeoutError:
         raise BadRequest(problem(408, f"the body did not come within {seconds:g} s")) from None
+    return b"".join(found)
 
 
 async def respond(send: ASGISend, answer: Answer) -> None:

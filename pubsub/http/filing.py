@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pubsub import console
 from pubsub.base.paths import expanded
+from pubsub.base.resources import allow_connections
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import StorageError
 from pubsub.http.receiver import Receiver
@@ -115,10 +116,11 @@ def run(
         "uvicorn.error",
     ):  # httpx2 writes down URLs, and whoever has a job's may answer.
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    allow_connections()
     receiver = filing_receiver(expanded(directory), tokens=known, insecure=insecure)
     tls = Tls(str(certificate), str(key) if key else None) if certificate else None
     listening = listening_socket(host, port, insecure=insecure or known is not None)
-    asyncio.run(_serve(receiver, Server(receiver, listening, tls), tls))
+    asyncio.run(_serve(receiver, Server(receiver, listening, tls, owns_loop=True), tls))
 
 
 async def _serve(receiver: Receiver, server: Server, tls: Tls | None) -> None:

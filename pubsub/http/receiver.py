@@ -20,6 +20,7 @@ from pubsub.http.asgi import (
     BadRequest,
     Disconnected,
     Scope,
+    check_single,
     header,
     header_values,
     kept_headers,
@@ -45,6 +46,7 @@ from pubsub.http.storage import inbox
 from pubsub.http.storage.handling import HandlerTransaction
 from pubsub.http.storage.journal import ClientFile, Journal, OwnFile
 from pubsub.http.tokens import Tokens
+from pubsub.web.bodies import is_coded
 
 if TYPE_CHECKING:
     from pubsub.client.client import Client
@@ -254,6 +256,7 @@ class Receiver:
 
     async def _answer(self, scope: Scope, receive: ASGIReceive) -> Answer:
         try:
+            check_single(scope)
             owner = self._owner(scope)
             await self.start()
             path = _path(scope)
@@ -341,7 +344,7 @@ class Receiver:
 
     async def _body(self, scope: Scope, receive: ASGIReceive) -> bytes:
         settings = self._settings
-        said = header(scope, "content-length")
+        said = "" if is_coded(scope["headers"]) else header(scope, "content-length")
         size = min(int(said[:20]), settings.body_bytes_max) if said.isdecimal() else settings.body_bytes_max
         if self._reading and self._reading + size > READING_BYTES_MAX:
             raise BadRequest(problem(503, "too many bytes of bodies are being read", "", 1))

@@ -20,6 +20,7 @@ from pubsub.http.asgi import (
     BadRequest,
     Disconnected,
     Scope,
+    check_single,
     header,
     header_values,
     read_body,
@@ -92,6 +93,7 @@ class Results:
         try:
             if scope["method"] not in {"POST", "PUT"}:
                 return problem(405, "a result is POSTed")
+            check_single(scope)
             key = read_key(header_values(scope, IDEMPOTENCY_KEY))
             name = _name(scope)
             body = await read_body(receive, scope, self._settings.response_bytes_max, self._settings.try_seconds)

@@ -1,8 +1,9 @@
-"""uvicorn, as reliable HTTP runs it: on a socket bound before, so that what is in its way is said in one line."""
+"""The server of reliable HTTP: on a socket bound before, so that what is in its way is said in one line."""
 
 from __future__ import annotations
 
 import asyncio
+import http
 import ipaddress
 import re
 import socket
@@ -11,25 +12,37 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-import uvicorn
-
+from pubsub.base.listening import Listening
 from pubsub.errors import ConfigurationError
+from pubsub.http.core.answers import problem
+from pubsub.web.connections import Limits
+from pubsub.web.serving import HttpServer
 
 CONNECTIONS_MAX: Final = 1_000
-"""Connections and requests that are served at one time; one more is answered 503."""
-
-BACKLOG: Final = 256
-"""Connections that wait to be accepted."""
+"""Connections at the same time. One more closes the one that is idle for longest; where none is, it is answered 503."""
 
 STOP_SECONDS: Final = 5
 """Patience with requests under way when a server stops; their senders try again."""
 
-IDLE_SECONDS: Final = 30
-"""A connection that asks for nothing is kept so long."""
+HEADER_SECONDS: Final = 10.0
+"""From a connection's or a request's first byte until its headers are whole; then it is closed."""
+
+IDLE_SECONDS: Final = 30.0
+"""A connection that asks for nothing more is kept so long."""
+
+WRITE_SECONDS: Final = 60.0
+"""A connection whose peer takes nothing of its answer is kept so long."""
 
 HEADER_BYTES_MAX: Final = 64 * 1024
-"""Bytes of a request's line and header fields, which are read before anything is looked at."""
+"""Bytes of a request's line and header fields; beyond it 431."""
 
+HEADER_FIELDS_MAX: Final = 100
+"""Header fields of a request; beyond it 431."""
+
+LIMITS: Final = Limits(
+    CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_SECONDS, IDLE_SECONDS, WRITE_SECONDS
+)
+"""Of the connections of one server."""
 
 _BIND: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})")
 
@@ -81,13 +94,13 @@ def listening_socket(host: str, port: int, *, insecure: bool) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
-        made = socket.socket(family, kind, protocol)
+        made = Listening(family, kind, protocol)
     except OSError as error:
         raise ConfigurationError(f"{host}:{port} cannot be used: {error.strerror or error}") from None
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
-        made.listen(BACKLOG)
+        made.listen()
         made.setblocking(False)
     except OSError as error:
         made.close()
@@ -95,18 +108,16 @@ def listening_socket(host: str, port: int, *, insecure: bool) -> socket.socket:
     return made
 
 
-class _Uvicorn(uvicorn.Server):
-    """Leaves signals to whoever runs it, and the process alive where the application does not start."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        except SystemExit:
-            raise ConfigurationError("the application did not start; its log says why") from None
+class _HttpServer(HttpServer):
+    """Leaves signals to whoever runs it."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _problem(status: int, detail: str) -> bytes:
+    return problem(status, http.HTTPStatus(status).phrase, detail).body
 
 
 class Server:
@@ -116,27 +127,30 @@ class Server:
         app: an ASGI application, with a lifespan.
         listening: the socket.
         tls: for HTTPS.
+        limits: of its connections.
+        owns_loop: whether the event loop is this server's own.
     """
 
-    def __init__(self, app: Any, listening: socket.socket, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        listening: socket.socket,
+        tls: Tls | None = None,
+        limits: Limits = LIMITS,
+        *,
+        owns_loop: bool = False,
+    ) -> None:
         self._socket, self._tls = listening, tls
-        config = uvicorn.Config(
+        self._server = _HttpServer(
             app,
-            http="h11",
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=STOP_SECONDS,
-            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-            ssl_certfile=tls.certificate if tls else None,
-            ssl_keyfile=tls.key if tls else None,
+            limits,
+            _problem,
+            stop_seconds=STOP_SECONDS,
+            lifespan=True,
+            certificate=tls.certificate if tls else None,
+            key=tls.key if tls else None,
+            owns_loop=owns_loop,
         )
-        self._server = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None
 
     @property

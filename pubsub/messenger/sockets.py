@@ -7,7 +7,6 @@ routed is reported per message. Nothing lingers: reliability is end to end, neve
 
 from __future__ import annotations
 
-import resource
 import secrets
 import struct
 from collections.abc import MutableMapping, Sequence
@@ -37,9 +36,6 @@ more, is disconnected; and so is who said that it would send ZeroMQ's own pings 
 KEEPALIVE_PROBES: Final = 2
 """TCP asks a connection on which nothing was said so many times whether its host is still there."""
 
-FILES_MAX: Final = 65_536
-"""Files that a process asks to be allowed to have open; each connection is one. The machine may allow fewer."""
-
 RECONNECT_MS: Final = 50
 """Between two tries to connect, at first; it doubles up to RECONNECT_MS_MAX."""
 
@@ -51,17 +47,6 @@ FRAMES_MAX: Final = 8
 ROUTING_ID_BYTES: Final = 16
 
 Frames = list[bytes | memoryview]
-
-
-def allow_connections() -> None:
-    """Have this process be allowed as many open files as the machine lets it, up to FILES_MAX.
-
-    Where they run out no further connection is accepted until one is closed; those that are open go on.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[bytes]:

@@ -7,9 +7,11 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
+from pubsub.base.listening import Listening
 from pubsub.base.loopback import reaches_out
 from pubsub.errors import ConfigurationError
 from pubsub.metrics.handover import Handover
+from pubsub.metrics.limits import BACKLOG
 
 _log: Final = logging.getLogger(__name__)
 
@@ -85,7 +87,8 @@ def listen(address: str, *, insecure: bool) -> socket.socket:
         family, kind, protocol, _, place = socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        made = socket.socket(family, kind, protocol)
+        made = Listening(family, kind, protocol)
+        made.backlog = BACKLOG
     except OSError as error:
         raise ConfigurationError(f"--metrics {address}: {error.strerror or error}") from None
     try:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from pubsub.base.listening import quiet
 from pubsub.metrics.handover import Handover
 from pubsub.metrics.limits import (
     ANSWER_SECONDS,
@@ -92,6 +93,7 @@ class Pages:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
+        quiet(self._loop)
         server = await asyncio.start_server(
             self._connected, sock=self._socket, limit=HEAD_BYTES_MAX, backlog=BACKLOG, start_serving=True
         )

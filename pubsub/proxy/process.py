@@ -18,14 +18,14 @@ from typing import Any, Final
 import zmq
 
 from pubsub.base.clock import Clock, SystemClock
-from pubsub.base.resources import used
+from pubsub.base.resources import allow_connections, used
 from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
 from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.messenger.curve import CurveServer
 from pubsub.messenger.memory import MemoryGuard, once_free
-from pubsub.messenger.sockets import Connections, allow_connections, open_router
+from pubsub.messenger.sockets import Connections, open_router
 from pubsub.messenger.unsent import Unsent
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.metrics.opening import Metrics, open_metrics, said

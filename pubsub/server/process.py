@@ -23,12 +23,12 @@ import zmq
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.database import Turns, translate
 from pubsub.base.reserve import Reserve, ReserveFile
-from pubsub.base.resources import used
+from pubsub.base.resources import allow_connections, used
 from pubsub.config.settings import ServerSettings
 from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
-from pubsub.messenger.sockets import Connections, allow_connections, open_router
+from pubsub.messenger.sockets import Connections, open_router
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.metrics.opening import Metrics, open_metrics, said
 from pubsub.metrics.snapshot import Snapshot

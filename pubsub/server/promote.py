@@ -16,9 +16,9 @@ from typing import Any, Final
 import zmq
 
 from pubsub.base.clock import SystemClock
+from pubsub.base.resources import allow_connections
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, NotNow, Unavailable
-from pubsub.messenger.sockets import allow_connections
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
 from pubsub.protocol.register import Vote

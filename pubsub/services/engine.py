@@ -17,12 +17,13 @@ import zmq
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.limits import BODY_BYTES_MAX
+from pubsub.base.resources import allow_connections
 from pubsub.errors import AfterFork
 from pubsub.messenger import Counters, CurveServer, Refusal
 from pubsub.messenger.receiving import receive_copied, receive_of_user
 from pubsub.messenger.redial import Redial, open_redialed
 from pubsub.messenger.redials import Redials
-from pubsub.messenger.sockets import allow_connections, open_publisher, open_router, open_subscriber, send_frames
+from pubsub.messenger.sockets import open_publisher, open_router, open_subscriber, send_frames
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.services.core.interface import FRAMES_MAX, NEVER, Core, Dial, Event, Port, PortKind, Send
 from pubsub.services.entrance import Entrance, Locks

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from pubsub.base.resources import used
@@ -17,3 +19,13 @@ def test_memory_and_the_disk_under_a_directory_are_told(tmp_path: Path) -> None:
 def test_of_a_directory_that_is_not_there_nothing_is_known(tmp_path: Path) -> None:
     found = used(tmp_path / "gone")
     assert (found["disk_size_bytes"], found["disk_free_bytes"], found["disk_used_bytes"]) == (0, 0, 0)
+
+
+def test_a_process_is_allowed_as_many_files_as_the_machine_lets_it() -> None:
+    code = (
+        "import resource as r; from pubsub.base import resources as s\n"
+        "soft, hard = r.getrlimit(r.RLIMIT_NOFILE); r.setrlimit(r.RLIMIT_NOFILE, (64, hard)); s.allow_connections()\n"
+        "now, _ = r.getrlimit(r.RLIMIT_NOFILE)\n"
+        "assert now == (s.FILES_MAX if hard == r.RLIM_INFINITY else min(hard, s.FILES_MAX)), now"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

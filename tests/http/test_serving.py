@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubsub.errors import ConfigurationError
-from pubsub.http.serving import Server, Tls, is_loopback, listening_socket, split_bind
+from pubsub.http.serving import LIMITS, Server, Tls, is_loopback, listening_socket, split_bind
 
 
 @pytest.mark.parametrize(
@@ -57,5 +59,65 @@ def test_what_does_not_start_says_so(tmp_path: Path) -> None:
             server = Server(_app, listening_socket("127.0.0.1", 0, insecure=False), Tls(str(tmp_path / file)))
             with pytest.raises(ConfigurationError, match="cannot be served"):
                 await server.start()
+
+    asyncio.run(main())
+
+
+async def _nothing(scope: Any, receive: Any, send: Any) -> None:
+    while scope["type"] == "lifespan":
+        await send({"type": f"{(await receive())['type']}.complete"})
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def _answered(reader: asyncio.StreamReader) -> bytes:
+    return (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0]
+
+
+def test_silent_connections_are_closed_and_keep_nobody_out() -> None:
+    async def main() -> None:
+        limits = replace(LIMITS, connections_max=20, header_seconds=1.0, idle_seconds=1.0)
+        server = Server(_nothing, listening_socket("127.0.0.1", 0, insecure=False), limits=limits)
+        await server.start()
+        try:
+            silent = [await asyncio.open_connection(*server.address) for _ in range(40)]
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(GET)
+            assert await _answered(reader) == b"HTTP/1.1 204 No Content"
+            for one, _ in [*silent, (reader, writer)]:
+                assert await one.read() == b""
+            for _, one in silent:
+                one.close()
+            writer.close()
+        finally:
+            await server.stop()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await main()
+
+    asyncio.run(bounded())
+
+
+def test_its_limits_are_those_of_the_docs() -> None:
+    assert (LIMITS.connections_max, LIMITS.header_seconds, LIMITS.idle_seconds) == (1_000, 10.0, 30.0)
+
+
+def test_what_is_no_request_is_a_problem() -> None:
+    async def main() -> None:
+        server = Server(_nothing, listening_socket("127.0.0.1", 0, insecure=False))
+        await server.start()
+        try:
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            answer = await asyncio.wait_for(reader.read(), 30)
+            assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\n")
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 400
+            writer.close()
+        finally:
+            await server.stop()
 
     asyncio.run(main())

@@ -220,16 +220,6 @@ def test_a_peer_that_ends_while_nothing_is_read_from_it_aborts_nobody(kind):
     assert (done.stdout, done.returncode) == ("goes on\n", 0), done.stderr
 
 
-def test_a_process_is_allowed_as_many_files_as_the_machine_lets_it():
-    code = (
-        "import resource as r; from pubsub.messenger import sockets as s\n"
-        "soft, hard = r.getrlimit(r.RLIMIT_NOFILE); r.setrlimit(r.RLIMIT_NOFILE, (64, hard)); s.allow_connections()\n"
-        "now, _ = r.getrlimit(r.RLIMIT_NOFILE)\n"
-        "assert now == (s.FILES_MAX if hard == r.RLIM_INFINITY else min(hard, s.FILES_MAX)), now"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_every_socket_bounds_what_it_queues_and_how_large_a_frame_is(context):
     router, endpoint = open_router(context, "tcp://127.0.0.1:0", received_max=7)
     dealer = open_dealer(context, endpoint)

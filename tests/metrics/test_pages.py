@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -217,6 +219,25 @@ def test_an_address_in_use_is_one_line() -> None:
 def test_a_host_that_is_none_is_one_line() -> None:
     with pytest.raises(ConfigurationError, match=r"--metrics nowhere\.invalid:1: "):
         listen("nowhere.invalid:1", insecure=True)
+
+
+def test_without_files_it_writes_one_line_and_answers_when_there_are_some(
+    turning: Turning, metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    turning.start(metrics.handover)
+    accept, failed = socket.socket.accept, []
+
+    def without_files(listening: socket.socket) -> Any:
+        if not failed:
+            failed.append(listening)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", without_files)
+    assert read(metrics.url)[0] == 200
+    assert [record.message.partition(";")[0] for record in caplog.records] == [
+        "no connection can be accepted: Too many open files"
+    ]
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

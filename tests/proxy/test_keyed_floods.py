@@ -8,8 +8,8 @@ from random import Random
 
 import zmq
 
+from pubsub.base.resources import allow_connections
 from pubsub.messenger.memory import MemoryGuard
-from pubsub.messenger.sockets import allow_connections
 from pubsub.protocol import (
     Heartbeat,
     Outcome,

@@ -1,0 +1,1 @@
+"""The HTTP server that the gateway and reliable HTTP share: parsing, connections, bodies. Needs the extra `http`."""

@@ -1,0 +1,280 @@
+"""Connections of the HTTP server, each bounded: headers, how long they take, how long nobody reads, and how many.
+
+uvicorn serves and h11 parses; what they leave open is closed here. A peer that sends half a request, or headers without
+end, or reads nothing of its answer, costs one connection for some seconds, and is counted. uvicorn's own timer is not
+used: it is not armed again behind the rest of a body, and stays behind a connection that was reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from pubsub.base.resources import files_max
+from pubsub.web.parsing import Parser
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+LINGER_SECONDS: Final = 2.0
+"""A peer that sent no request has so long to read why, and to close."""
+
+FULL_SECONDS: Final = 1
+"""A client that met a full server is asked to wait so long."""
+
+closed: Final[Counter[str]] = Counter()
+"""Connections of this process that were closed for what their peers did: too_many, headers_too_large, …"""
+
+
+_log: Final = logging.getLogger("pubsub.web.requests")
+_log.setLevel(logging.ERROR)  # uvicorn has a warning for each request that cannot be read: a peer would write the log.
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the peers of one server can have it hold.
+
+    Attributes:
+        connections_max: connections at the same time; one more closes the one that is idle for longest.
+        header_bytes_max, header_fields_max: of a request's line and headers.
+        header_seconds: from a connection's or a request's first byte until its headers are whole, and for the rest of a
+            body that nobody reads.
+        idle_seconds: a connection that asks for nothing more is kept so long.
+        write_seconds: a connection whose peer takes nothing of its answer is kept so long.
+    """
+
+    connections_max: int
+    header_bytes_max: int
+    header_fields_max: int
+    header_seconds: float
+    idle_seconds: float
+    write_seconds: float
+
+
+class Room:
+    """The connections of one server.
+
+    Args:
+        limits: of each, and of all.
+        problem: the body of an answer that says why not, as problem+json, from its status and a sentence.
+
+    Attributes:
+        connections_max: how many there may be: where the system allows few files, half of those, so that the rest of
+            the process has some.
+        idle: those that owe a request, in the order in which they began to.
+    """
+
+    def __init__(self, limits: Limits, problem: Callable[[int, str], bytes]) -> None:
+        self.limits, self._problem = limits, problem
+        self.connections_max = max(1, min(limits.connections_max, files_max() // 2))
+        self.idle: dict[Connection, None] = {}
+        self._open: set[Connection] = set()
+
+    def enter(self, connection: Connection) -> bool:
+        """Take a connection in; False: there is no room, even where one that is idle is closed."""
+        if len(self._open) >= self.connections_max:
+            closed["too_many"] += 1
+            if not self.shed():
+                return False
+        self._open.add(connection)
+        return True
+
+    def leave(self, connection: Connection) -> None:
+        """A connection ends."""
+        self._open.discard(connection)
+        self.idle.pop(connection, None)
+
+    def shed(self) -> bool:
+        """Close the connection that is idle for longest; False: none is."""
+        longest = next(iter(self.idle), None)
+        if longest is None:
+            return False
+        self.leave(longest)
+        longest.end()
+        return True
+
+    def refusal(self, status: int, reason: str) -> bytes:
+        """A whole answer behind which the connection is closed."""
+        content = self._problem(status, reason)
+        later = f"retry-after: {FULL_SECONDS}\r\n" if status == 503 else ""
+        head = (
+            f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\ncontent-type: {MEDIA_TYPE}\r\n{later}"
+            f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
+        )
+        return head.encode("ascii") + content
+
+
+class _Phase(Enum):
+    NEW = auto()
+    HEAD = auto()  # Part of a request is owed.
+    WORK = auto()  # The application has it.
+    IDLE = auto()  # Nothing is owed.
+
+
+class Connection(H11Protocol):
+    """A connection.
+
+    Args:
+        room: of its server.
+    """
+
+    def __init__(self, *args: Any, room: Room, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._room, self.logger = room, _log
+        self.conn = self._parser = Parser(room.limits.header_bytes_max, room.limits.header_fields_max)
+        self._phase = _Phase.NEW
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._refused = False
+
+    # asyncio
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A peer has connected."""
+        super().connection_made(transport)
+        if self._room.enter(self):
+            self._settle()
+        else:
+            self._refuse(503, "As many connections are open as may be; try again.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is over."""
+        self._stop(self._deadline)
+        self._stop(self._unread)
+        self._room.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self._refused or self.transport.is_closing():
+            return
+        super().data_received(data)
+        self._settle()
+
+    def pause_writing(self) -> None:
+        """The peer does not read as fast as it is written to."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        if not self.transport.is_closing():
+            self._stop(self._unread)
+            self._unread = None
+        super().resume_writing()
+
+    # uvicorn
+
+    def _should_upgrade(self) -> bool:
+        """No offer is taken, and the application sees none: uvicorn's own warns of each."""
+        if any(name == b"upgrade" for name, _ in self.headers):
+            self.headers[:] = [field for field in self.headers if field[0] != b"upgrade"]
+        return False
+
+    def on_response_complete(self) -> None:
+        """A request is answered."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            self._expect_reading()
+            return
+        self.flow.resume_reading()
+        if self.conn.our_state is h11.DONE and self.conn.their_state is h11.DONE:
+            self.conn.start_next_cycle()
+            self.handle_events()
+        self._settle()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no request."""
+        del msg
+        if self._parser.status == 431:
+            closed["headers_too_large"] += 1
+        self._refuse(self._parser.status, self._parser.reason)
+
+    def shutdown(self) -> None:
+        """The server stops."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.end()
+        else:
+            self.cycle.keep_alive = False
+
+    # Ours
+
+    def end(self) -> None:
+        """Close it; what was written still leaves, if the peer takes it in time."""
+        self.transport.close()
+        self._expect_reading()
+
+    def _settle(self) -> None:
+        """Give the peer a deadline for what it owes now."""
+        if self._refused or self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            phase = _Phase.WORK
+        elif self.cycle is None or self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+            phase = _Phase.HEAD
+        else:
+            phase = _Phase.IDLE
+        if phase is self._phase:
+            return
+        self._phase = phase
+        self._stop(self._deadline)
+        self._deadline = None
+        self._room.idle.pop(self, None)
+        if phase is not _Phase.WORK:
+            self._room.idle[self] = None
+            limits = self._room.limits
+            seconds = limits.header_seconds if phase is _Phase.HEAD else limits.idle_seconds
+            self._deadline = self.loop.call_later(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self._phase is _Phase.HEAD:
+            closed["headers_too_slow"] += 1
+        self.end()
+
+    def _expect_reading(self) -> None:
+        if self._unread is None:
+            self._unread = self.loop.call_later(self._room.limits.write_seconds, self._nobody_reads)
+
+    def _nobody_reads(self) -> None:
+        closed["unread"] += 1
+        self.transport.abort()
+
+    def _refuse(self, status: int, reason: str) -> None:
+        self._refused = True
+        begun = False
+        if self.cycle is not None and not self.cycle.response_complete:
+            begun = self.cycle.response_started
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if not begun:
+            self.transport.write(self._room.refusal(status, reason))
+        if begun or status == 503 or not self.transport.can_write_eof():
+            self.end()
+            return
+        # What the peer still sends is thrown away: closed at once, it would be reset, and not see why (RFC 9112, 9.6).
+        try:
+            self.flow.resume_reading()
+            self.transport.write_eof()
+        except OSError:  # It is gone.
+            self.end()
+            return
+        self._stop(self._deadline)
+        self._deadline = self.loop.call_later(min(LINGER_SECONDS, self._room.limits.header_seconds), self.end)
+
+    @staticmethod
+    def _stop(timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
+
+
+def numbers() -> dict[str, int]:
+    """How many connections were closed, by why."""
+    return {name: closed[name] for name in ("too_many", "headers_too_large", "headers_too_slow", "unread")}

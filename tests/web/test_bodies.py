@@ -1,0 +1,88 @@
+"""A body is read whole and decoded, or it is said why not."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from typing import Any
+
+import pytest
+
+from pubsub.web.bodies import BodyGone, BodyRefused, is_coded, pieces
+
+LIMIT = 100_000
+
+
+def read(parts: list[bytes], ends: str = "whole", **fields: str) -> bytes:
+    waiting = list(parts)
+
+    async def receive() -> Any:
+        if not waiting:
+            return {"type": "http.disconnect"} if ends == "gone" else {"type": "http.request"}
+        piece = waiting.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": bool(waiting) or ends == "gone"}
+
+    async def whole() -> bytes:
+        named = [(name.replace("_", "-").encode(), value.encode()) for name, value in fields.items()]
+        return b"".join([piece async for piece in pieces(receive, named, LIMIT)])
+
+    return asyncio.run(whole())
+
+
+def refused(parts: list[bytes], **fields: str) -> BodyRefused:
+    with pytest.raises(BodyRefused) as raised:
+        read(parts, **fields)
+    return raised.value
+
+
+def test_a_body_is_the_sum_of_its_pieces() -> None:
+    assert read([b"ab", b"", b"c"], content_length="3") == b"abc"
+    assert read([]) == b""
+    assert read([b"x" * LIMIT]) == b"x" * LIMIT
+
+
+def test_a_body_in_a_coding_is_decoded_within_the_limit() -> None:
+    for coding, body in (("gzip", gzip.compress(b"x" * LIMIT)), ("Deflate", zlib.compress(b"x" * LIMIT))):
+        assert read([body[:20], body[20:]], content_encoding=coding) == b"x" * LIMIT
+    assert read([], content_encoding="gzip") == b""
+    assert is_coded([(b"Content-Encoding", b"gzip")])
+    assert not is_coded([(b"content-encoding", b"identity")])
+
+
+def test_a_body_that_is_too_large_is_413_however_it_hides() -> None:
+    assert refused([], content_length=str(LIMIT + 1)).status == 413
+    assert refused([], content_length="9" * 5000).status == 413
+    assert refused([b"x" * LIMIT, b"x"]).status == 413
+    assert refused([gzip.compress(b"x" * (LIMIT + 1))], content_encoding="gzip").status == 413
+    assert refused([gzip.compress(bytes(1 << 25), 1)], content_encoding="gzip").status == 413
+    assert refused([b"\x1f\x8b" + b"x" * LIMIT], content_encoding="gzip").status in {400, 413}
+
+
+def test_a_body_that_is_not_in_its_coding_is_400() -> None:
+    assert refused([b"plain"], content_encoding="gzip").status == 400
+    assert refused([gzip.compress(b"x")[:-1]], content_encoding="gzip").status == 400
+
+
+def test_a_coding_that_is_not_known_is_415_and_says_which_are() -> None:
+    error = refused([b"x"], content_encoding="br")
+    assert (error.status, error.headers["accept-encoding"]) == (415, "gzip, deflate")
+
+
+def test_a_sender_that_is_gone_has_sent_no_body() -> None:
+    with pytest.raises(BodyGone):
+        read([b"abc"], ends="gone")
+
+
+@pytest.mark.parametrize("fields", [{"content_length": "5"}, {"transfer_encoding": "chunked"}])
+def test_a_body_that_the_server_lost_to_an_upgrade_is_501(fields: dict[str, str]) -> None:
+    error = refused([b""], upgrade="h2c", **fields)
+    assert (error.status, error.headers) == (501, {"connection": "close"})
+    assert "--http h11" in error.reason
+    assert read([b"hello"], upgrade="h2c", **fields) == b"hello"
+    assert read([b""], **fields) == b""
+
+
+def test_an_offer_without_a_body_is_none() -> None:
+    assert read([b""], upgrade="h2c") == b""
+    assert read([b""], upgrade="h2c", content_length="0") == b""

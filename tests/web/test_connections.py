@@ -1,0 +1,158 @@
+"""Connections that do not behave, against a real server with small limits."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pubsub.web.connections import numbers
+from tests.faults.cluster import until
+from tests.web.rig import SECONDS, serving, spoken, statuses
+
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def hurried() -> Iterator[int]:
+    """A server without patience."""
+    with serving(header_seconds=0.2, idle_seconds=0.2, write_seconds=0.2) as found:
+        yield found
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), SECONDS)
+
+
+def closed(peer: socket.socket) -> bool:
+    try:
+        return peer.recv(1 << 16) == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_request_in_pieces_is_answered(port: int) -> None:
+    parts = [b"POST / HTT", b"P/1.1\r\nhost: x\r\nconnection: close\r\ncontent-le", b"ngth: 3\r\n\r\na", b"bc"]
+    answer = spoken(port, *parts)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"abc")
+
+
+def test_large_bodies_may_come_along_with_headers(port: int) -> None:
+    body = b"y" * 200_000
+    head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+    assert spoken(port, head + body).endswith(body)
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        b"".join(b"h%d: x\r\n" % number for number in range(200)),
+        b"".join(b"h%d: %s\r\n" % (number, b"x" * 1000) for number in range(60)),
+        b"h: " + b"x" * 100_000,
+    ],
+)
+def test_headers_without_end_are_refused_and_counted(port: int, flood: bytes) -> None:
+    before = numbers()["headers_too_large"]
+    answer = spoken(port, b"GET / HTTP/1.1\r\nhost: x\r\n", flood, b"\r\n\r\n")
+    assert statuses(answer) == [431]
+    until(lambda: numbers()["headers_too_large"] == before + 1, "it is counted")
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n"])
+def test_half_a_request_is_closed_and_counted(hurried: int, begun: bytes) -> None:
+    before = numbers()["headers_too_slow"]
+    assert spoken(hurried, begun) == b""
+    assert numbers()["headers_too_slow"] == before + 1
+
+
+@pytest.mark.parametrize("more", [b"", b"GET / HT", b"\r\n"])
+def test_a_connection_that_asks_no_more_is_closed(hurried: int, more: bytes) -> None:
+    assert statuses(spoken(hurried, GET, more)) == [200]
+
+
+def test_the_rest_of_a_body_that_nobody_reads_has_a_deadline(hurried: int) -> None:
+    head = b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
+    assert statuses(spoken(hurried, head + b"ab", b"cd")) == [200]
+
+
+def test_behind_the_rest_of_a_body_the_next_request_is_answered(port: int) -> None:
+    head = b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n"
+    last = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    assert statuses(spoken(port, head + b"ab", b"cd" + last)) == [200, 200]
+
+
+def test_who_reads_nothing_is_closed_and_counted(hurried: int) -> None:
+    before = numbers()["unread"]
+    with connected(hurried) as peer:
+        peer.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        until(lambda: numbers()["unread"] == before + 1, "it is counted")
+
+
+def test_who_reads_nothing_of_the_last_answer_is_closed_too(hurried: int) -> None:
+    before = numbers()["unread"]
+    with connected(hurried) as peer:
+        peer.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        until(lambda: numbers()["unread"] == before + 1, "it is counted")
+
+
+def test_a_full_server_closes_the_connection_that_is_idle_for_longest() -> None:
+    before = numbers()["too_many"]
+    with serving(connections_max=3) as port:
+        silent = [connected(port) for _ in range(2)]
+        with connected(port) as stream, connected(port) as later:
+            stream.sendall(b"GET /stream HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert stream.recv(1)
+            later.sendall(GET)
+            assert statuses(later.recv(1 << 16)) == [200]
+            assert closed(silent[0])
+            with connected(port) as last:
+                last.sendall(GET)
+                assert statuses(last.recv(1 << 16)) == [200]
+                assert closed(silent[1])
+        assert numbers()["too_many"] == before + 2
+        for peer in silent:
+            peer.close()
+
+
+def test_where_none_is_idle_one_connection_more_is_answered_503() -> None:
+    with serving(connections_max=2) as port:
+        streams = [connected(port) for _ in range(2)]
+        for stream in streams:
+            stream.sendall(b"GET /stream HTTP/1.1\r\nhost: x\r\n\r\n")
+            stream.recv(1)
+        answer = spoken(port)
+        assert statuses(answer) == [503]
+        assert b"\r\nretry-after: 1\r\n" in answer
+        for stream in streams:
+            stream.close()
+
+
+def test_a_connection_that_never_shakes_hands_is_closed() -> None:
+    certificate = Path(__file__).parents[1] / "gateway" / "localhost.pem"
+    with serving(certificate=str(certificate), header_seconds=0.3) as port:
+        assert spoken(port) == b""
+        assert spoken(port, b"\x16\x03\x01") == b""
+        context = ssl.create_default_context(cafile=certificate)
+        with connected(port) as bare, context.wrap_socket(bare, server_hostname="localhost") as peer:
+            peer.sendall(GET)
+            assert statuses(peer.recv(1 << 16)) == [200]
+
+
+def test_connections_that_were_reset_leave_nothing_behind() -> None:
+    with serving(connections_max=2) as port:
+        for _ in range(10):
+            with connected(port) as peer:
+                peer.sendall(GET)
+                assert statuses(peer.recv(1 << 16)) == [200]
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        assert statuses(spoken(port, GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))) == [200]
