@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX
-from pubsub.errors import CallerError, DataLoss, NotSubscribed, PubsubError, Superseded
+from pubsub.errors import CallerError, DataLoss, NotSubscribed, PubsubError, Superseded, Unavailable
 from pubsub.protocol import Get, Outcome, Position, Read, Report, Status, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_position, parse_position
 from pubsub.spark.link import ProxyConnection
@@ -52,6 +52,22 @@ class RangeLost(DataLoss):
         return f"{self.topic}: records {self.first} to {self.last} cannot be read: {self.reason}"
 
 
+class RangeChanged(PubsubError):
+    """A topic was merged with another server's while a job without a subscription read it."""
+
+    exit_code = Unavailable.exit_code
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(topic)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}: two servers' parts of it were merged while it was read, and records may be left out or come"
+            " twice; run the job again, or name a subscription"
+        )
+
+
 @dataclass(slots=True, frozen=True)
 class Range:
     """A part of a topic, for one task.
@@ -59,12 +75,15 @@ class Range:
     Attributes:
         after, until: positions, as text; after "": from where the subscription stands, or what is stored begins.
         records: that lie in it, those left out by a join included.
+        legs: without a subscription: (log, first offset, one above the last, what is left out), by which a reader
+            sees that a merge has changed it; else none.
     """
 
     topic: str
     after: str
     until: str
     records: int
+    legs: tuple[tuple[str, int, int, int], ...] = ()
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,6 +96,7 @@ class Plan:
         within: the last one up to which it holds at most the bytes asked for.
         legs: (log, first offset, one above the last, bytes).
         lost: whether the range was to begin elsewhere, where nothing is (any more); it begins where it `stands`.
+        left_out: without a subscription: of each leg, what is left out of it, as a number.
     """
 
     stands: Position | None
@@ -84,6 +104,7 @@ class Plan:
     within: Position | None
     legs: tuple[tuple[str, int, int, int], ...]
     lost: bool = False
+    left_out: tuple[int, ...] = ()
 
     @property
     def records(self) -> int:
@@ -102,6 +123,16 @@ class Plan:
                 return log, low + count - 1
             count -= stop - low
         return self.latest
+
+    def between(self, low: int, high: int) -> tuple[tuple[str, int, int, int], ...]:
+        """The legs of records `low` + 1 to `high`, with what is left out; none where that is not known."""
+        out = []
+        for (log, first, stop, _), left in zip(self.legs, self.left_out, strict=False):
+            begin, end = max(low, 0), min(high, stop - first)
+            if begin < end:
+                out.append((log, first + begin, first + end, left))
+            low, high = low - (stop - first), high - (stop - first)
+        return tuple(out)
 
     def records_until(self, position: Position | None) -> int:
         """How many records of the range lie up to and with a position of it."""
@@ -140,7 +171,7 @@ def cut(topic: str, after: Position | None, plan: Plan, records_max: int) -> lis
     for part in range(1, parts + 1):
         upto = total * part // parts
         end = format_position(plan.at(upto))
-        out.append(Range(topic, begin, end, upto - done))
+        out.append(Range(topic, begin, end, upto - done, plan.between(done, upto)))
         begin, done = end, upto
     return out
 
@@ -216,9 +247,7 @@ class Topics:
                 return Plan(status.position, status.position, status.position, (), lost)
         if status.outcome is not Outcome.SUCCESS:
             raise gone(topic, after, until, status)
-        facts = json.loads(bytes(status.body))
-        legs = tuple((log, low, stop, size) for log, low, stop, size in facts["legs"])
-        return Plan(status.position, parse_position(facts["latest"]), parse_position(facts["within"]), legs, lost)
+        return read_plan(status, lost=lost)
 
     def acknowledge(self, topic: str, last: Position | None, token: int = 0, *, take_over: bool = False) -> None:
         """What is up to a position is not needed any more; None: nothing new is.
@@ -240,6 +269,14 @@ class Topics:
             raise gone(topic, last, last, status)
         if status.outcome is not Outcome.EMPTY:
             raise NotSubscribed(self._subscription, topic)
+
+
+def read_plan(status: Status, *, lost: bool = False) -> Plan:
+    """The plan that a server answers."""
+    facts = json.loads(bytes(status.body))
+    legs = tuple((log, low, stop, size) for log, low, stop, size in facts["legs"])
+    latest, within = parse_position(facts["latest"]), parse_position(facts["within"])
+    return Plan(status.position, latest, within, legs, lost, tuple(facts.get("left_out", ())))
 
 
 def gone(topic: str, after: Position | None, until: Position | None, status: Status, name: str = "") -> RangeLost:

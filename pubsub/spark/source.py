@@ -40,6 +40,7 @@ from pubsub.spark.options import SourceOptions
 from pubsub.spark.ranges import (
     Plan,
     Range,
+    RangeChanged,
     RangeLost,
     SubscriptionTaken,
     Topics,
@@ -47,6 +48,7 @@ from pubsub.spark.ranges import (
     gone,
     names,
     read_offsets,
+    read_plan,
     read_token,
     shares,
     write_offsets,
@@ -80,6 +82,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
 
     Raises:
         RangeLost: records of it are lost, and that is to end the query.
+        RangeChanged: a merge has changed it.
         Unavailable: nobody answered within the time-out.
     """
     until, client = parse_position(part.until), options.identity.client
@@ -118,7 +121,24 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
                     raise lost
                 _log.warning("%s", lost)
             if status.message == until:
-                return
+                break
+        if part.legs:
+            check_unchanged(link, part)
+
+
+def check_unchanged(link: ProxyConnection, part: Range) -> None:
+    """See that a range still is what was planned, now that it has been read.
+
+    Raises:
+        RangeChanged: it is not.
+        Unavailable: see `ProxyConnection.ask`.
+    """
+    after, until = parse_position(part.after) if part.after else None, parse_position(part.until)
+    status = link.ask(Read(link.identity.client, part.topic, after, until))
+    if status.outcome is Outcome.BEHIND and is_before(after, status.position):
+        return  # What has been read went meanwhile, by age or for want of room.
+    if status.outcome is not Outcome.SUCCESS or read_plan(status).between(0, part.records) != part.legs:
+        raise RangeChanged(part.topic)
 
 
 def is_before(position: Position | None, other: Position | None) -> bool:
@@ -395,10 +415,17 @@ class BatchReader(_Asking, DataSourceReader):
         options = self.options
         starting = options.starting if isinstance(options.starting, str) else options.starting.get(topic, "earliest")
         ending = options.ending if isinstance(options.ending, str) else options.ending.get(topic, "latest")
-        whole = self.topics.plan(topic, None)
-        after = {"earliest": whole.stands, "latest": whole.latest}.get(starting) or parse_position_of(starting)
-        until = {"earliest": whole.stands, "latest": whole.latest}.get(ending) or parse_position_of(ending)
-        return after, whole if (after, until) == (whole.stands, whole.latest) else self.topics.plan(topic, after, until)
+        plan = whole = self.topics.plan(topic, None)
+        if (starting, ending) != ("earliest", "latest"):
+            # An edge that the request need not name is the one of the very answer, whatever was merged in between.
+            after = whole.latest if starting == "latest" else parse_position_of(starting)
+            until = whole.stands if ending == "earliest" else parse_position_of(ending)
+            if starting == ending == "latest":
+                until = after
+            plan = self.topics.plan(topic, after, until)
+            if after is not None:
+                return after, plan
+        return plan.stands, plan
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, on an executor."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from pubsub.base.limits import NUMBER_MAX
@@ -15,13 +12,6 @@ from tests.server.named import acknowledge, everything, leave, make, read
 from tests.server.stage import Stage
 
 ONE, OTHER = 2**62 + 12_345, 2**62 + 54_321
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, "s1", "s2")
-    yield made
-    made.close()
 
 
 def test_the_first_checkpoint_that_acknowledges_binds_it_and_others_are_refused(stage: Stage) -> None:
