@@ -244,8 +244,7 @@ class AsyncClient(ClientBase):
         check_handler(handler, awaits=True)
         check_count("max", max)
         topics, gets = check_topics(topic), self._calls.gets
-        for each in topics:
-            self._check_free(each)
+        self._check_free(*topics)
         processing = AsyncProcessing(self._session, gets)
         started = self._session.now
         until = self._session.until(timeout, started)
@@ -336,11 +335,12 @@ class AsyncClient(ClientBase):
         """Be a service's worker no more."""
         await self._run(self._calls.subscribing.withdraw(service, part, parts, timeout))
 
-    def _check_free(self, topic: str) -> None:
+    def _check_free(self, *topics: str) -> None:
         """See that this is not a handler that waits for itself."""
-        sub = self._session.core.subscriptions.get(check_topic(topic))
-        if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
-            raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
+        for topic in topics:
+            sub = self._session.core.subscriptions.get(check_topic(topic))
+            if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
+                raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
 
     async def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""

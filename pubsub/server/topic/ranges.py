@@ -85,10 +85,10 @@ def plan(
         history, `left_out`: for each leg a number that is another one where another part of it is left out.
     """
     both = [(leg, span) for span in spans for leg in _legs(topic.logs[span.log], span, reader)]
-    rows = [leg for leg, _ in both]
     latest = (spans[-1].log, (spans[-1].high or 1) - 1) if spans else start
     within = _within(topic, spans, reader, bytes_max) if bytes_max else None
-    facts = {"latest": format_position(latest), "within": format_position(within or latest), "legs": rows}
+    facts: dict[str, object] = {"latest": format_position(latest), "within": format_position(within or latest)}
+    facts["legs"] = [leg for leg, _ in both]
     if not named:
         facts["left_out"] = [_left_out(topic, span) for _, span in both]
     return json.dumps(facts, separators=(",", ":")).encode("ascii")
