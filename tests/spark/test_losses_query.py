@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from pubsub.cli import main
 from pubsub.errors import StateCopied, Superseded
 from pubsub.spark.pipelines import failure
 from pubsub.spark.ranges import CHECKPOINT
@@ -74,3 +75,21 @@ def test_a_batch_job_that_uses_a_number_again_is_told_that_its_rows_are_not_writ
         assert said in str(told)
         assert told.exit_code == StateCopied.exit_code  # type: ignore[attr-defined]
     assert Counter(broker.records("out")) == Counter(numbers(0, 1000))
+
+
+def test_a_pipeline_with_a_fresh_checkpoint_takes_a_name_over_only_where_it_is_told_to(
+    session: Any, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def archive(to: str, *words: str) -> int:
+        given = ["archive", "orders", "--to", str(tmp_path / to), "--name", "mine", "--once", "--batch", "100"]
+        return main(["pipeline", *given, "--proxy", broker.address, *words])
+
+    broker.put("orders", numbers(0, 200))
+    assert archive("one") == 0
+    broker.put("orders", numbers(200, 300))
+    assert archive("other") == Superseded.exit_code
+    assert "orders: subscription mine belongs to another query's checkpoint" in capsys.readouterr().err
+    assert archive("other", "--take-over") == 0
+    found = session.read.parquet(str(tmp_path / "other")).select("value").collect()
+    assert set(numbers(200, 300)) <= {bytes(row.value) for row in found} <= set(numbers(100, 300))
+    assert archive("one") == Superseded.exit_code
