@@ -27,6 +27,7 @@ from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
+from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
@@ -210,7 +211,7 @@ class AsyncClient(ClientBase):
 
     async def process(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         handler: AsyncHandler,
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
@@ -229,7 +230,7 @@ class AsyncClient(ClientBase):
         handler is of a kind that cannot work (a generator), or waits with its transaction open.
 
         Args:
-            topic: one that is subscribed to.
+            topic: one that is subscribed to, or several of them, which have their turns: see `Client.process`.
             handler: called for one message after another.
             timeout: for the first message, in seconds; None: the client's.
             max: messages to take at most; never more than are here.
@@ -242,21 +243,22 @@ class AsyncClient(ClientBase):
         """
         check_handler(handler, awaits=True)
         check_count("max", max)
-        self._check_free(topic)
-        processing = AsyncProcessing(self._session, self._calls.gets)
-        until = self._session.until(timeout)
+        topics, gets = check_topics(topic), self._calls.gets
+        self._check_free(*topics)
+        processing = AsyncProcessing(self._session, gets)
+        started = self._session.now
+        until = self._session.until(timeout, started)
         while True:
-            left = until - self._session.now
-            sub = await self._run(self._calls.gets.available(topic, left if left > 0 else 0.0))
-            if sub is None:
-                return 0
-            try:
-                taken = await processing.batch(sub, handler, max, self._breathe)
-            except BaseException:
-                self._session.recover(handled=True)
-                raise
-            if taken:
-                return taken
+            ready = await self._run(gets.first_of(topics, started, until))
+            turns = Turns(gets, topics, ready, max)
+            for sub, number in turns:
+                try:
+                    turns.taken += await processing.batch(sub, handler, number, self._breathe)
+                except BaseException:
+                    self._session.recover(handled=True)
+                    raise
+            if turns.taken or not ready:
+                return turns.taken
 
     async def call(
         self,
@@ -333,11 +335,12 @@ class AsyncClient(ClientBase):
         """Be a service's worker no more."""
         await self._run(self._calls.subscribing.withdraw(service, part, parts, timeout))
 
-    def _check_free(self, topic: str) -> None:
+    def _check_free(self, *topics: str) -> None:
         """See that this is not a handler that waits for itself."""
-        sub = self._session.core.subscriptions.get(check_topic(topic))
-        if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
-            raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
+        for topic in topics:
+            sub = self._session.core.subscriptions.get(check_topic(topic))
+            if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
+                raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
 
     async def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""

@@ -253,7 +253,7 @@ class Client(ServiceCalls):
 
     def process(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         handler: Handler,
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
@@ -266,7 +266,8 @@ class Client(ServiceCalls):
         to the dead letters with its error, and it goes on. One that Ctrl-C or `sys.exit` ends does not count.
 
         Args:
-            topic: one that is subscribed to.
+            topic: one that is subscribed to, or several of them. Several have their turns, some messages each, from one
+                call to the next too; so one with a long backlog keeps no other one waiting for it.
             handler: called for one message after another, on this thread. An `async def` function is refused before
                 anything is taken; a function that returns an awaitable is rolled back when it does, and no attempt
                 counts. `AsyncClient.process` takes both.
@@ -274,10 +275,12 @@ class Client(ServiceCalls):
             max: messages to take at most; never more than are here.
 
         Returns:
-            How many were taken, dead letters included; 0 where nothing came in time.
+            How many were taken, dead letters included; 0 where nothing came in time, or no answer did.
 
         Raises:
-            As `get`, and what the handler raises.
+            As `get`, and what the handler raises. But a call that ends without an answer, as on a busy machine, raises
+            Unavailable only where an answer said that a topic is not served at present, or where none came for as
+            long as the client's time-out, in however many calls.
         """
         return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max))
 

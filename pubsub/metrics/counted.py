@@ -77,6 +77,7 @@ SERVER: Final[Mapping[str, str]] = {
     **_CONNECTIONS,
     **_KEYS,
     **_BYTES,
+    "acknowledgements_of_others": "Acknowledgements of a named subscription that belongs to another checkpoint.",
     "addresses_bad": "Messages for addresses that are none.",
     "answers_not_understood": "Answers of proxies that could not be read.",
     "batches_damaged": "Stored batches that were found not to be what was put.",

@@ -97,7 +97,9 @@ class Get:
         after: the position received and not durable yet; None: the same as `last`.
         records_max, bytes_max: at most so much; one record is always handed out. 0 records: acknowledge only.
         wait_ms: how long the server may wait for the first record.
-        name: of a named subscription, which has neither number nor opening, and only acknowledges by this.
+        name: of a named subscription, which only acknowledges by this. It has neither number nor opening: there
+            `opening` is the token of the checkpoint that acknowledges, 0 for none, and `number` 1 where that takes the
+            subscription over from another one.
     """
 
     sender: str

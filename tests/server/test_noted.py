@@ -51,6 +51,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "enter": lambda t: t.enter("@all", deepcopy(BOB)),
     "begin_epoch": lambda t: t.begin_epoch("bob", 6),
     "use": lambda t: t.use("@job"),
+    "bind": lambda t: t.bind("@job", 5),
     "end": lambda t: t.end("bob"),
     "pass_over": lambda t: t.pass_over("bob", (Span(A, 3),)),
     "acknowledge": lambda t: t.acknowledge("bob", (A, 2)),

@@ -13,6 +13,11 @@ sole owner, whether one is here or not: another server may have the one to conti
                      on → success, nothing changes         off under this number or a higher one → superseded
     UNSUBSCRIBE name a higher number → off                  else → superseded, or success where it is off by this one
     GET name max=0   acknowledged up to `last`, or behind   other max → refused
+                     bound to another checkpoint → superseded
+
+A subscription that two checkpoints acknowledge would leave out for each what the other has read. So the first
+acknowledgement that has a checkpoint's token (`opening`) binds it: none with another token, or without, counts after
+that, until one comes that takes it over (`number` is 1). A subscription that is made anew is bound to none.
 """
 
 from __future__ import annotations
@@ -155,9 +160,16 @@ class Subscriptions:
             return
         topic, subscription = found
         assert subscription is not None
+        if not get.number and not subscription.admits(get.opening):
+            state.counters["acknowledgements_of_others"] += 1
+            state.replies.answer(origin, Outcome.SUPERSEDED, position=subscription.acknowledged, log=topic.open.id)
+            return
         if not topic.acknowledge(KEY + get.name, get.last):
             state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
             return
-        topic.use(KEY + get.name)
+        if get.opening or get.number:
+            topic.bind(KEY + get.name, get.opening)
+        else:
+            topic.use(KEY + get.name)
         state.replies.answer(origin, Outcome.EMPTY, position=subscription.acknowledged, log=topic.open.id)

@@ -115,7 +115,8 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
             # stays due to a subscriber where it was due.
             rest = _without(cut(its.backlog, other.open.id, other.open.end), known - topic.logs.keys())
             rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.since)
-        subscription.epoch = max(one.epoch for one in (mine, its) if one is not None)
+        if not name.startswith(KEY):  # A named one has no epochs, but who it is bound to, under its own number.
+            subscription.epoch = max(one.epoch for one in (mine, its) if one is not None)
         subscription.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
         grown += [subscription] if came else []

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from pubsub.base.limits import OFFSET_MAX
+from pubsub.base.limits import NUMBER_MAX, OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
@@ -66,7 +66,8 @@ class Subscription:
 
     Attributes:
         number: of the subscription; the highest ever asked for.
-        epoch: the highest of the client's epochs that was seen. A named subscription has none, and `used` stands there.
+        epoch: the highest of the client's epochs that was seen. A named subscription has none; `used` and `bound`
+            stand there.
         on: whether it is subscribed.
         since: the server's clock when it subscribed, less the bound on skew (microseconds since 1970).
         acknowledged: the last position that is durable at the client.
@@ -97,11 +98,24 @@ class Subscription:
     @property
     def used(self) -> bool:
         """Of a named subscription: whether somebody who was told of it by this holder has read it."""
-        return self.epoch == self.number  # A merge leaves a lower one, of a subscription before this one.
+        return self.epoch >= self.number
 
-    def use(self) -> None:
-        """Of a named subscription: somebody has."""
-        self.epoch = self.number
+    @property
+    def bound(self) -> bool:
+        """Of a named subscription: whether the acknowledgements of one checkpoint count, and no others do."""
+        return self.epoch > self.number
+
+    def binding(self, token: int) -> int:
+        """Of a named subscription: the `epoch` that binds it to a checkpoint with this token; 0: to none, but used.
+
+        The store has one number for it, as of earlier releases, which take every binding for "not used".
+        """
+        room = NUMBER_MAX - self.number
+        return self.number + 1 + token % room if token and room else self.number
+
+    def admits(self, token: int) -> bool:
+        """Of a named subscription: whether an acknowledgement with this token counts."""
+        return not self.bound or self.epoch == self.binding(token)
 
     def outdates(self, number: int, epoch: int) -> bool:
         """Whether these are of an earlier subscription, or of an earlier epoch of its client."""
@@ -314,9 +328,15 @@ class Topic:
 
     def use(self, name: str) -> None:
         """Somebody who was told of a named subscription by this holder reads it."""
+        if not self.subscriptions[name].used:
+            self.bind(name, 0)
+
+    def bind(self, name: str, token: int) -> None:
+        """A named subscription belongs to the checkpoint with this token; 0: to none."""
         subscription = self.subscriptions[name]
-        if not subscription.used:
-            subscription.use()
+        epoch = subscription.binding(token)
+        if subscription.epoch != epoch:
+            subscription.epoch = epoch
             self.noted.subscription(self.name, name)
 
     def end(self, name: str) -> None:

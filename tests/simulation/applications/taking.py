@@ -9,7 +9,7 @@ from typing import Any
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.core import SYNC_SECONDS
 from pubsub.client.core.message import Batch, Message
-from pubsub.errors import StorageError
+from pubsub.errors import StorageError, Unavailable
 from tests.simulation.applications.program import Program
 from tests.simulation.clients import Call, HandlerError
 from tests.simulation.history import Put, Reading, Seen
@@ -202,14 +202,23 @@ class Taking:
         timeout = 0.6 if finishing else random.choice((0.0, 0.1, 1.0))
         most = 50 if finishing else random.choice((1, 3, 20))
 
+        began = self.node.session.now
+
         def then(taken: Any, error: Exception | None) -> None:
             self._relaying = False
             if taken or error:
                 self.world.note(f"{self.name} processed {taken} of {topic}: {type(error).__name__}")
+            elif self._is_unheard(topic, began):  # A loop lives through that; here it is no sign that all was taken.
+                error = Unavailable("get", topic, timeout, "no answer")
             received(taken, error)
 
         handle = partial(self._handle, topic, reading)
         self.node.call(self.node.processing.process(topic, handle, timeout, most), then)
+
+    def _is_unheard(self, topic: str, began: float) -> bool:
+        """Whether a call that began then does not know if a topic has anything."""
+        sub = self.node.session.core.subscriptions.get(topic)
+        return sub is not None and (not sub.settled or sub.unheard_since(began))
 
     def _handle(self, topic: str, reading: Reading, message: Any, transaction: Any) -> None:
         """Record a message in the application's own table; it may be put on, and the handler may fail."""
