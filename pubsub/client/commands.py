@@ -33,10 +33,10 @@ from pubsub.client.inputs import (
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import takes_settings
-from pubsub.errors import Unavailable
+from pubsub.errors import StoreInUse, Unavailable
 
 if TYPE_CHECKING:
-    from pubsub.client import Batch, Client, Transaction
+    from pubsub.client import Batch, Client, DeadLetter, Transaction
     from pubsub.client.writing import FileTarget, StreamTarget
 
 
@@ -63,6 +63,9 @@ BATCH: Final = 100
 
 FILE_BATCH: Final = 10_000
 """Messages that get writes into a file before it takes them; into a file none comes again."""
+
+BODY_SHOWN_BYTES: Final = 200
+"""Of the body of a dead letter, as a table shows it; with --json it is there whole."""
 
 Settings = Loaded[ClientSettings]
 _LETTER: Final = ("topic", "first", "last", "publisher", "counter", "stamp", "error", "attempts", "at")
@@ -264,9 +267,8 @@ def dead_letters(
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="All without it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what was lost, and what a handler failed on too often."""
-    with opened_client(ctx, loaded, topic) as opened:
-        letters = opened.dead_letters(topic)
+    """List what was lost, and what a handler failed on too often; of a client that another process runs, too."""
+    letters = _letters(ctx, loaded, topic)
     if as_json:
         console.print_json(
             [
@@ -277,11 +279,26 @@ def dead_letters(
             ]
         )
         return
-    table = console.table("topic", "first", "last", "publisher", "attempts", "error")
+    table = console.table("topic", "first", "last", "publisher", "attempts", "error", "body")
     for letter in letters:
-        row = (letter.topic, letter.first, letter.last, letter.publisher, str(letter.attempts), letter.error)
+        body = "" if letter.body is None else letter.body[:BODY_SHOWN_BYTES].decode("utf-8", "replace")
+        row = (letter.topic, letter.first, letter.last, letter.publisher, str(letter.attempts), letter.error, body)
         table.add_row(*row)
     console.print_table(table)
+
+
+def _letters(ctx: typer.Context, loaded: Settings, topic: str | None) -> list[DeadLetter]:
+    """The dead letters; where another process runs the client, out of a copy of its state."""
+    from pubsub.client.dead_letters import letters_in
+    from pubsub.client.storage.copies import copied
+    from pubsub.client.storage.places import state_path
+
+    try:
+        with opened_client(ctx, loaded, topic) as opened:
+            return opened.dead_letters(topic)
+    except StoreInUse:
+        with copied(state_path(ctx.obj, loaded.settings.directory)) as found:
+            return letters_in(found, topic)
 
 
 @app.command()
