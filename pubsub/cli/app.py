@@ -24,6 +24,7 @@ LAZY: Final[dict[str, str]] = {
     "bench": "pubsub.cli.bench.command",
     "client": "pubsub.client.commands",
     "config": "pubsub.cli.settings",
+    "down": "pubsub.cli.down",
     "gateway": "pubsub.cli.gateway",
     "http": "pubsub.http.commands",
     "keys": "pubsub.cli.keys",
