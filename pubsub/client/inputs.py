@@ -18,7 +18,7 @@ from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import naming_default
-from pubsub.errors import CallerError, InDoubt, TooLarge, Unavailable
+from pubsub.errors import CallerError, InDoubt, PubsubError, TooLarge, Unavailable
 
 if TYPE_CHECKING:
     from pubsub.client import Client
@@ -67,11 +67,8 @@ def opened_client(
             try:
                 with opened, telling_obstacles(opened.settings.proxies, console.note):
                     yield opened
-            except Unavailable as error:
-                if error.reason == opened._session.silence:
-                    error.reason = _silence(opened)
-                if isinstance(error, InDoubt):
-                    error.options = _options_of(loaded)
+            except PubsubError as error:
+                error.options = _options_of(loaded)
                 raise
     finally:
         if opened.record_problem:
@@ -88,14 +85,6 @@ def _options_of(loaded: Loaded[ClientSettings]) -> str:
         for address in settings.proxies:
             words += ("--proxy", address)
     return "".join(f" {shlex.quote(word)}" for word in words)
-
-
-def _silence(opened: Client) -> str:
-    """Why no proxy answered: what keeps a connection from being made, or what those said that refuse."""
-    from pubsub.base.reachability import obstacles
-
-    shut, proxies = opened._session.core.doors.shut, opened.settings.proxies
-    return "; ".join(shut.get(index) or obstacles([address]) for index, address in enumerate(proxies))
 
 
 @contextmanager
