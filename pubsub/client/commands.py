@@ -197,7 +197,8 @@ def put(
 
     --header and --message-key go with the message; with --lines with each of them.
 
-    Exit code 5: in doubt; it is kept and goes out, once, with the next put or `flush`.
+    Exit code 5: in doubt; it is kept and goes out, once, with the next put or `flush`. With --lines, 130: interrupted;
+    it says how many lines were put.
     """
     from pubsub.protocol import check_topic, encode_headers
 
@@ -205,6 +206,7 @@ def put(
     key, headers = os.fsencode(message_key), headers_of(header)
     encode_headers(headers)
     if lines:
+        console.end_when_terminated()
         with source(path) as stream, opened_client(ctx, loaded, topic, new=True) as opened:
             done, seconds = put_lines(opened, topic, stream, path, key, headers)
         facts = {"client": ctx.obj, "topic": topic, "put": done, "seconds": round(seconds, 3)}

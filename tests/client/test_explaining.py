@@ -18,6 +18,8 @@ from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import InDoubt, NotSubscribed, Unavailable
 
+KEY = "pk_zQ0pOjV5cFTRTbFZxyNpfpzhEJAK2d8pkyRUWQAOnSs"
+
 
 @pytest.fixture
 def closed() -> Iterator[str]:
@@ -89,6 +91,10 @@ def test_a_host_that_is_none_is_said_and_a_look_up_that_hangs_is_not_waited_for(
 
 def test_options_leave_out_what_a_command_does_not_need(tmp_path: Path, pubsub_cluster: Embedded) -> None:
     assert options_of(ClientSettings()) == ""
-    keyed = ClientSettings(proxies=("tcp://h:1",), proxy_keys=("pk_zQ0pOjV5cFTRTbFZxyNpfpzhEJAK2d8pkyRUWQAOnSs",), directory=tmp_path / "a b")
+    keyed = ClientSettings(
+        proxies=("tcp://h:1",),
+        proxy_keys=(KEY,),
+        directory=tmp_path / "a b",
+    )
     assert options_of(keyed) == f" --directory '{tmp_path}/a b'"
     assert "--proxy" not in options_of(ClientSettings(proxies=("inproc://p1",)))
