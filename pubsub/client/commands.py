@@ -33,7 +33,7 @@ from pubsub.client.inputs import (
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import takes_settings
-from pubsub.errors import StoreInUse, Unavailable
+from pubsub.errors import CallerError, StoreInUse, Unavailable
 
 if TYPE_CHECKING:
     from pubsub.client import Batch, Client, DeadLetter, Transaction
@@ -44,7 +44,13 @@ class ClientGroup(TyperGroup):
     """Takes `pubsub client ID --help` for a call for help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, with a --help behind the ID brought to the front."""
+        """The arguments, with a --help behind the ID brought to the front.
+
+        Raises:
+            CallerError: the ID was left out.
+        """
+        if len(args) > 1 and args[0] in self.commands and args[1] not in {*self.commands, "--help"}:
+            raise CallerError(f"the client's ID comes first: pubsub client ID {args[0]} {args[1]} …")
         return super().parse_args(ctx, ["--help"] if args[1:2] == ["--help"] else args)
 
 
