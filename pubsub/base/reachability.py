@@ -36,6 +36,8 @@ def obstacle(address: str, seconds: float = 1.0) -> str:
             connection.close()
     except TimeoutError:
         return f"no connection within {seconds:g} s"
+    except socket.gaierror as error:
+        return f"unknown host ({error.strerror})"
     except OSError as error:
         return error.strerror or str(error)
     return ""

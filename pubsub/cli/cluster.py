@@ -28,6 +28,7 @@ import typer
 
 from pubsub import console
 from pubsub.cli.cluster_lock import STOP_SECONDS, Running
+from pubsub.cli.detached import DETACHED, detach, let_go
 from pubsub.config.addresses import ProxyAddress, check_http_address, read_proxies, write_proxies
 from pubsub.errors import ConfigurationError
 
@@ -243,8 +244,12 @@ def up(
     ] = None,
     again: Annotated[bool, typer.Option("--restart", help="Start a process that died again, and say so.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
+    detached: Annotated[
+        bool, typer.Option("--detach", help="Return when it is up; pubsub down --dir DIR stops it, DIR/up.log has it.")
+    ] = False,
+    background: Annotated[bool, typer.Option(DETACHED, hidden=True)] = False,
 ) -> None:
-    """Run a local cluster until SIGTERM, SIGINT or SIGHUP, on free ports of this host.
+    """Run a local cluster until SIGTERM, SIGINT or SIGHUP, or pubsub down --dir DIR, on free ports of this host.
 
     DIR/proxies lists the proxies: set PUBSUB_PROXIES_FILE to it, or give it as --proxies-file.
     With --keys it has their keys too, DIR/authorized says who may come in, and DIR/client.key may do everything:
@@ -256,25 +261,51 @@ def up(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"--dir {directory}: {error.strerror}") from None
+    before, count = _proxies_before(listing, proxies, standby)
+    if detached:
+        flags = {"--standby": standby, "--keys": with_keys, "--restart": again, "--json": as_json}
+        words = ["--proxies", str(count), "--servers", str(servers), *(name for name, on in flags.items() if on)]
+        detach(directory, servers, words if metrics is None else [*words, "--metrics", metrics])
+        return
+    with Cluster(directory, metrics=_metrics(metrics, count + 2 * servers)) as cluster:
+        members = _members(directory, servers, standby)
+        keys = _keys(directory, with_keys, count, members)
+        found = _start_all(cluster, directory, before or [ANY_PORT] * count, members, keys)
+        _announce(cluster, found, listing, keys, as_json)
+        if background:
+            let_go()
+        cluster.watch(again)
+    if cluster.died:
+        raise typer.Exit(console.EXIT_ERROR)
+
+
+def _start_all(
+    cluster: Cluster,
+    directory: Path,
+    addresses: Sequence[ProxyAddress],
+    members: dict[str, str],
+    keys: ClusterKeys | None,
+) -> list[ProxyAddress]:
+    """Start the proxies, write down where they are, and start the servers; where the proxies are."""
+    listing = directory / "proxies"
+    found = _start_proxies(cluster, directory, addresses, keys)
+    if len(found) == len(addresses):
+        found = found if keys is None else keys.named(found)
+        if found != list(addresses):
+            write_proxies(listing, found)
+        _start_servers(cluster, directory, members, keys)
+    return found
+
+
+def _proxies_before(listing: Path, proxies: int | None, standby: bool) -> tuple[list[ProxyAddress], int]:
+    """The proxies of a directory that was used before, and how many there are to be."""
     before = list(read_proxies(listing)) if listing.exists() else []
     count = proxies or len(before) or (3 if standby else 2)
     if before and len(before) != count:
         raise ConfigurationError(
             f"--proxies {count}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
         )
-    with Cluster(directory, metrics=_metrics(metrics, count + 2 * servers)) as cluster:
-        members = _members(directory, servers, standby)
-        keys = _keys(directory, with_keys, count, members)
-        found = _start_proxies(cluster, directory, before or [ANY_PORT] * count, keys)
-        if len(found) == count:
-            found = found if keys is None else keys.named(found)
-            if found != before:
-                write_proxies(listing, found)
-            _start_servers(cluster, directory, members, keys)
-        _announce(cluster, found, listing, keys, as_json)
-        cluster.watch(again)
-    if cluster.died:
-        raise typer.Exit(console.EXIT_ERROR)
+    return before, count
 
 
 def _members(directory: Path, servers: int, standby: bool) -> dict[str, str]:

@@ -21,6 +21,7 @@ from pubsub.client.awaited import Awaited
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
+from pubsub.client.explaining import add_obstacles, is_silence, name_options
 from pubsub.client.flows.awaiting import AsyncProcessing
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
@@ -106,10 +107,13 @@ class AsyncClient(ClientBase):
         except StopIteration as stop:
             result: Result = stop.value
             return result
-        except BaseException:
+        except BaseException as error:
             flow.close()
             if not (held and within_call()):
                 self._session.recover()
+                name_options(self._session.settings, error)
+            if is_silence(self._session, error):
+                await asyncio.to_thread(add_obstacles, self._session, error)
             raise
 
     async def _breathe(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pubsub.client.arguments import Headers, beside_one
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
+from pubsub.client.explaining import explain
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
@@ -64,10 +65,11 @@ class Client(ServiceCalls):
         except StopIteration as stop:
             result: Result = stop.value
             return result
-        except BaseException:
+        except BaseException as error:
             flow.close()  # Ctrl-C, or an error in the driving: what the flow holds is given back now, not at some time.
             if not (held and within_call()):
                 session.recover()
+                explain(session, error)
             raise
 
     # Puts

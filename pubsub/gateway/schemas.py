@@ -110,30 +110,38 @@ _OLDEST: Final[Schema] = {
     "description": "Seconds since the oldest message that is not acknowledged was put; null where nothing waits.",
 }
 
+_FIGURE: Final[Schema] = {"type": ["integer", "null"], "minimum": 0, "description": "Null: not known."}
+
 _TOPIC: Final = closed(
     {
         "topic": STRING,
         "owners": listed(STRING),
         "others": listed(STRING),
-        "whole": {"type": "boolean", "description": "One server holds all of it."},
-        "records": COUNT,
-        "bytes": COUNT,
-        "backlog": COUNT,
+        "whole": {"type": ["boolean", "null"], "description": "One server holds all of it; null: it does not answer."},
+        "unknown_seconds": {
+            "type": ["number", "null"],
+            "description": "Since when its server does not answer: then its figures are null. Null: they are known.",
+        },
+        "last_known": {"oneOf": [{"type": "null"}, ref("LastKnown")]},
+        "records": _FIGURE,
+        "bytes": _FIGURE,
+        "backlog": _FIGURE,
         "puts": {"type": ["number", "null"], "description": "Messages put a second; null: not known yet."},
         "deliveries": {"type": ["number", "null"], "description": "Messages taken a second, by all subscribers."},
         "held_by": {"type": ["string", "null"], "description": "The client with the largest backlog."},
         "oldest_unacknowledged_seconds": _OLDEST,
-        "subscribers": listed(
-            closed(
+        "subscribers": {
+            "type": ["array", "null"],
+            "items": closed(
                 {
                     "client": STRING,
                     "waiting": COUNT,
                     "polling": {"type": "boolean"},
                     "oldest_unacknowledged_seconds": _OLDEST,
                 }
-            )
-        ),
-        "subscribers_total": {**COUNT, "description": "How many there are, listed or not."},
+            ),
+        },
+        "subscribers_total": {**_FIGURE, "description": "How many there are, listed or not; null: not known."},
     }
 )
 
@@ -162,6 +170,8 @@ _PART: Final[Schema] = {
         "id": STRING,
         "alive": {"type": "boolean"},
         "answered": {"type": "boolean"},
+        "unheard_seconds": {"type": ["number", "null"], "description": "Since when no proxy hears a server."},
+        "last_known": {"type": ["object", "null"], "description": "What such a server had: topics, records."},
         "reason": STRING,
         "report": {"type": ["object", "null"], "description": "What the process says of itself."},
     },
@@ -244,6 +254,16 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Retried": closed({"retried": COUNT}),
     "Topic": _TOPIC,
+    "LastKnown": closed(
+        {
+            "seconds_ago": {"type": "number"},
+            "records": COUNT,
+            "bytes": COUNT,
+            "backlog": COUNT,
+            "oldest_unacknowledged_seconds": _OLDEST,
+            "subscribers": COUNT,
+        }
+    ),
     "Topics": closed(
         {
             "topics": listed(ref("Topic")),

@@ -76,6 +76,7 @@ _TARGET = _Kind(str, _matching("an ID or -", lambda text: text == "-" or is_id(t
 _TOPIC = _Kind(str, _matching("a topic", is_topic))
 _HEX = _Kind(str, _matching("16 hex digits", is_hex))
 _WORD = _Kind(str, _matching("a word of printable ASCII", lambda text: _TEXT.fullmatch(text) is not None))
+_ADDRESS = ("address", "address", _WORD)
 _ACTION = _Kind(str, _matching("an action", lambda text: re.fullmatch("[a-z]{1,20}", text) is not None))
 _NUMBER = _Kind(str, parse_number)
 _FLAG = _Kind(str, _flag)
@@ -181,6 +182,7 @@ _SINK = (("publisher", "publisher", _HEX),)
 _ROSTER = (("stores", "stores", _STORES), ("gone", "gone", _STORES))
 _REGISTER = (_SENDER, ("store", _HEX))
 _TOKEN = ("token", "token", _NUMBER)
+_STANDS = (("known", "known", _NUMBER), _TOKEN, ("gap", "gap", _FLAG), ("proxies", "proxies", _HEX), _ADDRESS)
 _BALLOT = (("member", "member", _HEX), ("ballot", "ballot", _NUMBER), _TOKEN)
 _MEMBER = (*_REGISTER, ("member", _HEX))
 _TERM, _LOOP = ("term", "term", _NUMBER), ("loop", "loop", _NUMBER)
@@ -255,7 +257,7 @@ _CODECS: Final = (
             ("store", "store", _HEX),
             ("incarnation", "incarnation", _NUMBER),
             ("change", "change", _NUMBER),
-            ("address", "address", _WORD),
+            _ADDRESS,
             ("proxies", "proxies", _WORD),
             ("stamp", "stamp", _NUMBER),
             ("partial", "partial", _FLAG),
@@ -324,13 +326,7 @@ _CODECS: Final = (
         (("member", "member", _HEX), ("identity", "identity", _HEX), ("done", "done", _FLAG)),
     ),
     _Codec("ENTRY", s.Entries, _MEMBER, (_TERM, _LOOP, *_ENDS), body="bytes"),
-    _Codec(
-        "FOLLOW",
-        s.Follow,
-        _MEMBER,
-        (("known", "known", _NUMBER), _TOKEN, ("gap", "gap", _FLAG), ("proxies", "proxies", _HEX)),
-        body="bytes",
-    ),
+    _Codec("FOLLOW", s.Follow, _MEMBER, _STANDS, body="bytes"),
     _Codec("ACK", s.Ack, _MEMBER, (_TERM, _LOOP, ("durable", "durable", _ENTRY), ("full", "full", _FLAG))),
     _Codec(
         "COPY",
@@ -348,7 +344,7 @@ _CODECS: Final = (
         (
             ("topic", "topic", _TOPIC),
             ("server", "server", _ID),
-            ("address", "address", _WORD),
+            _ADDRESS,
             ("subscriber", "subscriber", _WORD),
             ("log", "log", _HEX),
             ("store", "store", _HEX),

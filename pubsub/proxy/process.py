@@ -121,6 +121,7 @@ class ProxyProcess(KeyedTraffic):
             raise
         self.core = ProxyCore(settings, self._clock.monotonic(), self._clock.wall(), remembered)
         self.core.process = partial(used, settings.directory)
+        self.core.servers.last_reports.asks = True
         if self._entrance is not None:
             self.core.keys = self._entrance.gate.report
             self.core.members.keyed = True

@@ -71,7 +71,9 @@ def test_where_nobody_serves_it_says_whom_to_start() -> None:
     found = status(None, *(voting(name, alive=False) for name in ("p1", "p2", "p3")))
     (row,) = found["standbys"]
     assert (row["state"], row["in_sync"], row["held"]) == ("not heard", [A], None)
-    assert f"server s1 is not heard: start member {A}, which is in sync" in found["warnings"]
+    (warning,) = (text for text in found["warnings"] if "start member" in text)
+    assert f"start member {A} at tcp://a:1, which is in sync" in warning
+    assert "pubsub server start --id s1 --bind tcp://a:1 --proxies-file FILE --data DIR" in warning
     console.print_table(_standbys(found))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from importlib.resources import files
@@ -78,8 +77,10 @@ class Page:
     async def sample(self) -> None:
         """Keep the history, without end."""
         while True:
-            with contextlib.suppress(PubsubError):  # Nobody answers: the history has a gap there.
+            try:
                 self.history.add(await self._reports.get(), time.time(), time.monotonic())
+            except PubsubError:  # Nobody answers: the history has a gap there.
+                self.history.miss(time.time())
             await asyncio.sleep(SAMPLE_SECONDS)
 
     async def send(self, exchange: Exchange, send: Send) -> None:
@@ -121,7 +122,8 @@ class Page:
                 "warnings": [],
                 "alarms": [],
                 "moving": [],
-                "topics": 0,
+                "standbys": [],
+                "topics": None,
             }
         return facts | {
             "proxies": [proxy_row(proxy) for proxy in report["proxies"]],
@@ -131,6 +133,7 @@ class Page:
             "warnings": _first(report["warnings"], "warnings"),
             "alarms": _first(report["alarms"], "alarms"),
             "moving": on_the_way(report)[:MOVING_MAX],
+            "standbys": report["standbys"],
             "topics": len(report["topics"]),
         }
 

@@ -119,6 +119,8 @@ class Views:
 
 def _topic(topic: dict[str, Any], named: int) -> dict[str, Any]:
     """A topic as JSON has it, with so many of its subscribers: by name, or, where they are more, the slowest first."""
+    if topic["subscribers"] is None:
+        return topic | {"subscribers_total": None}
     names = sorted(topic["subscribers"])
     if named < len(names):
         names = nsmallest(named, names, key=lambda name: (-topic["subscribers"][name]["waiting"], name))

@@ -2,7 +2,7 @@
 
 import { act, ask, path, state, topicShown } from "./asking.js";
 import { code, element, fill, find, number, say, size, span, time } from "./draw.js";
-import { ends, far } from "./overview.js";
+import { before, ends, far } from "./overview.js";
 
 const SUBSCRIBERS = 100;
 const MESSAGES = 20;
@@ -36,6 +36,10 @@ function showMoves(topic, owners) {
 
 function summed(facts) {
   if (facts.missing) return facts.missing;
+  if (facts.unknown_seconds != null) {
+    const since = `not known for ${span(facts.unknown_seconds)}: ${facts.owners.join(", ")} does not answer`;
+    return `${since}. Last known ${before(facts.last_known)}`;
+  }
   const parts = [
     `${number(facts.records)} messages, ${size(facts.bytes)}`, `held by ${facts.owners.join(", ") || "nobody yet"}`,
     ...(facts.whole ? [] : ["not whole"]),
@@ -57,14 +61,15 @@ export async function showTopic(topic) {
   if (mine !== turn || topicShown() !== topic) return;
   say("facts", summed(facts));
   showMoves(topic, facts.owners ?? []);
-  const more = facts.subscribers_total - facts.subscribers.length;
+  const subscribers = facts.subscribers ?? [];
+  const more = facts.subscribers_total - subscribers.length;
   say("named", more > 0 ? `${number(facts.subscribers_total)}, the ${SUBSCRIBERS} with the most waiting` : "");
   fill(find("subscribers"), [
     ["client", (row) => row.client], ["still to receive", (row) => number(row.waiting), "number"],
     ["oldest waits for", (row) => span(row.oldest_unacknowledged_seconds), "number"],
     ["", (row) => (row.polling ? "asking" : "not asking")],
     ...(state.operate ? [["", (row) => endButton(topic, row)]] : []),
-  ], facts.subscribers, "Nobody has subscribed.");
+  ], subscribers, facts.subscribers ? "Nobody has subscribed." : "Not known.");
   fill(find("webhooks"), [
     ["webhook", (row) => row.name], ["URL", (row) => row.url, "text"],
     ["state", (row) => [row.state, row.state === "active" ? "good" : "bad"]],
