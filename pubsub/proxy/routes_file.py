@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub.base.database import CAREFUL
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol.names import is_hex, is_id, is_topic
@@ -97,6 +98,7 @@ class RoutesStore:
         try:
             with self._translated():
                 self._db = apsw.Connection(self.path, vfs=vfs)
+                self._db.execute(CAREFUL)
                 self._open(self._db)
         except StorageError:
             self._close()

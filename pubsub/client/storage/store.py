@@ -19,6 +19,7 @@ from typing import Any, Final
 import apsw
 
 from pubsub.base import forks
+from pubsub.base.database import CAREFUL
 from pubsub.client.core import changes as c
 from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
@@ -76,6 +77,7 @@ class Store(Reading):
             raise StorageError(str(path.parent), f"cannot be made: {error.strerror}") from None
         with storage_errors(self.path):
             self.db = apsw.Connection(self.path, vfs=vfs)
+            self.db.execute(CAREFUL)
         try:
             with storage_errors(self.path):
                 self._prepare()

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 import apsw
 
-from pubsub.base.database import find_damage
+from pubsub.base.database import CAREFUL, find_damage, forget_pages
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.protocol.batch import Buffer, check_batch
@@ -161,6 +161,7 @@ def _open(path: Path) -> apsw.Connection:
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     db.pragma("locking_mode", "exclusive")
     db.pragma("temp_store", 2)
+    db.execute(CAREFUL)
     return db
 
 
@@ -196,7 +197,8 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
         name = statement.split()[5]
         if not db.execute("select 1 from sqlite_schema where name = ?", (name,)).fetchall():
             db.execute(statement.replace("create table", "create temp table", 1))
-    sound = _check_pages(found, db)
+    with contextlib.closing(_open(path)) as other:  # It then knows pages that a careful one would not take.
+        sound = _check_pages(found, other)
     store = _Reading(path, db)
     found.store, found.server = store.store_id, store.server_id
     found.incarnation, found.change = store.incarnation(), store.change()
@@ -335,6 +337,7 @@ def _next_readable(db: apsw.Connection, low: int, high: int) -> int:
         ):
             if type(count) is int:
                 keys.append((key, count))
+    forget_pages(db)
     key, count = keys[-1]
     return key + count if key == low else key
 
@@ -361,6 +364,7 @@ def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | 
                 return
             yield *row[:-1], body_of(db, row[0]) if row[-1] is None else row[-1]
     except (apsw.CorruptError, UnicodeDecodeError):
+        forget_pages(db)
         yield None
 
 

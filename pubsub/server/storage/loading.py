@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub.base.database import forget_pages
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.server.storage import staged
@@ -252,6 +253,9 @@ class Loading:
     def _rows(self, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
         try:
             return self.db.execute(statement, bind).fetchall()
+        except apsw.CorruptError:
+            forget_pages(self.db)
+            raise
         except UnicodeDecodeError:
             raise StoreDamaged(str(self.path), "damaged: a text that is none") from None
 

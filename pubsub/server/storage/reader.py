@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub.base.database import forget_pages
 from pubsub.base.limits import BATCH_RECORDS_MAX, OFFSET_BITS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
@@ -78,6 +79,7 @@ class Reader:
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> StoreDamaged:
+        forget_pages(self._db)
         return StoreDamaged(self._db.filename, f"damaged: {error}")
 
     def _facts(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
@@ -142,8 +144,9 @@ class Reader:
                     cursor.close()
                     break
         except (apsw.CorruptError, UnicodeDecodeError) as error:
+            unreadable = self._unreadable(error)
             if not piece:
-                raise self._unreadable(error) from None
+                raise unreadable from None
         return piece
 
     def _holding(self, base: int, offset: int) -> int | None:

@@ -125,12 +125,10 @@ def publish(db: apsw.Connection, key: int, change: c.BatchPublished) -> None:
     db.execute("insert into published values (?,?)", (key, change.source))
 
 
-def _delete(db: apsw.Connection, change: c.StagedDeleted) -> None:
-    db.execute(
-        "delete from staged where id in (select id from staged where stage = ? limit ?)", (change.stage, change.pieces)
-    )
-    if change.last:
-        db.execute("delete from stage where id = ?", (change.stage,))
+def dropping(change: c.StagedDeleted) -> tuple[str, tuple[Any, ...]]:
+    """The statement that deletes some pieces of a stage."""
+    statement = "delete from staged where id in (select id from staged where stage = ? limit ?)"
+    return statement, (change.stage, change.pieces)
 
 
 APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
@@ -139,5 +137,4 @@ APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
     c.StageMerged: lambda db, x: db.execute("update stage set topic = ? where id = ?", (x.topic, x.stage)),
     c.StagePublished: lambda db, x: db.execute("delete from stage where id = ?", (x.stage,)),
     c.StageDropped: lambda db, x: db.execute("update stage set topic = 0 where id = ?", (x.stage,)),
-    c.StagedDeleted: _delete,
 }
