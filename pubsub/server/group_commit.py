@@ -203,14 +203,13 @@ class GroupCommit:
         """Make changes durable."""
         begun = 0.0
 
-        def carry_out() -> None:
+        def enter() -> None:
             nonlocal begun
-            self.store.apply(changes)
             if self.loops is not None:
                 self.loops.enter(self.store, changes)
             begun = self._clocked()
 
-        self.store.write(carry_out)
+        self.store.write(changes, enter)
         if self._measures is not None:
             self._measures.committed(self._clocked() - begun, self.core.state.counters["records"])
         if self.loops is not None:

@@ -99,8 +99,8 @@ def test_a_trim_over_a_damaged_page_deletes_what_lies_around_it(
         file.seek((leaves[2] - 1) * PAGE)
         file.write(b"\xff" * 8)
     store = Store(tmp_path)
-    store.write(lambda: store.apply([c.LogTrimmed(LOG, 96, 101, 0), batch(2, LOG + 1)]))
-    store.write(lambda: store.apply([c.LogTrimmed(LOG, 98, 101, 0), batch(3, LOG + 1)]))
+    store.write([c.LogTrimmed(LOG, 96, 101, 0), batch(2, LOG + 1)])
+    store.write([c.LogTrimmed(LOG, 98, 101, 0), batch(3, LOG + 1)])
     left = offsets(store, 60 if singly > 1 else 96, 101)
     assert left[-3:] == [98, 99, 100]
     assert len(left) < 12 or singly == 1
@@ -123,7 +123,7 @@ def test_what_a_damaged_batch_leads_to_is_not_copied_and_the_rest_is_committed(t
         file.seek(page)
         file.write(struct.pack(">I", 1 << 30))
     store = Store(tmp_path)
-    store.write(lambda: store.apply([c.BatchQuarantined(LOG, 1), batch(3)]))
+    store.write([c.BatchQuarantined(LOG, 1), batch(3)])
     assert [key & 0xFF for (key,) in store.db.execute("select key from batch")] == [1, 2, 3]
     assert store.reader.damaged == {LOG << OFFSET_BITS | 1}
     store.close()
@@ -156,4 +156,38 @@ def test_what_is_in_the_way_is_damage_where_nobody_tries_again(tmp_path: Path) -
     store = Store(tmp_path)
     with pytest.raises(StoreDamaged), store.guarded():
         store.apply([c.LogTrimmed(LOG, 96, 101, 0)])
+    store.close()
+
+
+def swap_keys(directory: Path, page: int) -> None:
+    """Have one row of a page say a key that lies before all others: its key's highest byte is gone."""
+    with (directory / FILE).open("r+b") as file:
+        file.seek((page - 1) * PAGE)
+        raw = file.read(PAGE)
+        pointers = struct.unpack(">3H", raw[8:14])
+        at = pointers[2] + 2  # Behind the length of the row, two bytes here; the key has six.
+        assert raw[at] & 0x80
+        file.seek((page - 1) * PAGE + at)
+        file.write(b"\x80")
+
+
+def test_nothing_is_written_beside_rows_that_are_out_of_order(tmp_path: Path) -> None:
+    leaves = filled(tmp_path)
+    swap_keys(tmp_path, leaves[2])
+    store = Store(tmp_path)
+    before = store.db.execute("select count(*) from batch").fetchall()
+    store.write([c.LogTrimmed(LOG, 60, 101, 0)])
+    assert store.db.execute("select count(*) from batch").fetchall() == before
+    store.write([batch(101)])  # Three pages further on.
+    assert offsets(store, 100, 102) == [100, 101]
+    store.close()
+
+
+def test_a_log_that_ends_beside_rows_that_are_out_of_order_is_not_appended_to(tmp_path: Path) -> None:
+    leaves = filled(tmp_path)
+    swap_keys(tmp_path, leaves[-1])
+    store = Store(tmp_path)
+    with pytest.raises(StoreDamaged):
+        store.write([batch(101)])
+    assert store.failed() == batch(101)
     store.close()

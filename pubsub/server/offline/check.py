@@ -335,6 +335,8 @@ def _next_readable(db: apsw.Connection, low: int, high: int) -> int:
         for key, count in db.execute(
             "select key, count from batch where key >= ? and key < ? order by key desc", (low, high)
         ):
+            if not low <= key < keys[-1][0]:
+                break
             if type(count) is int:
                 keys.append((key, count))
     forget_pages(db)
@@ -354,14 +356,16 @@ def _last_end(db: apsw.Connection, base: int, log: Log) -> int:
 def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | None]:
     """The batches with keys in [low, high); None, at last, where they cannot be read any further."""
     mended = repaired.keys(db)
+    least = low
     try:
         for row in db.execute(f"{BATCH} where key >= ? and key < ? order by key", (low, high)):
+            if not is_batch(row, least, high) and row[0] not in mended:
+                yield None
+                return
+            least = row[0] + 1
             if row[0] in mended:
                 yield repaired.find(db, row[0], row[0])
                 continue
-            if not is_batch(row):
-                yield None
-                return
             yield *row[:-1], body_of(db, row[0]) if row[-1] is None else row[-1]
     except (apsw.CorruptError, UnicodeDecodeError):
         forget_pages(db)

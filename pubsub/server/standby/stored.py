@@ -56,10 +56,5 @@ def apply_entries(store: Store, entries: Iterable[Entry]) -> EntryId:
             raise StoreDamaged(str(store.path), reason)
         end = entry.id
 
-    def carry_out() -> None:
-        for entry in entries:
-            store.apply(changes_of(entry))
-        keep_entry(store, end)
-
-    store.write(carry_out)
+    store.write([change for entry in entries for change in changes_of(entry)], lambda: keep_entry(store, end))
     return end

@@ -10,6 +10,7 @@ import apsw
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.server.storage import repaired, staged
 from pubsub.server.storage.barred import SINGLY_MAX, Barred, InTheWay
+from pubsub.server.storage.disorder import Disorder
 from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.schema import RESTORED, write_spans
 from pubsub.server.topic import changes as c
@@ -51,6 +52,7 @@ class Applying:
         self.damaged: set[int] = set()
         self._barred = Barred(db)
         self._left_out: set[Hashable] = set()
+        self._disorder = Disorder(db)
 
     def apply(self, changes: Sequence[c.Change]) -> None:
         """Carry out changes within the open transaction, in order.
@@ -64,6 +66,11 @@ class Applying:
         except (apsw.CorruptError, apsw.ConstraintError):  # A row is in the way that no sound page shows.
             self.failed = change
             raise
+
+    def prepare(self, changes: Sequence[c.Change]) -> None:
+        """Before the transaction of these changes: see beside which pages it must not write."""
+        for low, high in self._disorder.find(changes):
+            self._barred.bar(low, high)
 
     def avoid(self, met: InTheWay, failures: int) -> None:
         """Have the next try of the transaction leave out what failed.
@@ -112,7 +119,12 @@ class Applying:
         for start, stop in self._barred.pieces(low, high):
             self._spared(range(start, stop), *statements(start, stop), high=high)
 
+    def _see_order(self, log: int) -> None:
+        if log in self._disorder.logs:
+            raise apsw.CorruptError("rows are out of order where it would be written")
+
     def _append(self, change: c.BatchAppended) -> None:
+        self._see_order(change.log)
         key = change.log << OFFSET_BITS | change.offset
         self.db.execute(
             "insert into batch values (?,?,?,?,?,?,?,?)",
@@ -142,6 +154,7 @@ class Applying:
         self.reader.remember(key, batch)
 
     def _publish(self, change: c.BatchPublished) -> None:
+        self._see_order(change.log)
         key = change.log << OFFSET_BITS | change.offset
         staged.publish(self.db, key, change)
         self.fresh.append(key)  # The batch may be read, and so cached, before the commit.

@@ -105,6 +105,8 @@ class Barred:
         keys: list[int] = []
         with contextlib.suppress(apsw.CorruptError):
             for (key,) in self._db.execute(statement, (low, high)):
+                if not low <= key < high:
+                    return keys, True
                 keys.append(key)
             return keys, False
         forget_pages(self._db)

@@ -216,7 +216,8 @@ class Loading:
             stored = low  # A damaged batch may have been left behind below that offset.
             if newest is not None:
                 key, count, before, size, stamp = newest
-                if not all(type(value) is int for value in (count, before, stamp)):
+                sound = all(type(value) is int for value in (count, before, stamp))
+                if not sound or key >> OFFSET_BITS != number:
                     raise StoreDamaged(str(self.path), f"the newest batch of log {name} cannot be read")
                 self._newest_stamp = max(self._newest_stamp, stamp)
                 stored = max(low, (key & _OFFSET) + count)

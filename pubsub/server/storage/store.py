@@ -153,18 +153,23 @@ class Store(Loading):
         except apsw.Error as error:
             raise translate(error, self.path) from None
 
-    def write(self, act: Callable[[], None]) -> None:
-        """The same of what can be done again: deletions that a damaged page is in the way of are left out.
+    def write(self, changes: Sequence[c.Change], act: Callable[[], None] = lambda: None) -> None:
+        """The same of changes: deletions that a damaged page is in the way of are left out.
 
         SQLite refuses the COMMIT of a transaction that met a damaged page, so it is carried out anew without them.
 
         Args:
-            act: applies changes; it is called once for each try, and begins anew each time.
+            act: called behind the changes, within the transaction.
+
+        Raises:
+            StoreDamaged: something else cannot be written; `failed` says which change.
         """
+        self._applying.prepare(changes)
         failures = 0
         while True:
             try:
                 with self._transaction():
+                    self.apply(changes)
                     act()
                 return
             except InTheWay as met:
