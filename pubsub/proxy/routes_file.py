@@ -253,7 +253,7 @@ class RoutesStore:
         except apsw.BusyError:
             here = _open_here.get(os.path.realpath(self.path)) == os.getpid()  # Not where a fork has copied the entry.
             raise StoreInUse(self.path, THIS_PROCESS if here else "another proxy") from None
-        except (apsw.NotADBError, apsw.CorruptError) as error:
+        except (apsw.NotADBError, apsw.CorruptError, UnicodeDecodeError) as error:
             raise StoreDamaged(self.path, f"damaged ({error}); {_REMEDY}") from None
         except apsw.Error as error:
             raise StorageError(self.path, f"cannot be used: {error}") from None

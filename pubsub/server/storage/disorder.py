@@ -1,8 +1,8 @@
-"""Rows of `batch` that are out of order: on a damaged page a key may be another one, and everything else of it be sound.
+"""Rows of `batch` that are out of order: on a damaged page a key may be another one, and all else of it be sound.
 
-SQLite does not notice. Where it balances such a page with those beside it, it leads to them by a wrong key afterwards, and
-rows of sound topics cannot be found any more. So nothing is written beside such a page: before a transaction, the rows
-around the places where it writes are looked at, those of two pages on each side, and each place once.
+SQLite does not notice. Where it balances such a page with those beside it, it leads to them by a wrong key afterwards,
+and rows of sound topics cannot be found any more. So nothing is written beside such a page: before a transaction, the
+rows around the places where it writes are looked at, those of two pages on each side, and each place once.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ SOUND: Final = (
     "key >= ?1 and key < ?2 and +key >= ?1 and key not in (select key from quarantine where key >= ?1 and key < ?2)"
 )
 """Which batches with keys from one to another may be changed: where one was found damaged it may lead to pages that are
-another's, and what it leads to must not be freed. SQLite goes by the lower limit where it begins only, but for `+key`: on
-a damaged page it may meet a lower key, goes on behind that, and would delete all from there on, of other logs too."""
+another's, and what it leads to must not be freed. SQLite goes by the lower limit only where it begins, but for `+key`:
+on a damaged page it may meet a lower key, go on behind that, and delete all from there on, of other logs too."""
 
 
 def _rows(db: apsw.Connection, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
