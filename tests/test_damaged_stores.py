@@ -1,14 +1,14 @@
 """Damaged stores of every process: what is opened and read ends in one clear line with the disk's exit code, or works.
 
-Each store is made once, with rows in it. Each seed damages one place of a copy: a page's head, a whole page, bytes in its
-midst, a text, the file's end. What is read then is all that its process reads at its start.
+Each store is made once, with rows in it. Each seed damages one place of a copy: the head of a page, a whole page, some
+bytes, a text, the file's end. What is read then is all that its process reads at its start.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -121,12 +121,12 @@ STORES: list[Callable[[Path], None]] = [routes, titanic, reliable_http, gateway,
 @pytest.fixture(scope="module", params=STORES, ids=lambda store: str(store.__name__))
 def made(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Callable[[Path], None], Path]]:
+) -> tuple[Callable[[Path], None], Path]:
     """A kind of store, and a directory that has a sound one."""
     directory = tmp_path_factory.mktemp("sound") / "store"
     request.param(directory)
     request.param(directory)  # It can be read.
-    yield request.param, directory
+    return request.param, directory
 
 
 def spoil(directory: Path, random: Random) -> str:
