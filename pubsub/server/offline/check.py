@@ -32,6 +32,7 @@ import apsw
 
 from pubsub.base.database import CAREFUL, find_damage, forget_pages
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
+from pubsub.base.wal import begins_damaged, first_page, frames
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.protocol.batch import Buffer, check_batch
 from pubsub.server.offline.found import PROBLEMS_MAX, Found, TopicFound, Verdict
@@ -40,7 +41,6 @@ from pubsub.server.storage.loading import Loading, load
 from pubsub.server.storage.reader import BATCH, is_batch
 from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, MEMBER
 from pubsub.server.storage.staged import body_of
-from pubsub.server.storage.wal import begins_damaged, first_page, frames
 from pubsub.server.topic.notes import HELD, STALE
 from pubsub.server.topic.topic import Log, Topic
 

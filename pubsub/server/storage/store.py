@@ -19,12 +19,12 @@ from typing import Final
 import apsw
 
 from pubsub.base.database import find_damage, forget_pages, lock_directory, open_database, translate
+from pubsub.base.wal import begins_damaged, commits_behind
 from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
 from pubsub.server.storage.applying import Applying
 from pubsub.server.storage.barred import InTheWay
 from pubsub.server.storage.loading import Loading
 from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, SCHEMA
-from pubsub.server.storage.wal import begins_damaged, commits_behind
 from pubsub.server.topic import changes as c
 
 _PRAGMAS: Final = (
