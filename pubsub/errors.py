@@ -322,7 +322,7 @@ class Unavailable(PubsubError):
         super().__init__(operation, topic, seconds, reason)
 
     def __str__(self) -> str:
-        tail = f" ({self.reason})" if self.reason else ""
+        tail = f" ({self.reason.replace('_', ' ')})" if self.reason else ""
         return f"{self.operation} on {self.topic}: no success within {self.seconds:g} s{tail}"
 
 

@@ -54,7 +54,8 @@ def paired(
             row["since_seconds"] = unheard.seconds.get(name)
             row["addresses"] = dict(unheard.standby(name).get("addresses") or {}) | row["addresses"]
     found = [rows[name] for name in sorted(rows)]
-    return found, [text for row in found for text in _warnings(row)]
+    answering = sum(isinstance(report, dict) for report in proxies.values())
+    return found, [text for row in found for text in _warnings(row, answering)]
 
 
 def _blank(server: str, proxies: int) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def _blank(server: str, proxies: int) -> dict[str, Any]:
     }
 
 
-def _warnings(row: dict[str, Any]) -> list[str]:
+def _warnings(row: dict[str, Any], answering: int) -> list[str]:
     server, state, (voting, proxies) = row["server"], row["state"], row["votes"]
     out = []
     if state == "making" and row["since_seconds"] > MAKING_SECONDS:
@@ -84,7 +85,8 @@ def _warnings(row: dict[str, Any]) -> list[str]:
     elif state == NOT_HEARD and row["in_sync"]:
         out.append(_to_start(row))
     if state != "making" and voting <= proxies // 2:
-        out.append(f"server {server} keeps its primary, whatever happens: {voting} of {proxies} proxies vote")
+        few = f"{voting} of {proxies} proxies vote"
+        out.append(f"server {server} keeps its primary, whatever happens: {few}; {_votes_help(row, answering)}")
     return out
 
 
@@ -99,6 +101,23 @@ def _to_start(row: dict[str, Any]) -> str:
         f" pubsub server start --id {server} --bind {bind} --proxies-file FILE --data DIR, where DIR/local names the"
         " member"
     )
+
+
+def _votes_help(row: dict[str, Any], answering: int) -> str:
+    """What gives a server's proxies their votes back.
+
+    Args:
+        answering: proxies that answer.
+    """
+    server, (voting, proxies) = row["server"], row["votes"]
+    if answering <= proxies // 2 or (answering < proxies and voting == answering):
+        return f"start the {proxies - answering} that do not answer"
+    lost = "the others have lost their directories" if voting else "they have lost their directories"
+    if row["state"] == NOT_HEARD:
+        return f"{lost}: start both members, and where none becomes primary: pubsub server promote --id {server}"
+    if row["state"] in _WITHOUT:
+        return f"{lost}, and get their votes back when the other member is up: start it"
+    return f"{lost}, and get their votes back from the two members within seconds; if not, their disks are full"
 
 
 def clock(seconds: float) -> str:

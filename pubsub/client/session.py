@@ -26,7 +26,7 @@ from pubsub.client.core.subscription import Subscription
 from pubsub.client.opening import boot_id, check_context, check_proxies, find_keys, load_core, open_sink
 from pubsub.client.sharing import Sharing
 from pubsub.client.steps import Steps
-from pubsub.client.storage.disk_errors import storage_errors
+from pubsub.client.storage.disk_errors import row_errors, storage_errors
 from pubsub.client.storage.places import state_path
 from pubsub.client.storage.store import Store
 from pubsub.client.wire import Wire
@@ -104,7 +104,7 @@ class Session(Steps):
                 sink.close()
             raise
         try:
-            with storage_errors(self.store.path):
+            with storage_errors(self.store.path), row_errors(self.store.path):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom())
             if sink is not None:
                 self._record(sink, boot, owned=owned)

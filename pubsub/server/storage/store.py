@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from pubsub.base.database import find_damage, lock_directory, open_database, translate
+from pubsub.base.database import find_damage, forget_pages, lock_directory, open_database, translate
+from pubsub.base.wal import begins_damaged, commits_behind
 from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
 from pubsub.server.storage.applying import Applying
+from pubsub.server.storage.barred import InTheWay
 from pubsub.server.storage.loading import Loading
 from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, SCHEMA
-from pubsub.server.storage.wal import begins_damaged, commits_behind
 from pubsub.server.topic import changes as c
 
 _PRAGMAS: Final = (
@@ -154,13 +155,46 @@ class Store(Loading):
     def guarded(self) -> Iterator[None]:
         """One transaction; what SQLite says goes wrong in it comes out as our errors, and nothing of it is left."""
         try:
+            with self._transaction():
+                yield
+        except apsw.Error as error:
+            raise translate(error, self.path) from None
+
+    def write(self, changes: Sequence[c.Change], act: Callable[[], None] = lambda: None) -> None:
+        """The same of changes: deletions that a damaged page is in the way of are left out.
+
+        SQLite refuses the COMMIT of a transaction that met a damaged page, so it is carried out anew without them.
+
+        Args:
+            act: called behind the changes, within the transaction.
+
+        Raises:
+            StoreDamaged: something else cannot be written; `failed` says which change.
+        """
+        self._applying.prepare(changes)
+        failures = 0
+        while True:
+            try:
+                with self._transaction():
+                    self.apply(changes)
+                    act()
+                return
+            except InTheWay as met:
+                failures += 1
+                self._applying.avoid(met, failures)
+            except apsw.Error as error:
+                raise translate(error, self.path) from None
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
             self.begin()
             yield
             self.commit()
         except BaseException as error:
             self.roll_back()
-            if isinstance(error, apsw.Error):
-                raise translate(error, self.path) from None
+            if isinstance(error, apsw.CorruptError):
+                forget_pages(self.db)
             raise
 
     def begin(self) -> None:
@@ -170,8 +204,7 @@ class Store(Loading):
     def commit(self) -> None:
         """Make the loop's transaction durable; it is on the disk when this returns."""
         self.db.execute("commit")
-        self._applying.fresh.clear()
-        self._applying.damaged.clear()
+        self._applying.committed()
 
     def roll_back(self) -> None:
         """Forget the loop's transaction."""
