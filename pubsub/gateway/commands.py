@@ -153,7 +153,7 @@ def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = Non
         return dict(answer.json()) if answer.content else {}
     try:
         reason = str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         reason = f"{url} answered {answer.status_code}, and is no gateway"
     raise _error(answer.status_code, path, reason)
 

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pubsub.gateway.limits import BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SECONDS
+from pubsub.gateway.limits import BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SECONDS, PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.tokens import User
 
@@ -115,16 +115,18 @@ class Exchange:
         self.held.bytes -= size
 
     async def json(self) -> Any:
-        """The body as JSON.
+        """The body as JSON, which is small: it is parsed on the event loop.
 
         Raises:
-            Problem: it is none; as `body`.
+            Problem: it is none, or larger than PARSED_BYTES_MAX; as `body`.
         """
         body, size = await self.body()
         self.release(size)
+        if size > PARSED_BYTES_MAX:
+            raise Problem("too-large", f"JSON that says what to do may have {PARSED_BYTES_MAX:,} bytes.")
         try:
             return json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Problem("bad-request", "The body is not JSON.") from None
 
     async def _receive(self) -> Any:

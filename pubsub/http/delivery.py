@@ -110,9 +110,19 @@ class Delivery:
         except StorageError as error:
             _log.warning("%s", error)
             await self._store(self._sending.later, name, "" if request is None else request.url)
-        except Exception:  # It is not lost for that: `Pump` logs it, and it is tried again, or expires.
-            await self._store(self._sending.later, name, "" if request is None else request.url)
+        except Exception as error:  # It is not lost for that: `Pump` logs it, and it is tried again, or expires.
+            await self._count(name, request, _words(error))
             raise
+
+    async def _count(self, name: str, request: Outgoing | None, problem: str) -> None:
+        """A try that ended by an error of ours counts as any other that failed."""
+        try:
+            if request is not None and request.confirm:
+                await self._store(self._sending.confirmed, name, success=False)
+            else:
+                self.tell(await self._store(self._sending.failed, name, problem))
+        except StorageError:
+            await self._store(self._sending.later, name, "" if request is None else request.url)
 
     async def _try(self, request: Outgoing) -> Outgoing | None:
         headers = await self._store(self._sending.headers, request)

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from pubsub.gateway import exchange as module
 from pubsub.gateway.exchange import Exchange, Held
+from pubsub.gateway.limits import PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.tokens import ANYBODY
 
@@ -88,3 +89,15 @@ def test_a_sender_that_is_gone_puts_nothing() -> None:
 @pytest.mark.parametrize(("query", "value"), [("", 7.0), ("n=3", 3.0), ("n=2.5", 2.5), ("n=1000", 100.0)])
 def test_a_number_of_the_query_has_a_default_and_a_most(query: str, value: float) -> None:
     assert exchange([], Held(), query=query).number("n", 7.0, 100.0) == value
+
+
+@pytest.mark.parametrize(("body", "name"), [
+    (b"{", "bad-request"),
+    (b"[" * 20_000, "bad-request"),
+    (b'"' + b"x" * PARSED_BYTES_MAX + b'"', "too-large"),
+])  # fmt: skip
+def test_json_that_says_what_to_do_is_small_and_refused_in_one_sentence(body: bytes, name: str) -> None:
+    held = Held()
+    with pytest.raises(Problem) as raised:
+        asyncio.run(exchange([body], held).json())
+    assert (raised.value.name, held.bytes) == (name, 0)

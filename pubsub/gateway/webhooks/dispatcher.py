@@ -86,6 +86,9 @@ class Dispatcher:
                 _log.warning("webhook %s of %s: %s", one.name, one.topic, error)
                 if self._has_ended(one):
                     break
+            except Exception as error:  # noqa: BLE001 - its work begins anew: no fault of ours ends a webhook.
+                self._trouble[one.key] = f"an error inside the gateway: {type(error).__name__}; its log says why"
+                _log.exception("webhook %s of %s", one.name, one.topic)
             await asyncio.sleep(TROUBLE_SECONDS)
         self._tasks.pop(one.key, None)
 
