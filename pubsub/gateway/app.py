@@ -13,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pubsub.base.sites import Sites
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import PubsubError
-from pubsub.gateway import connections, openapi
+from pubsub.gateway import connections, openapi, sites
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, Held
 from pubsub.gateway.handlers.operations import Operating, Operations
@@ -54,6 +55,7 @@ class Gateway:
         gather: asks the cluster for its report.
         operations: what operators may have done to it.
         peek: looks at messages.
+        allowed: whose pages may ask.
 
     Raises:
         StorageError: its directory cannot be used; StoreInUse: another gateway has it.
@@ -67,8 +69,9 @@ class Gateway:
         gather: Gather,
         operations: Operations,
         peek: Peek,
+        allowed: Sites,
     ) -> None:
-        self.users = users
+        self.users, self._sites = users, allowed
         self._registry = Registry(directory)
         self._clients = Clients(settings, directory)
         self._readers, self._held, self._requests = Readers(), Held(), Requests()
@@ -154,18 +157,21 @@ class Gateway:
                 self._requests.answered(method, path, status, monotonic() - started)
             await send(message)
 
+        told: Send = sending
         try:
-            path, handler = self._found(scope)[0]
-            exchange = self._exchange(scope, receive, path)
-            response = await handler(exchange)
-            await response(scope, receive, sending)
+            told = sites.telling(self._sites, sites.check(self._sites, scope), sending)
+            response = sites.preflight(scope)
+            if response is None:
+                path, handler = self._found(scope)[0]
+                response = await handler(self._exchange(scope, receive, path))
+            await response(scope, receive, told)
         except Problem as problem:
-            await _answer(problem, scope, receive, sending, status)
+            await _answer(problem, scope, receive, told, status)
         except PubsubError as error:
-            await _answer(problem_of(error), scope, receive, sending, status)
+            await _answer(problem_of(error), scope, receive, told, status)
         except Exception:  # noqa: BLE001 - whatever it is, who asked gets an answer, and the log what it was.
             _log.exception("%s %s", method, path)
-            await _answer(Problem("internal", "The gateway failed; its log says why."), scope, receive, sending, status)
+            await _answer(Problem("internal", "The gateway failed; its log says why."), scope, receive, told, status)
 
     def _found(self, scope: Scope) -> tuple[tuple[str, Handler], dict[str, str]]:
         found = self.routes.find(scope["method"], scope["raw_path"])

@@ -16,6 +16,7 @@ import uvicorn
 from prometheus_client import disable_created_metrics
 
 from pubsub.base.loopback import reaches_out
+from pubsub.base.sites import Sites
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
@@ -48,6 +49,8 @@ class GatewaySettings:
         tokens: file of who may do what; None: everybody may do everything.
         insecure: it may listen without tokens where others than this host reach it.
         certificate, private_key: files for TLS; None: there is none.
+        allow_hosts: names that it may be asked for by besides; "*": any, as where there are tokens.
+        allow_origins: of other sites, whose pages may ask.
     """
 
     bind: str
@@ -56,6 +59,22 @@ class GatewaySettings:
     insecure: bool = False
     certificate: Path | None = None
     private_key: Path | None = None
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+
+
+def sites_of(settings: GatewaySettings) -> Sites:
+    """Whose pages may ask. With tokens any host will do: no browser adds a token by itself.
+
+    Raises:
+        ConfigurationError: a name of them is none.
+    """
+    bound = settings.bind.rpartition(":")[0]
+    any_host = settings.tokens is not None and not settings.allow_hosts
+    try:
+        return Sites.of(settings.allow_hosts, settings.allow_origins, bound=bound, any_host=any_host)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def listen(settings: GatewaySettings) -> socket.socket:
@@ -126,13 +145,13 @@ def run_gateway(
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    users = read_users(settings.tokens)
+    users, allowed = read_users(settings.tokens), sites_of(settings)
     listening = listen(settings)
     with contextlib.closing(listening):
         asyncio.run(
             _serve(
                 settings,
-                lambda: Gateway(clients, settings.directory, users, gather, operations, peek),
+                lambda: Gateway(clients, settings.directory, users, gather, operations, peek, allowed),
                 listening,
                 ready,
             )

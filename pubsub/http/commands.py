@@ -227,12 +227,16 @@ def serve(
     ] = None,
     key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, where it is apart.")] = None,
     insecure: Insecure = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="Without tokens: a name that it is asked for by; *: any."),
+    ] = None,
 ) -> None:
     """Receive what is PUT, sent and asked for as a job, and store each body as a file of DIR/arrived, once."""
     check_installed()
     from pubsub.http.filing import run
 
-    run(directory, bind, tokens, certificate, key, insecure=insecure)
+    run(directory, bind, tokens, certificate, key, insecure=insecure, allow_hosts=tuple(allow_host or ()))
 
 
 def check_installed() -> None:
