@@ -32,6 +32,7 @@ from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry
 from pubsub.gateway.reports import Gather, Reports
 from pubsub.gateway.routing import Routes
+from pubsub.gateway.sessions import Sessions
 from pubsub.gateway.tokens import User, Users
 from pubsub.gateway.webhooks.dispatcher import Dispatcher
 
@@ -55,7 +56,7 @@ class Gateway:
         gather: asks the cluster for its report.
         operations: what operators may have done to it.
         peek: looks at messages.
-        allowed: whose pages may ask.
+        allowed: whose pages may ask; None: its own only.
 
     Raises:
         StorageError: its directory cannot be used; StoreInUse: another gateway has it.
@@ -69,9 +70,9 @@ class Gateway:
         gather: Gather,
         operations: Operations,
         peek: Peek,
-        allowed: Sites,
+        allowed: Sites | None = None,
     ) -> None:
-        self.users, self._sites = users, allowed
+        self.sessions, self._sites = Sessions(users), allowed or Sites()
         self._registry = Registry(directory)
         self._clients = Clients(settings, directory)
         self._readers, self._held, self._requests = Readers(), Held(), Requests()
@@ -180,13 +181,14 @@ class Gateway:
 
     def _exchange(self, scope: Scope, receive: Receive, path: str) -> Exchange:
         request = Request(scope, receive)
-        user = self.users.find(_token(request, path))
+        token = _token(request, path)
+        user = self.sessions.users.find(token)
         if user is None:
             if path not in OPEN:
                 text = "This gateway wants a bearer token that it knows."
                 raise Problem("not-authenticated", text, {"www-authenticate": "Bearer"})
             user = User("-")
-        return Exchange(request, user, scope["path_params"], self._held)
+        return Exchange(request, user, scope["path_params"], self._held, self.sessions, token)
 
     async def _openapi(self, exchange: Exchange) -> Response:
         return Response(self._document, 200, None, "application/json")

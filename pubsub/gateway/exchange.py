@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from starlette.responses import Response
 
 from pubsub.gateway.limits import BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SECONDS, PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
+from pubsub.gateway.sessions import Needs, Sessions
 from pubsub.gateway.tokens import User
 
 _CLOSE = {"connection": "close"}
@@ -53,12 +55,16 @@ class Exchange:
         user: who asks.
         names: what stands for the names in its path.
         held: the bytes of all bodies.
+        sessions: who may do what by now.
+        token: that it came with.
     """
 
     request: Request
     user: User
     names: dict[str, str]
     held: Held
+    sessions: Sessions
+    token: str | None = None
 
     @property
     def topic(self) -> str:
@@ -81,6 +87,14 @@ class Exchange:
         if not 0 <= value < 1e18:
             raise Problem("bad-request", f"{name} is a number from 0 to {most:g}.")
         return min(value, most)
+
+    def lasting(self, needs: Needs) -> AbstractContextManager[asyncio.Event]:
+        """As `Sessions.lasting`, of this request."""
+        return self.sessions.lasting(self.token, self.user, needs)
+
+    def check(self, needs: Needs) -> None:
+        """As `Sessions.check`, of this request: a body may come slowly."""
+        self.sessions.check(self.token, self.user, needs)
 
     async def body(self) -> tuple[bytes, int]:
         """The request's body, and how many bytes `release` is to give back.

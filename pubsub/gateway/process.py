@@ -33,8 +33,8 @@ STOP_SECONDS: Final = 5
 THREADS: Final = 16
 """Threads that wait for disks, and for the cluster's report."""
 
-TOKENS_LOOK_SECONDS: Final = 1.0
-"""The file of tokens is looked at so often."""
+TOKENS_LOOK_SECONDS: Final = 0.5
+"""The file of tokens is looked at so often: within a second a token that was revoked has lost its streams too."""
 
 _log: Final = logging.getLogger("pubsub.gateway")
 
@@ -144,7 +144,8 @@ def run_gateway(
         ConfigurationError, StorageError: it cannot begin.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for noisy in ("uvicorn", "httpx2", "httpcore2"):  # httpx2 writes a line for each delivery, with its URL.
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     users, allowed = read_users(settings.tokens), sites_of(settings)
     listening = listen(settings)
     with contextlib.closing(listening):
@@ -236,7 +237,7 @@ async def _watch(gateway: Gateway, path: Path | None) -> None:
             continue
         seen = now
         try:
-            gateway.users = read_users(path)
+            gateway.sessions.users = read_users(path)
         except ConfigurationError as error:
             _log.error("the tokens read before stay in force: %s", error)
 

@@ -127,7 +127,7 @@ _WEBHOOK: Final = closed(
     {
         "topic": STRING,
         "name": STRING,
-        "url": STRING,
+        "url": {**STRING, "description": "Where; *** stands for user and password, and for the query."},
         "secrets": {**COUNT, "description": "How many sign."},
         "secret": {**STRING, "description": "The secret that was made, shown this once."},
         "state": {"enum": ["active", "ended"]},

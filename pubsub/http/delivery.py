@@ -12,6 +12,7 @@ from typing import Final
 
 import httpx2
 
+from pubsub.base.urls import mask_logged_urls, scrubbed
 from pubsub.errors import CallerError, StorageError
 from pubsub.http.core.answers import Answer
 from pubsub.http.core.keys import IDEMPOTENCY_KEY
@@ -61,6 +62,7 @@ class Delivery:
 
     def start(self) -> None:
         """Begin to send, on the running event loop."""
+        mask_logged_urls()
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self._settings.requests_at_once)
         refusing = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         self._client = httpx2.AsyncClient(
@@ -111,7 +113,7 @@ class Delivery:
             _log.warning("%s", error)
             await self._store(self._sending.later, name, "" if request is None else request.url)
         except Exception as error:  # It is not lost for that: `Pump` logs it, and it is tried again, or expires.
-            await self._count(name, request, _words(error))
+            await self._count(name, request, _words(error, "" if request is None else request.url))
             raise
 
     async def _count(self, name: str, request: Outgoing | None, problem: str) -> None:
@@ -134,9 +136,9 @@ class Delivery:
             limit = f"response_bytes_max = {self._settings.response_bytes_max:,}"
             return await self._store(self._sending.refused, request.id, f"the response is larger than {limit}")
         except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
-            return await self._store(self._sending.refused, request.id, _words(error))
+            return await self._store(self._sending.refused, request.id, _words(error, request.url))
         except (httpx2.HTTPError, OSError, TimeoutError) as error:
-            return await self._store(self._sending.failed, request.id, _words(error))
+            return await self._store(self._sending.failed, request.id, _words(error, request.url))
         return await self._store(self._sending.answered, request.id, answer)
 
     async def _confirm(self, request: Outgoing) -> None:
@@ -177,8 +179,9 @@ class Delivery:
                     future.set_exception(CallerError(f"{self._sending.journal.path} was closed meanwhile"))
 
 
-def _words(error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
+def _words(error: Exception, url: str) -> str:
+    """An error on one line, without the secrets of a URL."""
+    text = scrubbed(" ".join(str(error).split()), url)[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -16,7 +16,7 @@ class Receiver:
         answer: the status of an answer, from the headers and the body; 0: none at all.
 
     Attributes:
-        requests: headers and body of each, as they came.
+        requests: headers and body of each, as they came; paths: theirs, each once.
         taken: those that were answered 2xx.
     """
 
@@ -24,6 +24,7 @@ class Receiver:
         self.answer = answer
         self.requests: list[tuple[dict[str, str], bytes]] = []
         self.taken: list[tuple[dict[str, str], bytes]] = []
+        self.paths: list[str] = []
         self._lock = threading.Lock()
         outer = self
 
@@ -33,6 +34,8 @@ class Receiver:
             def do_POST(self) -> None:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 body = self.rfile.read(int(headers["content-length"]))
+                if self.path not in outer.paths:
+                    outer.paths.append(self.path)
                 status = outer.came(headers, body)
                 if not status:
                     self.close_connection = True

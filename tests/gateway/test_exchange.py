@@ -10,7 +10,8 @@ from pubsub.gateway import exchange as module
 from pubsub.gateway.exchange import Exchange, Held
 from pubsub.gateway.limits import PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
-from pubsub.gateway.tokens import ANYBODY
+from pubsub.gateway.sessions import Sessions
+from pubsub.gateway.tokens import ANYBODY, Users
 
 
 def exchange(pieces: list[bytes], held: Held, *, length: str = "", query: str = "", ends: str = "whole") -> Exchange:
@@ -26,7 +27,7 @@ def exchange(pieces: list[bytes], held: Held, *, length: str = "", query: str = 
 
     headers = [(b"content-length", length.encode())] if length else []
     scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": query.encode()}
-    return Exchange(Request(scope, receive), ANYBODY, {}, held)
+    return Exchange(Request(scope, receive), ANYBODY, {}, held, Sessions(Users()))
 
 
 def read(one: Exchange) -> tuple[bytes, int]:

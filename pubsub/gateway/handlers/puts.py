@@ -46,6 +46,7 @@ class Puts:
         key = "" if asked is None else idempotency.parse_key(asked)
         body, size = await exchange.body()
         try:
+            exchange.check(lambda user: user.may_put(topic))
             contents = await _contents(kind, body, *beside)
             if not contents.bodies:
                 raise Problem("bad-request", "The body holds no line.")

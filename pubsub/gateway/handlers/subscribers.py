@@ -20,6 +20,7 @@ from pubsub.gateway.polling import confirm, confirmation, next_batch
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry, Subscriber
+from pubsub.gateway.sessions import Needs
 from pubsub.gateway.streaming import last_event_id, stream
 from pubsub.protocol import check_id, check_new_topic
 
@@ -119,6 +120,7 @@ class Subscribers:
                     polling.cancel()
                     await asyncio.gather(polling, return_exceptions=True)
             mail = [] if polling.cancelled() else polling.result()
+        exchange.check(_receiving(exchange))
         if not mail:
             return nothing()
         self.polled += len(mail)
@@ -153,18 +155,26 @@ class Subscribers:
             if stream_.after > place.confirmed:
                 await mailbox.confirm(stream_.after)
             async with self._ends(exchange, reader.told) as ends:
-                self.streamed += await stream(mailbox, send, max(stream_.after, place.confirmed), ends)
+                after = max(stream_.after, place.confirmed)
+                self.streamed += await stream(mailbox, send, after, ends, lambda: exchange.check(_receiving(exchange)))
 
     @asynccontextmanager
     async def _ends(self, exchange: Exchange, told: asyncio.Event) -> AsyncIterator[list[asyncio.Future[Any]]]:
-        """What ends a request that waits: its sender is gone, another reader came, or the gateway stops."""
-        waits = [asyncio.ensure_future(wait) for wait in (exchange.gone(), told.wait(), self._stopping.wait())]
-        try:
-            yield list(waits)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        """What ends a request that waits: its sender, its turn or its right is gone, or the gateway stops."""
+        with exchange.lasting(_receiving(exchange)) as lost:
+            endings = exchange.gone(), told.wait(), self._stopping.wait(), lost.wait()
+            waits = [asyncio.ensure_future(wait) for wait in endings]
+            try:
+                yield list(waits)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+                await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _receiving(exchange: Exchange) -> Needs:
+    """The right to receive the topic."""
+    return lambda user: user.may_get(exchange.topic)
 
 
 class EventStream(Response):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from pubsub.base.urls import is_masked
 from pubsub.errors import NotSubscribed
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer, nothing
@@ -68,6 +69,7 @@ class Webhooks:
         if before is not None and before.webhook is None:
             raise Problem("conflict", f"{wanted.name} is the name of a subscriber of this topic.")
         url, named = _read(await exchange.json())
+        exchange.check(lambda user: user.may_get(exchange.topic))
         shown: dict[str, Any] = {}
         if named is None:
             named = before.webhook.secrets if before is not None and before.webhook is not None else None
@@ -145,6 +147,10 @@ def _read(facts: Any) -> tuple[str, tuple[str, ...] | None]:
         fine = False
     if not fine or len(url) > WEBHOOK_URL_LENGTH_MAX or not url.isascii() or not url.isprintable() or " " in url:
         raise Problem("bad-request", f"url is http:// or https:// and at most {WEBHOOK_URL_LENGTH_MAX:,} characters.")
+    if is_masked(url):
+        raise Problem(
+            "bad-request", "This url is as answers show it, without user, password and query: name the whole."
+        )
     if named is None:
         return url, None
     if not isinstance(named, list) or not 0 < len(named) <= WEBHOOK_SECRETS_MAX:

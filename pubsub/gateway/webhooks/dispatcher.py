@@ -9,6 +9,7 @@ import time
 from random import SystemRandom
 from typing import Any, Final
 
+from pubsub.base.urls import masked
 from pubsub.errors import PubsubError
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.mailbox import Mailbox
@@ -122,7 +123,7 @@ class Dispatcher:
         return self.facts(one)
 
     def facts(self, one: Subscriber) -> dict[str, Any]:
-        """What there is to say of a webhook, without its secrets."""
+        """What there is to say of a webhook, without its secrets, and those of its URL."""
         hook, runner = one.webhook, self._runners.get(one.key)
         assert hook is not None
         delivered, failed = self._before.get(one.key, (0, 0))
@@ -130,7 +131,7 @@ class Dispatcher:
         return {
             "topic": one.topic,
             "name": one.name,
-            "url": hook.url,
+            "url": masked(hook.url),
             "secrets": len(hook.secrets),
             "state": hook.state,
             "reason": hook.reason or (runner.trouble if runner else self._trouble.get(one.key, "")),

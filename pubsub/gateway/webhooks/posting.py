@@ -12,6 +12,7 @@ from typing import Final
 
 import httpx2
 
+from pubsub.base.urls import mask_logged_urls, scrubbed
 from pubsub.gateway.json_check import is_json
 from pubsub.gateway.limits import PARSED_BYTES_MAX, WEBHOOK_SECONDS
 from pubsub.gateway.webhooks.signing import parse_secret, signature
@@ -41,6 +42,7 @@ class Outcome:
 
 def make_poster() -> httpx2.AsyncClient:
     """Makes requests for all webhooks; each has its own time-outs, so that none waits for another's receiver."""
+    mask_logged_urls()
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0)
     return httpx2.AsyncClient(timeout=WEBHOOK_SECONDS, limits=limits, follow_redirects=False, trust_env=False)
 
@@ -78,7 +80,8 @@ async def post(
     except TimeoutError:
         reason = f"no answer within {WEBHOOK_SECONDS:g} s"
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        said = scrubbed(str(error), url)
+        reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if answer is None:
         return Outcome(reason=reason)
     status = answer.status_code
