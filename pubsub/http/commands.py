@@ -293,14 +293,9 @@ def _opened(
 def _trust(ca: Path | None) -> Any:
     if ca is None:
         return True
-    import ssl
+    from pubsub.base.environment import trusted
 
-    from pubsub.errors import ConfigurationError
-
-    try:
-        return ssl.create_default_context(cafile=ca)
-    except OSError as error:
-        raise ConfigurationError(f"{ca} holds no certificates that can be trusted: {error.strerror or error}") from None
+    return trusted(ca)
 
 
 def _interruptible(call: Callable[[], Any]) -> Any:

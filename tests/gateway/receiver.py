@@ -18,6 +18,7 @@ class Receiver:
     Attributes:
         requests: headers and body of each, as they came; paths: theirs, each once.
         taken: those that were answered 2xx.
+        page: status and body of the answer to a GET.
     """
 
     def __init__(self, answer: Callable[[dict[str, str], bytes], int] = lambda headers, body: 204) -> None:
@@ -25,6 +26,7 @@ class Receiver:
         self.requests: list[tuple[dict[str, str], bytes]] = []
         self.taken: list[tuple[dict[str, str], bytes]] = []
         self.paths: list[str] = []
+        self.page = 404, b""
         self._lock = threading.Lock()
         outer = self
 
@@ -43,6 +45,13 @@ class Receiver:
                 self.send_response(status)
                 self.send_header("content-length", "0")
                 self.end_headers()
+
+            def do_GET(self) -> None:
+                status, body = outer.page
+                self.send_response(status)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
                 """Nothing is said."""
