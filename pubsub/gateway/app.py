@@ -18,7 +18,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import PubsubError
 from pubsub.gateway import connections, openapi, sites
 from pubsub.gateway.clients import Clients
-from pubsub.gateway.exchange import Exchange, Held
+from pubsub.gateway.exchange import Exchange, Held, check_query
 from pubsub.gateway.handlers.operations import Operating, Operations
 from pubsub.gateway.handlers.page import FILES, Page
 from pubsub.gateway.handlers.peeking import Peek, Peeking
@@ -86,7 +86,7 @@ class Gateway:
         self._operating = Operating(operations)
         self._page = Page(reports, self.stopping)
         self._views = Views(reports, self._requests, self._numbers, self.stopping)
-        self._document = openapi.encoded()
+        self._document, self._queries = openapi.encoded(), openapi.queries()
         self._always: list[asyncio.Task[None]] = []
         self.routes: Routes[tuple[str, Handler]] = Routes()
         for method, path, handler in self._table():
@@ -188,6 +188,8 @@ class Gateway:
                 text = "This gateway wants a bearer token that it knows."
                 raise Problem("not-authenticated", text, {"www-authenticate": "Bearer"})
             user = User("-")
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        check_query(request.query_params, self._queries[method, path])
         return Exchange(request, user, scope["path_params"], self._held, self.sessions, token)
 
     async def _openapi(self, exchange: Exchange) -> Response:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -71,11 +72,11 @@ class Exchange:
         """The topic in the path."""
         return self.names["topic"]
 
-    def number(self, name: str, default: float, most: float) -> float:
+    def number(self, name: str, default: float, most: float, least: float = 0.0) -> float:
         """A number of the query, not above the most that is allowed.
 
         Raises:
-            Problem: it is none, or below zero.
+            Problem: it is none, or below the least.
         """
         text = self.request.query_params.get(name)
         if text is None:
@@ -84,9 +85,24 @@ class Exchange:
             value = float(text)
         except ValueError:
             value = -1.0
-        if not 0 <= value < 1e18:
-            raise Problem("bad-request", f"{name} is a number from 0 to {most:g}.")
+        if not least <= value < 1e18:
+            raise Problem("bad-request", f"{name} is a number from {least:g} to {most:g}.")
         return min(value, most)
+
+    def count(self, name: str, default: int, most: int) -> int:
+        """As `number`, of what there is at least one."""
+        return int(self.number(name, default, most, 1.0))
+
+    def truth(self, name: str) -> bool:
+        """Whether the query says `true`; where it says nothing: no.
+
+        Raises:
+            Problem: it says something else than true or false.
+        """
+        text = self.request.query_params.get(name, "false")
+        if text not in {"true", "false"}:
+            raise Problem("bad-request", f"{name} is true or false.")
+        return text == "true"
 
     def lasting(self, needs: Needs) -> AbstractContextManager[asyncio.Event]:
         """As `Sessions.lasting`, of this request."""
@@ -156,6 +172,22 @@ class Exchange:
             message = await self.request.receive()
             if message["type"] == "http.disconnect":
                 return
+
+
+def check_query(given: QueryParams, known: frozenset[str]) -> None:
+    """See that a query has nothing but what is known, once: a mistyped name would be taken for none.
+
+    Raises:
+        Problem: it has.
+    """
+    names = [name for name, _ in given.multi_items()]
+    for name in names:
+        if name not in known:
+            shown = "".join(character if character.isprintable() else "?" for character in name[:50])
+            there = f"there are {', '.join(sorted(known))}" if known else "there are none"
+            raise Problem("bad-request", f"{shown!r} is no parameter of this resource; {there}.")
+        if names.count(name) > 1:
+            raise Problem("bad-request", f"{name} is given twice.")
 
 
 def answer(facts: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -242,6 +242,16 @@ def document() -> dict[str, Any]:
     }
 
 
+def queries() -> dict[tuple[str, str], frozenset[str]]:
+    """The parameters that a query may have, of each method and path."""
+    return {
+        (method.upper(), path): frozenset(one["name"] for one in operation["parameters"] if one["in"] == "query")
+        for path, item in document()["paths"].items()
+        for method, operation in item.items()
+        if method != "parameters"
+    }
+
+
 def encoded() -> bytes:
     """The document as JSON."""
     return json.dumps(document(), separators=(",", ":")).encode()

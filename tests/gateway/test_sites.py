@@ -26,12 +26,13 @@ in_browser = pytest.mark.skipif(
     DRIVER is None and not REQUIRED, reason="no chromedriver is here: sites were not tried in a browser"
 )
 APP = "https://app.example"
-ROUTES = [
+DESCRIBED = [
     (method.upper(), path.replace("{", "").replace("}", ""))
     for path, item in document()["paths"].items()
     for method in item
     if method != "parameters"
-] + [("OPTIONS", "/topics"), ("GET", "/nowhere"), ("TRACE", "/")]
+]
+ROUTES = [*DESCRIBED, ("OPTIONS", "/topics"), ("GET", "/nowhere"), ("TRACE", "/")]
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,14 @@ def test_no_route_answers_a_foreign_site_or_name(gateway: Gateway, method: str, 
         status, headers = raw(gateway, method, path, *lines)
         assert status == 403, f"{method} {path} {lines}"
         assert not [name for name in headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(("method", "path"), DESCRIBED)
+def test_a_mistyped_parameter_is_refused_by_every_route(gateway: Gateway, method: str, path: str) -> None:
+    for query in ("mxa=1", "Max=1", "access_token=x&access_token=y"):
+        answer = gateway.ask(method, f"{path}?{query}")
+        assert answer.status_code == 400, answer.text
+        assert "parameter" in answer.json()["detail"] or "twice" in answer.json()["detail"]
 
 
 def test_what_another_site_wanted_put_is_not_put_and_is_counted(gateway: Gateway) -> None:

@@ -210,3 +210,10 @@ def test_a_receivers_password_and_query_are_used_and_shown_nowhere(gateway: Gate
         assert facts(gateway, "masked")["url"] == "http://***@127.0.0.1:9/hook?***"
         masked = gateway.ask("PUT", "/topics/masked/webhooks/w", {"url": "http://***@127.0.0.1:9/hook?***"})
         assert masked.status_code == 400
+
+
+@pytest.mark.parametrize("query", ["max=0", "max=x", "after=-1", "beginnings=yes", "maxx=1"])
+def test_dead_letters_are_asked_for_in_words_that_are_known(gateway: Gateway, query: str) -> None:
+    hook(gateway, "asked", "http://127.0.0.1:9/")
+    assert gateway.ask("GET", f"/topics/asked/webhooks/w/dead-letters?{query}").status_code == 400
+    assert gateway.ask("GET", "/topics/asked/webhooks/w/dead-letters?max=1&after=0&beginnings=true").status_code == 200

@@ -107,10 +107,8 @@ class Subscribers:
     async def poll(self, exchange: Exchange) -> Response:
         """The next batch, waited for."""
         one = self._found(exchange, exchange.names["subscriber"])
-        most = int(exchange.number("max", POLL_RECORDS, POLL_RECORDS_MAX))
+        most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
         seconds = exchange.number("wait", 0.0, WAIT_SECONDS_MAX)
-        if most < 1:
-            raise Problem("bad-request", f"max is a number from 1 to {POLL_RECORDS_MAX:,}.")
         async with self._readers.reading(one.key) as reader, self._clients.subscriber(one.user, one.client) as client:
             polling = asyncio.ensure_future(next_batch(Mailbox(client, one.topic), most, seconds))
             async with self._ends(exchange, reader.told) as ends:

@@ -98,8 +98,8 @@ class Webhooks:
         """What was given up, and why."""
         one, _ = self._found(exchange)
         after = int(exchange.number("after", 0, 1 << 62))
-        most = int(exchange.number("max", POLL_RECORDS, POLL_RECORDS_MAX))
-        beginnings = exchange.request.query_params.get("beginnings") == "true"
+        most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
+        beginnings = exchange.truth("beginnings")
         async with self._clients.subscriber(one.user, one.client) as client:
             found = letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings)
             more = bool(found) and letters.any_after(Mailbox(client, one.topic), found[-1]["number"])
