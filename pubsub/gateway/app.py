@@ -102,6 +102,7 @@ class Gateway:
             ("DELETE", "/topics/{topic}/subscribers/{subscriber}", subscribers.delete),
             ("GET", "/topics/{topic}/subscribers/{subscriber}/messages", subscribers.poll),
             ("DELETE", "/topics/{topic}/subscribers/{subscriber}/batches/{batch}", subscribers.confirm),
+            ("GET", "/topics/{topic}/subscribers/{subscriber}/dead-letters", subscribers.dead_letters),
             ("GET", "/topics/{topic}/stream", subscribers.stream),
             ("GET", "/topics/{topic}/webhooks", hooks.list),
             ("PUT", "/topics/{topic}/webhooks/{webhook}", hooks.put),

@@ -126,6 +126,9 @@ DEAD_LETTERS_BYTES_MAX: Final = 16 * MIB
 DEAD_LETTERS_MAX: Final = 100_000
 """Dead letters of one webhook; where there are so many it waits until some are redriven or removed."""
 
+LOSSES_MAX: Final = 10_000
+"""Dead letters of one subscriber and topic: ranges of messages that are lost. The oldest beyond are forgotten."""
+
 METRICS_TOPICS_MAX: Final = 10_000
 """Topics that have lines of their own in `/metrics`; what else there is, is counted there."""
 

@@ -202,6 +202,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "taken": COUNT,
             "confirmed": COUNT,
             "open_batch": {"type": ["string", "null"], "description": "The confirmation of the batch that is open."},
+            "dead_letters": {
+                **COUNT,
+                "description": "Ranges of messages that it was never handed, since they are lost.",
+            },
         }
     ),
     "Webhook": _WEBHOOK,

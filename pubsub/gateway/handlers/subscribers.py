@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pubsub.errors import NotSubscribed
+from pubsub.gateway import losses
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer, nothing
 from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
@@ -22,6 +23,7 @@ from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry, Subscriber
 from pubsub.gateway.sessions import Needs
 from pubsub.gateway.streaming import last_event_id, stream
+from pubsub.gateway.webhooks.letters import as_json
 from pubsub.protocol import check_id, check_new_topic
 
 
@@ -86,9 +88,9 @@ class Subscribers:
         """Where a subscriber stands."""
         one = self._found(exchange, exchange.names["subscriber"])
         async with self._clients.subscriber(one.user, one.client) as client:
-            place = Mailbox(client, one.topic).place()
+            place, lost = Mailbox(client, one.topic).place(), losses.count(client, one.topic)
         facts: dict[str, Any] = {"topic": one.topic, "subscriber": one.name, "client": one.client}
-        facts |= {"taken": place.last, "confirmed": place.confirmed, "open_batch": None}
+        facts |= {"taken": place.last, "confirmed": place.confirmed, "open_batch": None, "dead_letters": lost}
         if place.opened > place.confirmed:
             facts["open_batch"] = confirmation(one.topic, one.name, place.opened)
         return answer(facts)
@@ -101,8 +103,20 @@ class Subscribers:
             with contextlib.suppress(NotSubscribed):
                 await client.unsubscribe(one.topic)
             Mailbox(client, one.topic).empty()
+            client.forget_losses(one.topic, lambda transaction: losses.forget(transaction, one.topic))
             self._registry.remove(one)
         return nothing()
+
+    async def dead_letters(self, exchange: Exchange) -> Response:
+        """What it was never handed, and why."""
+        one = self._found(exchange, exchange.names["subscriber"])
+        after = int(exchange.number("after", 0, 1 << 62))
+        most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
+        beginnings = exchange.truth("beginnings")
+        async with self._clients.subscriber(one.user, one.client) as client:
+            rows, following = losses.page(client, one.topic, after, most)
+        found = [as_json(Mail._make(row), beginnings=beginnings) for row in rows]
+        return answer({"dead_letters": found, "next": following})
 
     async def poll(self, exchange: Exchange) -> Response:
         """The next batch, waited for."""

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from pubsub.base.urls import is_masked
 from pubsub.errors import NotSubscribed
+from pubsub.gateway import losses
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer, nothing
 from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
@@ -91,6 +92,7 @@ class Webhooks:
             with contextlib.suppress(NotSubscribed):
                 await mailbox.client.unsubscribe(one.topic)
             mailbox.empty()
+            mailbox.client.forget_losses(one.topic, lambda transaction: losses.forget(transaction, one.topic))
             self._registry.remove(one)
         return nothing()
 

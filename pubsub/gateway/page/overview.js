@@ -46,6 +46,7 @@ export const ends = (move) => move.servers.join(move.kind === "move" ? " → " :
 export function showLive(facts) {
   find("token").hidden = true;
   [state.operate, state.servers, state.moving] = [facts.operate, facts.servers.map((server) => server.id), facts.moving];
+  state.user = facts.user;
   say("state", facts.problem || `${facts.servers.length} servers, ${facts.proxies.length} proxies, ${number(facts.topics)} topics`);
   warn(facts);
   draw(facts.history);
