@@ -49,7 +49,8 @@ class GatewaySettings:
         tokens: file of who may do what; None: everybody may do everything.
         insecure: it may listen without tokens where others than this host reach it.
         certificate, private_key: files for TLS; None: there is none.
-        allow_hosts: names that it may be asked for by besides; "*": any, as where there are tokens.
+        allow_hosts: names that it may be asked for by besides, and whose pages may ask; "*": any, as where there are
+            tokens.
         allow_origins: of other sites, whose pages may ask.
     """
 
@@ -70,7 +71,7 @@ def sites_of(settings: GatewaySettings) -> Sites:
         ConfigurationError: a name of them is none.
     """
     bound = settings.bind.rpartition(":")[0]
-    any_host = settings.tokens is not None and not settings.allow_hosts
+    any_host = settings.tokens is not None
     try:
         return Sites.of(settings.allow_hosts, settings.allow_origins, bound=bound, any_host=any_host)
     except ValueError as error:
@@ -229,7 +230,7 @@ async def _watch(gateway: Gateway, path: Path | None) -> None:
     """Take the file of tokens anew when it has changed; one that cannot be used changes nothing."""
     if path is None:
         return
-    seen = _stamp(path)
+    seen: tuple[int, ...] = ()  # It may have changed since it was read at the start.
     while True:
         await asyncio.sleep(TOKENS_LOOK_SECONDS)
         now = _stamp(path)

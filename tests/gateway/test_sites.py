@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pubsub.base.sites import Asked
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.handlers.page import FILES
 from pubsub.gateway.openapi import document
@@ -182,6 +183,12 @@ def test_with_tokens_any_name_is_known_and_other_sites_may_not_ask_all_the_same(
 def test_a_name_that_is_none_is_refused_as_it_begins(tmp_path: Path, named: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"^an? (host|origin) is"):
         sites_of(GatewaySettings("127.0.0.1:0", tmp_path, **named))
+
+
+def test_with_tokens_a_name_that_is_allowed_adds_its_pages_and_forbids_no_name(tmp_path: Path) -> None:
+    sites = sites_of(GatewaySettings("0.0.0.0:0", tmp_path, tokens=tmp_path, allow_hosts=("pubsub.example",)))
+    assert sites.refusal(Asked(("upstream:8080",), ("https://pubsub.example",), ("same-origin",))) == ""
+    assert sites.refusal(Asked(("upstream:8080",), ("https://evil.example",), ("same-origin",)))
 
 
 @contextmanager
