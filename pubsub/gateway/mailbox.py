@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pubsub.client import Batch, Transaction
 from pubsub.errors import DataLoss
+from pubsub.gateway import losses
 from pubsub.gateway.client import GatewayClient
 from pubsub.gateway.ids import message_id
 from pubsub.gateway.messages import json_facts, preview, text_or_base64
@@ -171,7 +172,12 @@ class Mailbox:
         except DataLoss as loss:
             place, reason = f"{loss.first}..{loss.last}", loss.reason
             row = (place, "", 0, 0, b"", None, reason, b"", False)
-            self.client.write(lambda transaction: _add(transaction, self.topic, [row], opened=opened))
+
+            def write(transaction: Transaction) -> None:
+                _add(transaction, self.topic, [row], opened=opened)
+                losses.prune(transaction, self.topic)
+
+            self.client.write(write)
             return 1
 
     async def confirm(self, number: int) -> None:

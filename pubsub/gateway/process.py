@@ -17,6 +17,7 @@ from prometheus_client import disable_created_metrics
 from pubsub.base.listening import Listening
 from pubsub.base.loopback import reaches_out
 from pubsub.base.resources import allow_connections
+from pubsub.base.sites import Sites
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
@@ -42,8 +43,8 @@ STOP_SECONDS: Final = 5
 THREADS: Final = 16
 """Threads that wait for disks, and for the cluster's report."""
 
-TOKENS_LOOK_SECONDS: Final = 1.0
-"""The file of tokens is looked at so often."""
+TOKENS_LOOK_SECONDS: Final = 0.5
+"""The file of tokens is looked at so often: within a second a token that was revoked has lost its streams too."""
 
 LIMITS: Final = Limits(
     CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_SECONDS, KEEP_ALIVE_SECONDS, WRITE_SECONDS
@@ -72,6 +73,9 @@ class GatewaySettings:
         tokens: file of who may do what; None: everybody may do everything.
         insecure: it may listen without tokens where others than this host reach it.
         certificate, private_key: files for TLS; None: there is none.
+        allow_hosts: names that it may be asked for by besides, and whose pages may ask; "*": any, as where there are
+            tokens.
+        allow_origins: of other sites, whose pages may ask.
     """
 
     bind: str
@@ -80,6 +84,22 @@ class GatewaySettings:
     insecure: bool = False
     certificate: Path | None = None
     private_key: Path | None = None
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+
+
+def sites_of(settings: GatewaySettings) -> Sites:
+    """Whose pages may ask. With tokens any host will do: no browser adds a token by itself.
+
+    Raises:
+        ConfigurationError: a name of them is none.
+    """
+    bound = settings.bind.rpartition(":")[0]
+    any_host = settings.tokens is not None
+    try:
+        return Sites.of(settings.allow_hosts, settings.allow_origins, bound=bound, any_host=any_host)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def listen(settings: GatewaySettings) -> socket.socket:
@@ -149,15 +169,16 @@ def run_gateway(
         ConfigurationError, StorageError: it cannot begin.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for noisy in ("uvicorn", "httpx2", "httpcore2"):  # httpx2 writes a line for each delivery, with its URL.
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     allow_connections()
-    users = read_users(settings.tokens)
+    users, allowed = read_users(settings.tokens), sites_of(settings)
     listening = listen(settings)
     with contextlib.closing(listening):
         asyncio.run(
             _serve(
                 settings,
-                lambda: Gateway(clients, settings.directory, users, gather, operations, peek),
+                lambda: Gateway(clients, settings.directory, users, gather, operations, peek, allowed),
                 listening,
                 ready,
             )
@@ -226,7 +247,7 @@ async def _watch(gateway: Gateway, path: Path | None) -> None:
     """Take the file of tokens anew when it has changed; one that cannot be used changes nothing."""
     if path is None:
         return
-    seen = _stamp(path)
+    seen: tuple[int, ...] = ()  # It may have changed since it was read at the start.
     while True:
         await asyncio.sleep(TOKENS_LOOK_SECONDS)
         now = _stamp(path)
@@ -234,7 +255,7 @@ async def _watch(gateway: Gateway, path: Path | None) -> None:
             continue
         seen = now
         try:
-            gateway.users = read_users(path)
+            gateway.sessions.users = read_users(path)
         except ConfigurationError as error:
             _log.error("the tokens read before stay in force: %s", error)
 

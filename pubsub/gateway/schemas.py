@@ -149,7 +149,7 @@ _WEBHOOK: Final = closed(
     {
         "topic": STRING,
         "name": STRING,
-        "url": STRING,
+        "url": {**STRING, "description": "Where; *** stands for user and password, and for the query."},
         "secrets": {**COUNT, "description": "How many sign."},
         "secret": {**STRING, "description": "The secret that was made, shown this once."},
         "state": {"enum": ["active", "ended"]},
@@ -226,6 +226,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "taken": COUNT,
             "confirmed": COUNT,
             "open_batch": {"type": ["string", "null"], "description": "The confirmation of the batch that is open."},
+            "dead_letters": {
+                **COUNT,
+                "description": "Ranges of messages that it was never handed, since they are lost.",
+            },
         }
     ),
     "Webhook": _WEBHOOK,

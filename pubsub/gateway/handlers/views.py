@@ -51,7 +51,7 @@ class Views:
         found = (await self._report(exchange))["topics"]
         query = exchange.request.query_params
         wanted, after, sort = query.get("search", ""), query.get("after", ""), query.get("sort", "topic")
-        most = int(exchange.number("max", PAGE, PAGE_MAX))
+        most = exchange.count("max", PAGE, PAGE_MAX)
         named = int(exchange.number("subscribers", SUBSCRIBERS_MAX, SUBSCRIBERS_MAX))
         if sort not in SORTS:
             raise Problem("bad-request", f"sort is one of {', '.join(SORTS)}.")

@@ -47,6 +47,7 @@ export function showLive(facts) {
   find("token").hidden = true;
   [state.operate, state.servers, state.moving] = [facts.operate, facts.servers.map((server) => server.id), facts.moving];
   const silent = facts.problem ? "Not known: no proxy answers." : "";
+  state.user = facts.user;
   say("state", facts.problem || `${facts.servers.length} servers, ${facts.proxies.length} proxies, ${number(facts.topics)} topics`);
   warn(facts);
   draw(facts.history);
