@@ -20,7 +20,7 @@ from typing import Final
 from pubsub.base.children import started
 from pubsub.errors import CallerError, PubsubError
 from pubsub.services.calling import REPLY_BYTES_MAX
-from pubsub.services.worker import Handler, Request, echo
+from pubsub.services.handlers import Handler, Request, echo
 
 LOOK_SECONDS: Final = 0.1
 """While a command runs it is looked so often whether signals came."""

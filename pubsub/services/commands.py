@@ -9,7 +9,18 @@ import typer
 from pubsub import console
 from pubsub.console.options import KeyFile
 from pubsub.services.majordomo import commands as majordomo
-from pubsub.services.options import Advertise, AsJson, AuditFile, Authorized, BrokerKey, Heartbeat, Insecure, Liveness
+from pubsub.services.options import (
+    Advertise,
+    AsJson,
+    AuditFile,
+    Authorized,
+    BrokerKey,
+    Heartbeat,
+    Insecure,
+    Liveness,
+    WorkersHeartbeat,
+    WorkersLiveness,
+)
 from pubsub.services.pair import commands as pair
 from pubsub.services.titanic import commands as titanic
 
@@ -70,7 +81,9 @@ def work(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="Run for each request; none: echo.")
     ] = None,
-    kind: Annotated[str, typer.Option("--kind", help="mdp, paranoid or simple.")] = "mdp",
+    kind: Annotated[str, typer.Option("--kind", help="mdp, mdp2, paranoid or simple.")] = "mdp",
+    heartbeat: WorkersHeartbeat = None,
+    liveness: WorkersLiveness = None,
     key_file: KeyFile = None,
     broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Its public key, pk_…")] = "",
 ) -> None:
@@ -86,7 +99,14 @@ def work(
 
     console.keep_log("worker", name)
     worker = Worker(
-        name, broker=broker, kind=kind, handler=handler_of(command), key_file=key_file, broker_key=broker_key
+        name,
+        broker=broker,
+        kind=kind,
+        handler=handler_of(command),
+        heartbeat=heartbeat,
+        liveness=liveness,
+        key_file=key_file,
+        broker_key=broker_key,
     )
     with telling_obstacles([broker], console.note):
         run_worker(worker, lambda: f"worker {name} ready: {broker}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import TracebackType
 from typing import Any
 
@@ -70,3 +71,74 @@ class SpQueue(Guided):
             frames = self.front.recv_multipart()
             self.peers.add(frames[0])
             self.back.send_multipart([self._free.pop(0), b"", *frames])
+
+
+class MdBroker(Guided):
+    """mdbroker.c: heartbeats go to idle workers only, only those are given up, and of `mmi` it knows one service.
+
+    Attributes:
+        address: to connect to.
+    """
+
+    HEARTBEAT_SECONDS = 0.1
+    LIVENESS = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        (self._sock,), (self.address,) = self.sockets, self.addresses
+        self._services: dict[bytes, bytes] = {}
+        self._idle: dict[bytes, float] = {}
+        self._requests: list[tuple[bytes, bytes, list[bytes]]] = []
+        self._beat_at = 0.0
+
+    def turn(self) -> None:
+        if self._sock.poll(POLL_MS):
+            sender, empty, header, *frames = self._sock.recv_multipart()
+            assert not empty
+            self._client(sender, frames) if header == b"MDPC01" else self._worker(sender, frames)
+        now = time.monotonic()
+        for worker in [worker for worker, expires in self._idle.items() if expires <= now]:
+            del self._idle[worker], self._services[worker]
+        if now >= self._beat_at:
+            self._beat_at = now + self.HEARTBEAT_SECONDS
+            for worker in self._idle:
+                self._tell(worker, b"\x04")
+        for request in tuple(self._requests):
+            client, name, body = request
+            worker = next((worker for worker in self._idle if self._services[worker] == name), None)
+            if worker is not None:
+                self._requests.remove(request)
+                del self._idle[worker]
+                self._tell(worker, b"\x02", client, b"", *body)
+
+    def _client(self, client: bytes, frames: list[bytes]) -> None:
+        name, *body = frames
+        if not name.startswith(b"mmi."):
+            self._requests.append((client, name, body))
+            return
+        found = b"200" if body[-1] in self._services.values() else b"404"
+        self._sock.send_multipart([client, b"", b"MDPC01", name, found if name == b"mmi.service" else b"501"])
+
+    def _worker(self, worker: bytes, frames: list[bytes]) -> None:
+        command, *rest = frames
+        known = worker in self._services
+        if command == b"\x01" and not known:
+            self._services[worker] = rest[0]
+            self._waits(worker)
+        elif command == b"\x03" and known:
+            client, _, *body = rest
+            self._sock.send_multipart([client, b"", b"MDPC01", self._services[worker], *body])
+            self._waits(worker)
+        elif command == b"\x04" and known:
+            if worker in self._idle:
+                self._waits(worker)
+        elif known or command != b"\x05":
+            self._services.pop(worker, None)
+            self._idle.pop(worker, None)
+            self._tell(worker, b"\x05")
+
+    def _waits(self, worker: bytes) -> None:
+        self._idle[worker] = time.monotonic() + self.HEARTBEAT_SECONDS * self.LIVENESS
+
+    def _tell(self, worker: bytes, *frames: bytes) -> None:
+        self._sock.send_multipart([worker, b"", b"MDPW01", *frames])

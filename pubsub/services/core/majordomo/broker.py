@@ -125,7 +125,7 @@ class Broker(BaseCore):
 
     def _manage(self, name: bytes, request: Request) -> None:
         self.counters["managed"] += 1
-        self._answer(request, name, management.answer(name, request.body, self))
+        self._answer(request, name, management.answer(name, request.body, self, request.client))
 
     def _answer(self, request: Request, name: bytes, body: Frames) -> None:
         self._sends.append(Send(PORT, request.client, (*request.dialect.final, name, *body)))
