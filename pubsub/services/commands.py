@@ -15,6 +15,7 @@ from pubsub.services.options import (
     AuditFile,
     Authorized,
     BrokerKey,
+    HandlerTimeout,
     Heartbeat,
     Insecure,
     Liveness,
@@ -84,13 +85,15 @@ def work(
     kind: Annotated[str, typer.Option("--kind", help="mdp, mdp2, paranoid or simple.")] = "mdp",
     heartbeat: WorkersHeartbeat = None,
     liveness: WorkersLiveness = None,
+    handler_timeout: HandlerTimeout = None,
     key_file: KeyFile = None,
     broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Its public key, pk_…")] = "",
 ) -> None:
     """Work for a broker or queue until SIGTERM or SIGINT: the request in hand is answered first.
 
     COMMAND gets the request on standard input, and what it writes is the reply; with another exit code than 0 there is
-    an error reply, or none, as the pattern has it. Without a command requests are echoed.
+    an error reply, or none, as the pattern has it. The same where it is killed by --handler-timeout. Without a command
+    requests are echoed.
     """
     from pubsub.base.reachability import telling_obstacles
     from pubsub.services.command import handler_of
@@ -102,7 +105,7 @@ def work(
         name,
         broker=broker,
         kind=kind,
-        handler=handler_of(command),
+        handler=handler_of(command, handler_timeout),
         heartbeat=heartbeat,
         liveness=liveness,
         key_file=key_file,
@@ -121,6 +124,7 @@ def serve(
     kind: Annotated[str, typer.Option("--kind", help="lazy, or freelance1 to freelance3.")] = "lazy",
     name: Name = "service",
     advertise: Advertise = None,
+    handler_timeout: HandlerTimeout = None,
     key_file: KeyFile = None,
     authorized: Authorized = None,
     insecure: Insecure = False,
@@ -138,7 +142,7 @@ def serve(
         name,
         bind=bind,
         kind=kind,
-        handler=handler_of(command),
+        handler=handler_of(command, handler_timeout),
         key_file=key_file,
         authorized=authorized,
         insecure=insecure,

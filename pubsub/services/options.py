@@ -34,6 +34,10 @@ Heartbeat = Annotated[
     float,
     typer.Option("--heartbeat", metavar="SECONDS", help="Between heartbeats.", min=HEARTBEAT_SECONDS_MIN),
 ]
+HandlerTimeout = Annotated[
+    float | None,
+    typer.Option("--handler-timeout", metavar="SECONDS", help="COMMAND is killed after them.", min=0.001, max=1e9),
+]
 WorkersHeartbeat = Annotated[
     float | None,
     typer.Option(

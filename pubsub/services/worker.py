@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Event as ThreadEvent
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,10 +23,12 @@ from pubsub.services.calling import check_service, core_of, frames_of
 from pubsub.services.core.binary_star.paired import PairedServer
 from pubsub.services.core.interface import Event, Frames, Port, Requested, WorkerCore
 from pubsub.services.engine import Engine, log_event
+from pubsub.services.errors import HandlerOverran
 from pubsub.services.handlers import AsyncHandler, Handler, Request, awaited, check_handler, echo
 from pubsub.services.keys import find_locks
 from pubsub.services.kinds import SERVERS, USUAL_BEATS, WORKERS, Beats
 from pubsub.services.options import HEARTBEAT_SECONDS_MAX, HEARTBEAT_SECONDS_MIN, checked
+from pubsub.services.overrun import CANCEL_SECONDS, Overrun
 from pubsub.services.stand_in import LOOK_SECONDS, StandIn
 
 if TYPE_CHECKING:
@@ -61,6 +64,9 @@ class Worker:
         advertise: with `bind`, the address by which callers know it, which freelance3 has as its name; None: `bind`.
         heartbeat: with `broker`, seconds between heartbeats; None: 2.5, of kind paranoid 1.
         liveness: with `broker`, silent heartbeats until it counts as dead; None: 3.
+        handler_timeout: seconds that the handler may take for a request. A coroutine is cancelled then, and its caller
+            is answered as where it raises. A function cannot be stopped: the process ends with exit code 35. None: it
+            may take as long as it likes.
         pair: with `bind`, it is one of two servers, and takes requests while it is the active one; None: it is alone.
         locks: the keys, for who has them in memory.
         context: a ZeroMQ context to share, which `inproc://` addresses need.
@@ -88,6 +94,7 @@ class Worker:
         advertise: str | None = None,
         heartbeat: float | None = None,
         liveness: int | None = None,
+        handler_timeout: float | None = None,
         pair: Pairing | None = None,
         locks: Locks | None = None,
         context: zmq.Context[Any] | None = None,
@@ -116,6 +123,8 @@ class Worker:
             self._engine = pair.engine(paired, ports, locks=locks, context=context, told=self._told)
         self._put: Callable[[Requested | None], object] | None = None
         self._look_seconds = min(LOOK_SECONDS, heartbeat / 4 if heartbeat else LOOK_SECONDS)
+        self._handler_timeout = _checked_timeout(handler_timeout)
+        self._overrun = Overrun(self.name, handler_timeout, self._say_good_bye)
         self._stopping = False
         self._broken: BaseException | None = None
         self._thread: Thread | None = None
@@ -157,6 +166,7 @@ class Worker:
         self._begin(put)
         stand_in = StandIn(self._engine, self._look_seconds)
         stand_in.start()
+        self._overrun.start()
         try:
             if ready is not None:
                 ready()
@@ -167,12 +177,14 @@ class Worker:
                     try:
                         self._work(jobs.popleft())
                     finally:
+                        self._overrun.end()
                         stand_in.come_back()
             if stand_in.broken is not None:
                 raise stand_in.broken
             self._engine.leave()
         finally:
             if not self._engine.inherited:
+                self._overrun.close()
                 stand_in.end()
                 self._engine.close()
 
@@ -194,8 +206,12 @@ class Worker:
             if ready is not None:
                 ready()
             while (job := await jobs.get()) is not None and not self._stopping:
-                await self._work_async(job)
+                try:
+                    await self._work_async(job)
+                finally:
+                    self._overrun.end()
         finally:
+            self._overrun.close()
             await asyncio.shield(asyncio.to_thread(self._close))
         self._raise_broken()
 
@@ -226,6 +242,7 @@ class Worker:
         self._begin(put)
         self._thread = Thread(target=self._drive, name="services works", daemon=True)
         self._thread.start()
+        self._overrun.start()
 
     def _drive(self) -> None:
         try:
@@ -263,7 +280,12 @@ class Worker:
 
         return Request(job.body, job.service or self.name, part)
 
+    def _say_good_bye(self, gone: ThreadEvent) -> None:
+        self._engine.submit(self._core.leave)
+        self._engine.submit(lambda now: gone.set())
+
     def _work(self, job: Requested) -> None:
+        self._overrun.begin()
         try:
             body = frames_of(awaited(self._handler(self._request(job))), "what a handler returns")
         except Exception as error:  # noqa: BLE001 - the application's: logged, and its caller is answered.
@@ -274,10 +296,24 @@ class Worker:
         else:
             self._engine.submit(lambda now: self._core.reply(job.token, body, now))
 
+    async def _finished(self, result: Any) -> Any:
+        """What a coroutine gives; HandlerOverran where it takes too long."""
+        self._overrun.begin(CANCEL_SECONDS)
+        try:
+            async with asyncio.timeout(self._handler_timeout) as limit:
+                return await result
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise HandlerOverran(self.name, self._handler_timeout or 0.0) from None
+
     async def _work_async(self, job: Requested) -> None:
+        self._overrun.begin()
         try:
             result = self._handler(self._request(job))
-            body = frames_of(await result if inspect.isawaitable(result) else result, "what a handler returns")
+            if inspect.isawaitable(result):
+                result = await self._finished(result)
+            body = frames_of(result, "what a handler returns")
         except Exception as error:  # noqa: BLE001 - the application's: logged, and its caller is answered.
             self._failed(job, error)
         except BaseException as error:
@@ -330,6 +366,17 @@ def _checked_beats(seconds: float | None, liveness: int | None, broker: str | No
     if liveness is not None and liveness < 1:
         raise CallerError(f"liveness={liveness} is not allowed; allowed: 1 or more")
     return beats
+
+
+def _checked_timeout(seconds: float | None) -> float | None:
+    """A handler's time-out.
+
+    Raises:
+        CallerError: it is none.
+    """
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise CallerError(f"handler_timeout={seconds:g} is not allowed; allowed: more than 0 seconds")
+    return seconds
 
 
 def _check_places(broker: str | None, bind: str | None, pair: Pairing | None) -> None:

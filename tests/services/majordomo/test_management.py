@@ -47,11 +47,12 @@ def test_a_report_names_services_workers_and_what_waits() -> None:
     for _ in range(3):
         peers.call(b"c", b"busy", b"x")
     peers.call(b"c", b"none", b"x")
+    peers.now += 4.0
     code, text = asked(peers, b"mmi.report", b"")
     assert code == b"200"
     assert json.loads(text)["services"] == [
-        {"name": "busy", "workers": 1, "idle": 0, "waiting": 2, "answered": 0},
-        {"name": "none", "workers": 0, "idle": 0, "waiting": 1, "answered": 0},
+        {"name": "busy", "workers": 1, "idle": 0, "waiting": 2, "longest_seconds": 4.0, "answered": 0, "given_up": 0},
+        {"name": "none", "workers": 0, "idle": 0, "waiting": 1, "longest_seconds": 0.0, "answered": 0, "given_up": 0},
     ]
 
 

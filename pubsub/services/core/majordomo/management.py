@@ -37,7 +37,7 @@ class Managed(Protocol):
     def counters(self) -> Counter[str]: ...  # noqa: D102
 
 
-def answer(name: bytes, body: Frames, broker: Managed, client: bytes = b"") -> Frames:
+def answer(name: bytes, body: Frames, broker: Managed, client: bytes, now: float) -> Frames:
     """What a service of the broker's own answers.
 
     Args:
@@ -45,6 +45,7 @@ def answer(name: bytes, body: Frames, broker: Managed, client: bytes = b"") -> F
         body: of the request.
         broker: who is asked.
         client: routing ID of who asks.
+        now: seconds on the monotonic clock.
     """
     if name == b"mmi.service":
         service = broker.services.get(body[-1])
@@ -55,7 +56,7 @@ def answer(name: bytes, body: Frames, broker: Managed, client: bytes = b"") -> F
     if name == b"mmi.pending":
         return OK, b"%d" % _pending(body[-1], client, broker)
     if name == b"mmi.report":
-        return OK, json.dumps(report(broker)).encode()
+        return OK, json.dumps(report(broker, now)).encode()
     return (NOT_IMPLEMENTED,)
 
 
@@ -67,22 +68,29 @@ def _pending(name: bytes, client: bytes, broker: Managed) -> int:
     return sum(one is not None and one.client == client for one in (*service.requests, *taken))
 
 
-def report(broker: Managed) -> dict[str, object]:
+def report(broker: Managed, now: float) -> dict[str, object]:
     """What a broker knows of itself."""
     names = sorted(broker.services)[:SHOWN_MAX]
+    since: dict[bytes, float] = {}
+    for worker in broker.workers.values():
+        if worker.request is not None:
+            name = worker.service.name
+            since[name] = min(since.get(name, now), worker.request.begun)
     return {
-        "services": [_described(broker.services[name]) for name in names],
+        "services": [_described(broker.services[name], now - since.get(name, now)) for name in names],
         "services_in_all": len(broker.services),
         "workers": len(broker.workers),
         "counters": dict(sorted(broker.counters.items())),
     }
 
 
-def _described(service: Service) -> dict[str, object]:
+def _described(service: Service, longest: float) -> dict[str, object]:
     return {
         "name": service.name.decode(errors="replace"),
         "workers": service.workers,
         "idle": len(service.idle),
         "waiting": len(service.requests),
+        "longest_seconds": round(longest, 1),
         "answered": service.answered,
+        "given_up": service.given_up,
     }
