@@ -200,10 +200,12 @@ class ParanoidWorker(BaseCore):
         if self._dial_at is not None:
             if now >= self._dial_at:
                 self.start(now)
+        elif self._stood_still(now):  # What the queue said meanwhile may not be read yet.
+            return
         elif not self._requests and (seconds := self._heartbeats.silent(now)):
             self._heartbeats.give_up()
             self._give_up_queue(f"the queue has been silent for {seconds:.3g} s", now)
-        elif not self._stood_still(now) and self._heartbeats.beat_due(now):
+        elif self._heartbeats.beat_due(now):
             self._beat(now)
 
     def reply(self, token: int, body: Frames, now: float) -> None:

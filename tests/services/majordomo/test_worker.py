@@ -149,6 +149,9 @@ def test_a_worker_that_stood_still_is_not_fooled_by_its_own_heartbeat_or_one_of_
     assert rig.core.take_sends() == [HangUp("worker"), *rig.registered]
     rig.now += 7.6
     assert rig.hears(HEARTBEAT) == [HangUp("worker"), *rig.registered]
+    rig.now += 7.6
+    rig.core.tick(rig.now)
+    assert (rig.core.counters["stood_still"], rig.core.counters["broker_silent"]) == (3, 0)
 
 
 def test_a_busy_worker_that_stood_still_sends_its_reply(rig: Rig) -> None:

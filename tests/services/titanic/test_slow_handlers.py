@@ -115,7 +115,7 @@ def test_a_request_whose_worker_died_is_run_by_another_one(tmp_path: Path) -> No
 def test_a_worker_that_was_stopped_with_a_request_in_its_socket_does_not_begin_it(tmp_path: Path) -> None:
     effects = tmp_path / "effects"
     effects.touch()
-    limits = BrokerLimits(heartbeat_seconds=0.2)
+    limits = BrokerLimits(heartbeat_seconds=0.2, liveness=15)
     with Town(tmp_path) as town, Running() as running:
         core = Broker(limits)
         broker = running.engine(Engine(core, broker_ports("tcp://127.0.0.1:0"))).addresses[PORT]
@@ -124,16 +124,16 @@ def test_a_worker_that_was_stopped_with_a_request_in_its_socket_does_not_begin_i
         words = ("work", "slow", "--broker", broker, "--heartbeat", "0.2", "--", "sh", "-c", script)
         worker = town.service("worker", *words)
         worker.wait_line("worker slow ready")
-        until(lambda: len(core.services.get(b"slow", Service(b"")).idle) == 1, "it is registered")
+        until(lambda: core.services.get(b"slow", Service(b"")).idle, "it is registered")
         with ServiceClient(broker, timeout=30.0, tries=1) as client:
             worker.pause()
+            before = worker.errors.read_text().count("stood still")  # It may have on a busy machine.
             _, name = client.call(REQUEST, [b"slow", b"hello"]).frames
             until(lambda: core.counters["requests_given_up"] or core.counters["workers_silent"], "it is given up")
             running.worker(Worker("slow", broker=broker, handler=lambda got: b"by another one"))
             assert fetched(client, name) == (b"200", b"by another one")
             worker.resume()
-            until(lambda: core.services[b"slow"].workers == 2, "it registers anew")
+            until(lambda: worker.errors.read_text().count("stood still") > before, "it registers anew")
             worker.running.send_signal(signal.SIGTERM)
             assert worker.wait() == 0
         assert effects.read_text() == ""
-        assert "stood still" in worker.errors.read_text()

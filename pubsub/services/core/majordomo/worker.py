@@ -194,13 +194,13 @@ class MajordomoWorker(BaseCore):
         """Send a heartbeat, take a silent broker for dead, register anew."""
         if not self._connected:
             self._dial_if_due(now)
+        elif not self._requests and self._stood_still(now):  # What the broker said meanwhile may not be read yet.
+            return
         elif not self._requests and self._heartbeats.silent(now):
             self.counters["broker_silent"] += 1
             self._events.append(Noticed(f"the broker at {self._address} is silent; registering anew", warning=True))
             self._heartbeats.give_up()
             self._leave(now, now)
-        elif not self._requests and self._stood_still(now):
-            return
         elif self._heartbeats.beat_due(now):
             self._beat(now)
 
