@@ -216,7 +216,7 @@ class Engine:
             reason = "" if refusal is None else self._locks.sentence(refusal, dial.address)
             self.core.refused(dial.port, reason, self._clock.monotonic())
 
-        sock, redial = open_redialed(self._context, dial.address, curve=curve, told=told)
+        sock, redial = open_redialed(self._context, dial.address, curve=curve, told=told, identified=dial.lasting)
         self._redials.add(redial)
         self._adopt(_Open(dial.port, sock, routed=False, redial=redial))
         if curve is not None:  # To try another key is to connect anew, by which what ZeroMQ has queued is lost.

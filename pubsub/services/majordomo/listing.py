@@ -55,7 +55,9 @@ COLUMNS: Final = {
     "workers": "workers",
     "idle": "idle",
     "waiting": "waiting",
+    "longest, s": "longest_seconds",
     "answered": "answered",
+    "given up": "given_up",
     "a second": "rate",
 }
 """Of the table -> of the report."""
