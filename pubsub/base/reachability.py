@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from pubsub.base.addresses import split_place
+
 TELL_SECONDS: Final = 2.0
 """After so long a person begins to wonder."""
 
@@ -70,9 +72,12 @@ def mechanism(address: str, seconds: float = 1.0) -> str:
 def _connect(address: str, seconds: float) -> socket.socket | None:
     """A connection; None where the address is of another kind. Raises OSError."""
     scheme, _, place = address.partition("://")
-    host, _, port = place.rpartition(":")
-    if scheme == "tcp" and port.isdecimal():
-        return socket.create_connection((host.strip("[]"), int(port)), seconds)
+    if scheme == "tcp":
+        try:
+            where = split_place(place)
+        except ValueError:
+            return None
+        return socket.create_connection(where, seconds)
     if scheme == "ipc":
         local = socket.socket(socket.AF_UNIX)
         try:

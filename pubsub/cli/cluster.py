@@ -27,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pubsub import console
+from pubsub.base.addresses import join_place, split_place
 from pubsub.cli.cluster_lock import STOP_SECONDS, Running
 from pubsub.config.addresses import ProxyAddress, check_http_address, read_proxies, write_proxies
 from pubsub.errors import ConfigurationError
@@ -318,8 +319,8 @@ def _metrics(given: str | None, processes: int) -> str | None:
 
 def numbered(address: str, place: int) -> str:
     """HOST:PORT of the process in this place, the first one's being 0; port 0 stays, for a free one."""
-    host, _, port = address.rpartition(":")
-    return address if int(port) == 0 else f"{host}:{int(port) + place}"
+    host, port = split_place(address)
+    return address if port == 0 else join_place(host, port + place)
 
 
 def _keys(directory: Path, wanted: bool, proxies: int, members: dict[str, str]) -> ClusterKeys | None:
