@@ -57,6 +57,8 @@ class Session(Steps):
         vfs: SQLite's file system, for one that is not the machine's.
         record: where to write down what it does; None: where the settings say, if they do.
         keys: its own and its proxies'; None: where the settings say, if they do.
+        opened: gets the session before anything of it is open: an exception of a signal's handler may strike when all
+            is, and before the caller has it. Then the caller has it give up.
 
     Attributes:
         keys: its own and its proxies'; None: it has none.
@@ -83,6 +85,7 @@ class Session(Steps):
         vfs: str | None = None,
         record: RecordSink | Path | str | None = None,
         keys: ClientKeys | None = None,
+        opened: list[Session] | None = None,
     ) -> None:
         super().__init__(check_id("client ID", name))
         check_proxies(settings.proxies)
@@ -96,14 +99,18 @@ class Session(Steps):
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
         self.counters = {"undecodable": 0, "handler_errors": 0}
         boot = boot_id() if boot is None else boot
-        sink, owned = open_sink(settings.record if record is None else record)
+        self._complete = False
+        self._stores: list[Store] = []
+        """The store, from before it is open."""
+        self._sink: RecordSink | None = None
+        """Where the record goes that is ours to close."""
+        if opened is not None:
+            opened.append(self)
         try:
-            self.store = Store(state_path(name, settings.directory), boot, power_safe=settings.power_safe, vfs=vfs)
-        except BaseException:
-            if sink is not None and owned:
-                sink.close()
-            raise
-        try:
+            sink, owned = open_sink(settings.record if record is None else record)
+            self._sink = sink if owned else None
+            path = state_path(name, settings.directory)
+            self.store = Store(path, boot, power_safe=settings.power_safe, vfs=vfs, opened=self._stores)
             with storage_errors(self.store.path):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom())
             if sink is not None:
@@ -115,20 +122,31 @@ class Session(Steps):
             self._messenger.ticker = self  # From here on its thread asks for our deadline.
             self._ask_again()
             forks.watch(self)
+            self._complete = True
         except BaseException:
-            self._abandon()
-            if sink is not None and owned:
-                sink.close()
+            self.give_up()
             raise
 
-    def _abandon(self) -> None:
-        """The opening failed, by Ctrl-C too: nobody has what could be closed, and its name would stay taken."""
+    def give_up(self) -> None:
+        """The opening failed, by Ctrl-C too: nobody has what could be closed, and its name would stay taken.
+
+        More than once is fine.
+
+        Raises:
+            StorageError: the last commit failed; everything is released all the same.
+        """
+        if self._complete:
+            self.release()
+            return
         self.closed = True
         self.give_back()
         if hasattr(self, "_messenger"):
             self._messenger.recover()
             self._messenger.close()
-        self.store.close(clean=False)
+        for store in self._stores:
+            store.close(clean=False)
+        if self._sink is not None:
+            self._sink.close()
 
     def _record(self, sink: RecordSink, boot: str, *, owned: bool) -> None:
         from pubsub.client.storage.recorder import Recorder  # noqa: PLC0415 - most clients have none.

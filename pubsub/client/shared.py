@@ -107,15 +107,16 @@ class ClientBase:
     ) -> None:
         check_surroundings(recorder, clock, random, boot)
         made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file)
-        self._session = Session(
-            name, made, context=context, clock=clock, random=random, boot=boot, record=recorder, keys=keys
-        )
+        opened: list[Session] = []
+        options: dict[str, Any] = {"context": context, "clock": clock, "random": random, "boot": boot, "keys": keys}
         try:
+            self._session = Session(name, made, **options, record=recorder, opened=opened)
             self._calls = Calls(self._session)
             self._opened()
             leaving.opened(self._calls)
         except BaseException:
-            self._session.release()
+            for session in opened:  # Also one that was struck when all of it was open, and that nobody has.
+                session.give_up()
             raise
 
     def _opened(self) -> None:
