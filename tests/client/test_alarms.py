@@ -1,4 +1,4 @@
-"""Alarms as time-outs of puts: nothing that was acknowledged is lost or doubled, and how often a client has to be opened anew."""
+"""Alarms as time-outs of puts: nothing acknowledged is lost or doubled, and how often a client is opened anew."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PUTS: Final = 400
 REOPENED_MAX: Final = 30
 """Of PUTS. About one put in four that is struck leaves a client that has to be opened anew."""
 ALARM_PUTS: Final = (0.1, 18.0)
-"""When an alarm rings, in times of a put. It is the time-out of a put that usually succeeds: about one in ten is struck."""
+"""When an alarm rings, in times of a put. Most puts succeed before: about one in ten is struck."""
 MEASURED: Final = 10
 """Puts whose median is the time of one, measured again after as many under alarms."""
 
