@@ -16,6 +16,7 @@ import zmq
 from zmq.backend import zmq_poll
 
 from pubsub.base.clock import Clock
+from pubsub.base.patched import refuse_patched
 from pubsub.messenger.core import MessengerCore
 from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.driving import Driving
@@ -79,6 +80,7 @@ class Loop:
         context: zmq.Context[Any] | None,
         doorkeeper: Doorkeeper | None = None,
     ) -> None:
+        refuse_patched("a Messenger")
         self._core, self._clock, self._limits, self._context = core, clock, limits, context
         self.turn = Driving(clock, limits.grace_seconds, self.wake)
         self.gate = RLock()

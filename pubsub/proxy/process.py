@@ -18,6 +18,7 @@ from typing import Any, Final
 import zmq
 
 from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.patched import refuse_patched
 from pubsub.base.resources import used
 from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
@@ -83,6 +84,7 @@ class ProxyProcess(KeyedTraffic):
         keys: ProcessKeys | None = None,
     ) -> None:
         super().__init__()
+        refuse_patched("a proxy")
         self.settings = settings
         self.bind = settings.bind
         self.servers = settings.servers or settings.bind

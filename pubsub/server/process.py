@@ -22,6 +22,7 @@ import zmq
 
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.database import Turns, translate
+from pubsub.base.patched import refuse_patched
 from pubsub.base.reserve import Reserve, ReserveFile
 from pubsub.base.resources import used
 from pubsub.config.settings import ServerSettings
@@ -84,6 +85,7 @@ class ServerProcess:
         guard: MemoryGuard | None = None,
         keys: ProcessKeys | None = None,
     ) -> None:
+        refuse_patched("a server")
         self.settings = settings
         self._keys = keys
         self._doors: Doors | None = None
