@@ -89,8 +89,7 @@ class ServerProcess:
         self.settings = settings
         self._keys = keys
         self._doors: Doors | None = None
-        self.address = ""
-        self._own_context = context is None
+        self.address, self._own_context = "", context is None
         self._context: zmq.Context[Any] = zmq.Context() if context is None else context
         self._clock = clock or SystemClock()
         self._random: Random = SystemRandom()
