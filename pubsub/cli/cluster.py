@@ -152,7 +152,8 @@ class Cluster:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             start_new_session=True,
             pass_fds=kept,
         )

@@ -64,7 +64,7 @@ class Opening:
 def boot_id() -> str:
     """Which start of the operating system this is; "" where that cannot be known."""
     try:
-        return _BOOT.read_text().strip()
+        return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
         return ""
 

@@ -10,6 +10,7 @@ from typing import Final
 from pubsub.base.addresses import split_place
 from pubsub.base.limits import PROXIES_MAX
 from pubsub.base.loopback import reaches_out as reaches_out  # noqa: PLC0414  one of the rules of addresses
+from pubsub.base.text import without_mark
 from pubsub.errors import ConfigurationError, InvalidKey
 from pubsub.security.keys import PUBLIC, SECRET, format_public, parse_public
 
@@ -116,7 +117,7 @@ def read_proxies(path: Path) -> tuple[ProxyAddress, ...]:
         ConfigurationError: it cannot be read, names none or too many, or a line is wrong (which, and what is allowed).
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = without_mark(path.read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"proxies file {path}: {getattr(error, 'strerror', None) or error}") from None
     found: dict[int, ProxyAddress] = {}

@@ -17,6 +17,7 @@ from prometheus_client import disable_created_metrics
 
 from pubsub.base.addresses import join_place, split_place
 from pubsub.base.loopback import reaches_out
+from pubsub.base.text import without_mark
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
@@ -97,7 +98,7 @@ def read_users(path: Path | None) -> Users:
     if path is None:
         return Users()
     try:
-        text = path.read_text(encoding="ascii")
+        text = without_mark(path.read_bytes()).decode("ascii")
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
