@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pubsub.base import forks
+from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.client import leaving
 from pubsub.client.arguments import (
@@ -107,6 +108,7 @@ class ClientBase:
         keys: ClientKeys | None = None,
     ) -> None:
         refuse_patched("a client")
+        check_files()
         check_surroundings(recorder, clock, random, boot)
         made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file)
         opened: list[Session] = []

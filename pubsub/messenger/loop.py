@@ -16,6 +16,7 @@ import zmq
 from zmq.backend import zmq_poll
 
 from pubsub.base.clock import Clock
+from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.messenger.core import MessengerCore
 from pubsub.messenger.doorkeeper import Doorkeeper
@@ -81,6 +82,7 @@ class Loop:
         doorkeeper: Doorkeeper | None = None,
     ) -> None:
         refuse_patched("a Messenger")
+        check_files()
         self._core, self._clock, self._limits, self._context = core, clock, limits, context
         self.turn = Driving(clock, limits.grace_seconds, self.wake)
         self.gate = RLock()

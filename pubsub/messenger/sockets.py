@@ -19,6 +19,7 @@ from zmq import backend
 
 from pubsub.base.families import speaks_ipv6
 from pubsub.base.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
+from pubsub.base.open_files import check_files
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.curve import CurveClient, CurveServer, lock_dealer, lock_router
 
@@ -66,6 +67,7 @@ def allow_connections() -> None:
 
 
 def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[bytes]:
+    check_files()
     try:
         sock: zmq.Socket[bytes] = context.socket(kind)
     except zmq.ZMQError as error:  # The process, or the context, has as many as it may.

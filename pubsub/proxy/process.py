@@ -18,6 +18,7 @@ from typing import Any, Final
 import zmq
 
 from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.base.resources import used
 from pubsub.config.addresses import reaches_out
@@ -85,6 +86,7 @@ class ProxyProcess(KeyedTraffic):
     ) -> None:
         super().__init__()
         refuse_patched("a proxy")
+        check_files()
         self.settings = settings
         self.bind = settings.bind
         self.servers = settings.servers or settings.bind

@@ -22,6 +22,7 @@ import zmq
 
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.database import Turns, translate
+from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.base.reserve import Reserve, ReserveFile
 from pubsub.base.resources import used
@@ -429,6 +430,7 @@ def run_server(settings: ServerSettings) -> None:
         PubsubError: why it could not start, or had to end.
     """
     allow_connections()
+    check_files()
     process = ServerProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
     if settings.authorized is not None:  # There are keys, or `start` refuses. A large store takes its time to open.
         signal.signal(signal.SIGHUP, lambda *_: process.hang_up())

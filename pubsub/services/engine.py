@@ -17,6 +17,7 @@ import zmq
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.limits import BODY_BYTES_MAX
+from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.errors import AfterFork
 from pubsub.messenger import Counters, CurveServer, Refusal
@@ -101,6 +102,7 @@ class Engine:
         told: Callable[[Event, float], object] | None = None,
     ) -> None:
         refuse_patched("a service, its workers and its clients")
+        check_files()
         self.core, self._ports, self._locks = core, tuple(ports), locks or Locks()
         self._clock = clock or SystemClock()
         self._own_context = context is None
