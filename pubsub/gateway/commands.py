@@ -147,15 +147,38 @@ def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = Non
         answer = httpx2.request(method, url.rstrip("/") + path, json=body, headers=headers, timeout=SECONDS)
     except httpx2.InvalidURL as error:
         raise ConfigurationError(f"--gateway {url}: {error}") from None
+    except httpx2.ReadTimeout:
+        silent = "what listens there takes the request and does not answer: it is stopped, or is no gateway"
+        raise Unavailable(method, url, SECONDS, silent) from None
+    except httpx2.RemoteProtocolError as error:
+        raise ConfigurationError(f"--gateway {url}: what listens there is no gateway: {error}") from None
     except httpx2.HTTPError as error:
         raise Unavailable(method, url, SECONDS, str(error) or type(error).__name__) from None
     if answer.is_success:
-        return dict(answer.json()) if answer.content else {}
+        try:
+            return _Answer(url, answer.json() if answer.content else {})
+        except (ValueError, TypeError):
+            raise _no_gateway(url) from None
     try:
         reason = str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
         reason = f"{url} answered {answer.status_code}, and is no gateway"
     raise _error(answer.status_code, path, reason)
+
+
+class _Answer(dict[str, Any]):
+    """A gateway's answer. What lacks a name that every gateway gives comes from something else."""
+
+    def __init__(self, url: str, found: Any) -> None:
+        super().__init__(found)
+        self._url = url
+
+    def __missing__(self, name: str) -> Any:
+        raise _no_gateway(self._url)
+
+
+def _no_gateway(url: str) -> ConfigurationError:
+    return ConfigurationError(f"--gateway {url}: what answers there is no gateway")
 
 
 def _error(status: int, path: str, reason: str) -> PubsubError:
