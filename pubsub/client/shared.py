@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pubsub.base import forks
+from pubsub.base.clock import SystemClock, sound_wall
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.client import leaving
@@ -110,6 +111,7 @@ class ClientBase:
         refuse_patched("a client")
         check_files()
         check_surroundings(recorder, clock, random, boot)
+        sound_wall((clock or SystemClock()).wall())
         made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file)
         opened: list[Session] = []
         options: dict[str, Any] = {"context": context, "clock": clock, "random": random, "boot": boot, "keys": keys}

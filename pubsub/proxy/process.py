@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import zmq
 
-from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.clock import Clock, SystemClock, sound_wall
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.base.resources import used
@@ -114,6 +114,7 @@ class ProxyProcess(KeyedTraffic):
             StorageError: the routes file cannot be used.
         """
         settings = self.settings
+        sound_wall(self._clock.wall())
         try:
             self.metrics = open_metrics(settings.metrics, settings.insecure, self._wakeup.set, self._closers)
             self._open_entrance()

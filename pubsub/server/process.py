@@ -20,7 +20,7 @@ from typing import Any, Final
 import apsw
 import zmq
 
-from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.clock import Clock, SystemClock, sound_wall
 from pubsub.base.database import Turns, translate
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
@@ -194,7 +194,7 @@ class ServerProcess:
         self.core.beside = self._beside
 
     def _make_group_commit(self, loops: Loops | None, lock: Turns | None) -> GroupCommit:
-        now, wall = self._clock.monotonic(), self._clock.wall()
+        now, wall = self._clock.monotonic(), sound_wall(self._clock.wall())
         return GroupCommit(self.settings, self._store, self._reserve(), self._random, now, wall, loops, lock)
 
     def _reserve(self) -> Reserve:
@@ -431,6 +431,7 @@ def run_server(settings: ServerSettings) -> None:
     """
     allow_connections()
     check_files()
+    sound_wall(SystemClock().wall())  # Before anything is written.
     process = ServerProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
     if settings.authorized is not None:  # There are keys, or `start` refuses. A large store takes its time to open.
         signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
