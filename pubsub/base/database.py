@@ -52,7 +52,7 @@ def lock_directory(directory: Path) -> IO[str]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / "lock").open("a+")
+        file = (directory / "lock").open("a+", encoding="ascii", errors="replace")
     except OSError as error:
         raise ConfigurationError(f"directory {directory} cannot be used: {error.strerror}") from None
     try:

@@ -27,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pubsub import console
+from pubsub.base.addresses import join_place, split_place
 from pubsub.cli.cluster_lock import STOP_SECONDS, Running
 from pubsub.cli.detached import DETACHED, detach, let_go
 from pubsub.config.addresses import ProxyAddress, check_http_address, read_proxies, write_proxies
@@ -152,7 +153,8 @@ class Cluster:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             start_new_session=True,
             pass_fds=kept,
         )
@@ -349,8 +351,8 @@ def _metrics(given: str | None, processes: int) -> str | None:
 
 def numbered(address: str, place: int) -> str:
     """HOST:PORT of the process in this place, the first one's being 0; port 0 stays, for a free one."""
-    host, _, port = address.rpartition(":")
-    return address if int(port) == 0 else f"{host}:{int(port) + place}"
+    host, port = split_place(address)
+    return address if port == 0 else join_place(host, port + place)
 
 
 def _keys(directory: Path, wanted: bool, proxies: int, members: dict[str, str]) -> ClusterKeys | None:

@@ -40,7 +40,7 @@ class Running:
     def __init__(self, directory: Path) -> None:
         path = directory / "running"
         try:
-            self._file = path.open("a+")
+            self._file = path.open("a+", encoding="utf-8")
         except OSError as error:
             raise ConfigurationError(f"{path}: {error.strerror}") from None
         deadline = time.monotonic() + STOP_SECONDS

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -137,7 +138,10 @@ def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
     from pubsub.protocol import RECORD_BYTES_MAX
 
     with readable(path):
-        yield from iter(partial(stream.readline, RECORD_BYTES_MAX + 2), b"")
+        first = stream.readline(RECORD_BYTES_MAX + 2)
+        if first:
+            yield first.removeprefix(BOM_UTF8)  # Of the text, not of its first line.
+            yield from iter(partial(stream.readline, RECORD_BYTES_MAX + 2), b"")
 
 
 def put_lines(

@@ -7,6 +7,7 @@ person's patience takes a script's as well.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import re
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pubsub.base.open_files import too_few
 from pubsub.errors import PubsubError, StorageError, without_secrets
 
 if TYPE_CHECKING:
@@ -206,6 +208,8 @@ def _failed(error: Exception) -> int:
     """Says what an error has to say; its exit code."""
     if isinstance(error, ReaderGone | BrokenPipeError):
         return EXIT_READER_GONE
+    if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+        error = too_few(0)
     if isinstance(error, PubsubError):
         complain(str(error))
         return error.exit_code

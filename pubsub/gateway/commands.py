@@ -163,15 +163,23 @@ def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = Non
             answer = client.request(method, url.rstrip("/") + path, json=body, headers=headers)
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
         raise ConfigurationError(f"--gateway {shown}: {scrubbed(str(error), url)}") from None
+    except httpx2.ReadTimeout:
+        silent = "what listens there takes the request and does not answer: it is stopped, or is no gateway"
+        raise Unavailable(method, shown, SECONDS, silent) from None
+    except httpx2.RemoteProtocolError as error:
+        text = f"--gateway {shown}: what listens there is no gateway: {scrubbed(str(error), url)}"
+        raise ConfigurationError(text) from None
     except httpx2.HTTPError as error:
         raise Unavailable(method, shown, SECONDS, scrubbed(str(error), url) or type(error).__name__) from None
-    none = f"{shown} answered {answer.status_code}, and is no gateway"
     try:
         found = answer.json() if answer.content or wanted else {}
     except (ValueError, RecursionError):
         found = None
     if answer.is_success and isinstance(found, dict) and (not wanted or wanted in found):
         return found
+    if answer.is_success:
+        raise ConfigurationError(f"--gateway {shown}: what answers there is no gateway")
+    none = f"{shown} answered {answer.status_code}, and is no gateway"
     reason = str(found["detail"]) if isinstance(found, dict) and "detail" in found else none
     raise _error(answer.status_code, path, reason)
 

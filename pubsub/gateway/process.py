@@ -14,10 +14,12 @@ from typing import Any, Final
 
 from prometheus_client import disable_created_metrics
 
+from pubsub.base.addresses import join_place, split_place
 from pubsub.base.listening import Listening
 from pubsub.base.loopback import reaches_out
 from pubsub.base.resources import allow_connections
 from pubsub.base.sites import Sites
+from pubsub.base.text import without_mark
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
@@ -108,22 +110,24 @@ def listen(settings: GatewaySettings) -> socket.socket:
     Raises:
         ConfigurationError: that is no address, it is taken, or others could reach it without a token.
     """
-    host, colon, port = settings.bind.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ConfigurationError(f"--bind is HOST:PORT, as 127.0.0.1:8080, not {settings.bind!r}")
+    try:
+        host, port = split_place(settings.bind)
+    except ValueError:
+        raise ConfigurationError(
+            f"--bind is HOST:PORT, as 127.0.0.1:8080 or [::1]:8080, not {settings.bind!r}"
+        ) from None
     if reaches_out(f"tcp://{settings.bind}") and settings.tokens is None and not settings.insecure:
         raise ConfigurationError(
             f"{settings.bind} can be reached by others than this host: give a file of tokens (--tokens FILE), or say"
             " --insecure"
         )
-    host = host.strip("[]")
     try:
-        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = Listening(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Nagle's algorithm would hold a short answer's second part back until the first is acknowledged.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.bind((host, int(port)))
+        listening.bind(place)
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {settings.bind}: {error.strerror or error}") from None
     return listening
@@ -138,7 +142,7 @@ def read_users(path: Path | None) -> Users:
     if path is None:
         return Users()
     try:
-        text = path.read_text(encoding="ascii")
+        text = without_mark(path.read_bytes()).decode("ascii")
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
@@ -195,7 +199,7 @@ async def _serve(
     watching = asyncio.create_task(_watch(gateway, settings.tokens))
     host, port = listening.getsockname()[:2]
     scheme = "https" if settings.certificate else "http"
-    telling = asyncio.create_task(_tell(server, lambda: ready(f"{scheme}://{host}:{port}")))
+    telling = asyncio.create_task(_tell(server, lambda: ready(f"{scheme}://{join_place(host, port)}")))
     try:
         await server.serve(sockets=[listening])
     finally:

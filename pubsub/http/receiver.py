@@ -11,6 +11,7 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
+from pubsub.base.patched import refuse_patched
 from pubsub.base.paths import expanded
 from pubsub.base.sites import Sites, asked
 from pubsub.client.storage.transaction import Transaction
@@ -100,6 +101,7 @@ class Receiver:
         clock: HttpClock | None = None,
         random: Random | None = None,
     ) -> None:
+        refuse_patched("a receiver")
         self._place, self._clock, self._random = place, clock or MachineClock(), random or SystemRandom()
         self._tokens = tokens if isinstance(tokens, Tokens) or tokens is None else Tokens(tokens)
         self._insecure, self._response_urls = insecure, response_urls

@@ -14,6 +14,7 @@ from shlex import quote
 from types import TracebackType
 from typing import Final, Self
 
+from pubsub.base.patched import refuse_patched
 from pubsub.base.paths import expanded
 from pubsub.base.urls import masked
 from pubsub.errors import CallerError, PubsubError
@@ -66,6 +67,7 @@ class AsyncReliableHttp:
         clock: HttpClock | None = None,
         random: Random | None = None,
     ) -> None:
+        refuse_patched("a sender")
         self.directory = expanded(directory)
         self._settings, self._insecure = settings or HttpSettings(), insecure
         clock = clock or MachineClock()

@@ -16,7 +16,9 @@ from weakref import WeakKeyDictionary
 import zmq
 from zmq import backend
 
+from pubsub.base.families import speaks_ipv6
 from pubsub.base.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
+from pubsub.base.open_files import check_files
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.curve import CurveClient, CurveServer, lock_dealer, lock_router
 
@@ -54,11 +56,13 @@ Frames = list[bytes | memoryview]
 
 
 def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[bytes]:
+    check_files()
     try:
         sock: zmq.Socket[bytes] = context.socket(kind)
     except zmq.ZMQError as error:  # The process, or the context, has as many as it may.
         raise ConfigurationError(f"no socket for {endpoint!r}: {error}") from None
     sock.linger = 0
+    sock.ipv6 = speaks_ipv6(endpoint)
     sock.copy_threshold = COPY_BYTES_MAX
     sock.sndhwm = sock.rcvhwm = HIGH_WATER_MARK
     sock.maxmsgsize = BODY_BYTES_MAX + HEADER_LENGTH_MAX

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from operator import eq
 from typing import NamedTuple, overload
 
 from pubsub.protocol import Position, Run, decode_headers, format_position
@@ -102,6 +103,21 @@ class Message:
         """When the server took it: microseconds since 1970."""
         return self._run.stamp
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same message with the same contents, whenever either was taken."""
+        if not isinstance(other, Message):
+            return NotImplemented
+        return self._value() == other._value()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.position))
+
+    def _value(self) -> tuple[object, ...]:
+        run = self._run
+        return (
+            self.topic, self.position, self.body, run.publisher, self.counter, run.stamp, self.key, self.header_bytes,
+        )  # fmt: skip
+
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= 40 else self.body[:37] + b"..."
         return f"Message({self.topic!r}, {self.id}, {body!r})"
@@ -123,6 +139,15 @@ class Batch(Sequence[Message]):
 
     def __len__(self) -> int:
         return self._length
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it holds equal messages of the same topic, in the same order."""
+        if not isinstance(other, Batch):
+            return NotImplemented
+        return self.topic == other.topic and len(self) == len(other) and all(map(eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self._length))
 
     @overload
     def __getitem__(self, index: int) -> Message: ...

@@ -56,5 +56,5 @@ def _owner(path: str) -> str:
     if os.path.realpath(path) in open_here:
         return THIS_PROCESS
     with suppress(OSError):
-        return f"process {Path(path).with_suffix('.pid').read_text().strip()}"
+        return f"process {Path(path).with_suffix('.pid').read_text(encoding='ascii').strip()}"
     return "its ID is not known"

@@ -48,6 +48,7 @@ class Store(Reading):
         boot: identifies this start of the operating system; "" where that cannot be known.
         power_safe: fsync every commit.
         vfs: SQLite's file system, for one that is not the machine's; no other file is made or synced there.
+        opened: gets the store before its file is open, for a caller that an exception may strike before it has it.
 
     Attributes:
         failed: the disk refused the last commit, or was full; nothing may be built on what is here before one succeeds.
@@ -59,7 +60,15 @@ class Store(Reading):
         StorageError: the file or its directory cannot be used; StoreInUse, StoreNewer, StoreDamaged, StoreFull say why.
     """
 
-    def __init__(self, path: Path, boot: str = "", *, power_safe: bool = False, vfs: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        boot: str = "",
+        *,
+        power_safe: bool = False,
+        vfs: str | None = None,
+        opened: list[Store] | None = None,
+    ) -> None:
         self.path = str(path)
         self.failed = self.has_room = self.rolled_back = False
         self._power_safe = power_safe
@@ -78,22 +87,33 @@ class Store(Reading):
             raise StorageError(str(path.parent), f"cannot be made: {error.strerror}") from None
         # Its own head is looked at before SQLite writes over it.
         self._headless = vfs is None and begins_damaged(Path(f"{path}-wal"))
-        with storage_errors(self.path):
-            self.db = apsw.Connection(self.path, vfs=vfs)
-            self.db.execute(CAREFUL)
+        self._place, self._pid, self._ours = os.path.realpath(self.path), path.with_suffix(".pid"), False
+        if opened is not None:
+            opened.append(self)
         try:
             with storage_errors(self.path):
+                self.db = apsw.Connection(self.path, vfs=vfs)
+                self.db.execute(CAREFUL)
                 self._prepare()
+            self._ours = True
+            if vfs is None:
+                open_here.add(self._place)
+            if self._folder is not None:
+                with suppress(OSError):
+                    self._pid.write_text(f"{os.getpid()}\n", encoding="ascii")
         except BaseException:
-            self.db.close()
+            self._release()
             raise
-        self._place = os.path.realpath(self.path)
-        if vfs is None:
-            open_here.add(self._place)
-        self._pid = path.with_suffix(".pid")
-        if self._folder is not None:
+
+    def _release(self) -> None:
+        """Close the file, as far as it is open. More than once is fine."""
+        if hasattr(self, "db"):
+            self.db.close()
+        if self._ours:  # Or it is open elsewhere in this process, which is why this one could not be opened.
+            open_here.discard(self._place)
             with suppress(OSError):
-                self._pid.write_text(f"{os.getpid()}\n")
+                self._pid.unlink()
+            self._ours = False
 
     def _prepare(self) -> None:
         # Each pragma alone, and read back: a list of pragmas stops silently at the first that returns a row.
@@ -396,12 +416,9 @@ class Store(Reading):
                     with self.transaction(fsync=True):
                         self._put_state("clean", 1)
         finally:
-            if self._space is not None:
+            if self._space is not None and self._ours:
                 self._space.release()  # SQLite moves the WAL now.
-            self.db.close()
-            open_here.discard(self._place)
-            with suppress(OSError):
-                self._pid.unlink()
+            self._release()
 
 
 class _Commit:

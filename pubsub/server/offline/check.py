@@ -128,7 +128,7 @@ def _compare_member(found: Found, report: Mapping[str, Any]) -> None:
 def _member(directory: Path) -> str:
     """The ID of the member that this is one of two, "" where it is none or that cannot be read."""
     try:
-        return str(json.loads((directory / MEMBER).read_text())["member"])
+        return str(json.loads((directory / MEMBER).read_text(encoding="utf-8"))["member"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
