@@ -24,7 +24,7 @@ def mend(session: Session) -> None:
                 chunk.stop()
                 # The chunk was acknowledged as a whole, so what was not handed out must be given back.
                 if positions.get(sub.topic) == chunk.after:
-                    session.store.commit([sub.give_back(chunk)])
+                    session.store.commit([chunk.give_back(sub.topic)])
         for topic, _, _, _, _, _, _, tried, attempts in session.store.subscriptions():
             # The handler was at no fault, and the attempt does not count.
             if tried is not None and (tried, attempts) in session.trying.get(topic, ()):

@@ -81,7 +81,7 @@ class World:
         self.rig.core.flights._token = 1_000_000 * self.chance.randrange(1, 1_000_000)  # Old answers find nobody.
         taken = dict(counters)
         self.rig.core._load_taken = lambda topic: taken
-        self.rig.core.load_subscriptions([("t", True, True, number, LOG, position, (None, None), 0)])
+        self.rig.core.load_subscriptions([("t", True, True, False, number, LOG, position, (None, None), 0)])
         self.rig.on_disk = {"t": position}  # Opening the store fsyncs it.
         self.sub = self.rig.core.subscriptions["t"]
 

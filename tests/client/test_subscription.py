@@ -121,7 +121,7 @@ def test_what_a_chunk_has_not_handed_out_comes_again(runs: list[int], handed: in
     assert chunk.handed == handed
     chunk.stop()
     assert (chunk.handed, chunk.over, list(claims)) == (handed, True, [])
-    change = sub.give_back(chunk)
+    change = chunk.give_back(sub.topic)
     sub.given_back(chunk, change)
     assert change.position == (LOG, handed)
     assert change.counters == {PUBLISHER: handed}

@@ -165,7 +165,7 @@ def test_with_one_of_two_proxies_gone_every_call_is_done_once_by_the_other(clust
     for client in (bob, alice):
         client.subscribe("warm")
     with fault(cluster):
-        bob.subscribe("a")
+        bob.subscribe("a", fresh=True)  # What is to be continued is asked of both proxies.
         alice.put_many("a", [b"1", b"2"])
         alice.put("a", b"3")
         assert bodies(bob, 3) == [b"1", b"2", b"3"]

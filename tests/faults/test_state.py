@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pubsub import Client
 from pubsub.errors import StateCopied, StoreInUse, Superseded
 from tests.faults.checker import check
 from tests.faults.cluster import Cluster
@@ -102,6 +103,15 @@ def test_a_subscribers_copy_that_is_older_is_found_out_and_renewed(cluster: Clus
         assert bob.get("a").body == b"4"
 
 
+def unmarked(client: Client) -> bytes:
+    """The next message that was handed to no other directory; what was, and is not acknowledged, comes before it."""
+    while True:
+        message = client.get("a")
+        assert message is not None
+        if not message.doubtful:
+            return message.body
+
+
 def test_who_is_opened_later_elsewhere_is_the_subscriber_and_the_other_is_told(cluster: Cluster) -> None:
     cluster.run(1, 1)
     with cluster.client("bob") as bob:
@@ -114,16 +124,16 @@ def test_who_is_opened_later_elsewhere_is_the_subscriber_and_the_other_is_told(c
     with cluster.client("bob", directory=cluster.directory / "new host") as new:
         new.subscribe("a")
         alice.put("a", b"2")
-        assert new.get("a").body == b"2"
+        assert unmarked(new) == b"2"
         with pytest.raises(Superseded):
             old.get("a")
         with pytest.raises(Superseded), cluster.client("bob", directory=elsewhere) as older:
             older.get("a")
         alice.put("a", b"3")
-        assert new.get("a").body == b"3"
+        assert unmarked(new) == b"3"
         old.subscribe("a")
         alice.put("a", b"4")
-        assert old.get("a").body == b"4"
+        assert unmarked(old) == b"4"
         with pytest.raises(Superseded):
             new.get("a")
 

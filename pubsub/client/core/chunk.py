@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from operator import length_hint
 
+from pubsub.client.core.changes import Taken
 from pubsub.client.core.message import RunSlice
 from pubsub.protocol import Position
 
@@ -49,6 +50,21 @@ class Chunk:
     def handed(self) -> int:
         """How many were handed out."""
         return self.total - len(self._left) - length_hint(self._tokens)
+
+    def give_back(self, topic: str) -> Taken:
+        """What takes back all that it has not handed out, once it is stopped; `rest` is that then."""
+        handed, position, taken = self.handed, self.before, dict(self.counters)
+        self.rest = []
+        for piece in self.pieces:
+            count = min(handed, piece.stop - piece.start)
+            handed -= count
+            if count:
+                kept = piece._replace(stop=piece.start + count)
+                position, taken[piece.run.publisher] = kept.last, piece.run.counter + kept.stop - 1
+            if piece.start + count < piece.stop:
+                self.rest.append(piece._replace(start=piece.start + count))
+        assert position is not None
+        return Taken(topic, position, taken)
 
     @property
     def over(self) -> bool:

@@ -261,16 +261,7 @@ class ClientCore:
         if status.outcome is Outcome.SUCCESS:
             change = sub.confirm(status)
             self.proxy = proxy
-
-            def confirmed() -> None:
-                assert isinstance(change, Confirmed)
-                sub.confirmed(change)
-                sub.heard = now
-                sub.retries.restart(proxy)
-                if status.doubtful:
-                    _log.warning(CONTINUED, self.settings.client, sub.topic)
-
-            self.due.append(Due([change], confirmed))
+            self.due.append(Due([change], partial(_settled, sub, change, status, proxy, now)))
         elif status.outcome is Outcome.SUPERSEDED:
             self._intent_superseded(sub, status)
         elif status.outcome in {Outcome.REFUSED, Outcome.DENIED}:
@@ -416,6 +407,15 @@ class ClientCore:
         if self._sync_at is not None:
             times.append(self._sync_at)
         return min(times, default=None)
+
+
+def _settled(sub: Subscription, change: Confirmed, status: Status, proxy: int, now: float) -> None:
+    """The commit of an intent that is confirmed succeeded."""
+    sub.confirmed(change)
+    sub.heard = now
+    sub.retries.restart(proxy)
+    if status.doubtful:
+        _log.warning(CONTINUED, sub.client, sub.topic)
 
 
 def _answered_late(sub: Subscription, flight: Flight, now: float) -> None:

@@ -47,8 +47,7 @@ class Subscription:
 
     Attributes:
         on: what the user wants; settled: whether the service has confirmed it.
-        fresh: the intent is to begin at the end; otherwise the subscription that the service has under the client's ID
-            is continued (docs/architecture.md, *Continuing*).
+        fresh: the intent is to begin at the end, and not to continue (docs/architecture.md, *Continuing*).
         number: of the transmission that was confirmed; asked: of the last one that was sent.
         position, safe, after: see above; None before the service has said where the subscription stands.
         log: the log that answered last; avoid: one whose holder does not know this subscription.
@@ -104,20 +103,16 @@ class Subscription:
         """What makes an intent durable; `intended` follows the commit."""
         return Intended(self.topic, on, fresh)
 
-    def leave_chunk(self) -> list[Change]:
-        """What takes back all of an open iteration that it has not handed out, before an intent to continue.
-
-        It would be dropped otherwise when it comes once more: it counts as taken.
-        """
+    def leave_chunk(self) -> list[Taken]:
+        """What takes back all that an open iteration has not handed out: else it is dropped when it comes once more."""
         if self.chunk is None:
             return []
         self.chunk.stop()
-        return [self.give_back(self.chunk)] if self.chunk.handed < self.chunk.total else []
+        return [self.chunk.give_back(self.topic)] if self.chunk.handed < self.chunk.total else []
 
-    def intended(self, on: bool, *, fresh: bool = False, left: Sequence[Change] = ()) -> None:
+    def intended(self, on: bool, *, fresh: bool = False, left: Sequence[Taken] = ()) -> None:
         """The commit of `intend`, and of what `leave_chunk` gave, succeeded: what was prefetched is gone with it."""
         for change in left:
-            assert isinstance(change, Taken)
             self.taken.update(change.counters)
         self.on, self.settled, self.fresh, self.failure = on, False, fresh, None
         self.position = self.safe = self.acknowledged = None
@@ -136,12 +131,10 @@ class Subscription:
     def ask(self, number: int, epoch: int) -> Subscribe | Unsubscribe:
         """The next transmission of the intent; answers to those before count no more."""
         self.asked = number
-        if not self.on:
-            return Unsubscribe(self.client, self.topic, number, epoch, self.log, self.avoid)
-        continues = int(not self.fresh)
-        return Subscribe(self.client, self.topic, number, epoch, self.log, self.avoid, continues=continues)
+        facts = self.client, self.topic, number, epoch, self.log, self.avoid
+        return Subscribe(*facts, continues=int(not self.fresh)) if self.on else Unsubscribe(*facts)
 
-    def confirm(self, status: Status) -> Change:
+    def confirm(self, status: Status) -> Confirmed:
         """What makes the answer to the last transmission durable; `confirmed` follows the commit."""
         return Confirmed(self.topic, self.asked, status.position if self.on else None, status.log or self.log)
 
@@ -280,7 +273,6 @@ class Subscription:
                 self.intended(True, fresh=True)
             self.losses.append(error)
 
-        # Made anew at the end: what a holder elsewhere has under this ID may be from before this subscription.
         return [found if known else self.intend(True, fresh=True), letter], committed
 
     # Taking
@@ -381,23 +373,8 @@ class Subscription:
             self.chunk.stop()
             self.chunk = None
 
-    def give_back(self, chunk: Chunk) -> Taken:
-        """What takes back all that a stopped chunk has not handed out; `given_back` follows the commit."""
-        handed, position, taken = chunk.handed, chunk.before, dict(chunk.counters)
-        chunk.rest = []
-        for piece in chunk.pieces:
-            count = min(handed, piece.stop - piece.start)
-            handed -= count
-            if count:
-                kept = piece._replace(stop=piece.start + count)
-                position, taken[piece.run.publisher] = kept.last, piece.run.counter + kept.stop - 1
-            if piece.start + count < piece.stop:
-                chunk.rest.append(piece._replace(start=piece.start + count))
-        assert position is not None
-        return Taken(self.topic, position, taken)
-
     def given_back(self, chunk: Chunk, change: Taken) -> None:
-        """The commit of `give_back` succeeded."""
+        """The commit of what `Chunk.give_back` gave succeeded."""
         if not isinstance(self.failure, Superseded):  # Otherwise it is another's by now.
             self.prefetch.give_back(chunk.rest)
         self.position = change.position

@@ -344,7 +344,7 @@ class Gets:
             return
         chunk.stop()
         if chunk.handed < chunk.total:
-            change = sub.give_back(chunk)
+            change = chunk.give_back(sub.topic)
             self.session.commit([change])
             sub.given_back(chunk, change)
         else:

@@ -101,16 +101,15 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     foreign = _without(cut(other.history, other.open.id, other.open.end), known)
     tail = Span(topic.open.id, end)
 
-    grown = []
+    before = dict(topic.subscriptions)
     for name in sorted(topic.subscriptions.keys() | other.subscriptions.keys()):
         mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
         if mine is not None and (its is None or _is_newer(name, mine, its, bool(behind))):
             subscription = mine
             rest = cut(mine.backlog, topic.open.id, end) + watermarks.view(foreign, ours, mine.since)
-            came = bool(foreign)
         else:
             assert its is not None
-            subscription, came = its, True
+            subscription = its
             # A log may be on both sides, where one was restored and holds again what the other had merged. Such a log
             # stays due to a subscriber where it was due.
             rest = _without(cut(its.backlog, other.open.id, other.open.end), known - topic.logs.keys())
@@ -119,7 +118,6 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
             subscription.epoch = max(one.epoch for one in (mine, its) if one is not None)
         subscription.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
-        grown += [subscription] if came else []
     # A restored copy's counters go beyond its records, so its history is the one that watermarks restrict.
     topic.history = (
         (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
@@ -127,10 +125,16 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
     )
     _take_over(topic, other, known)
-    for subscription in grown:  # The other server may have handed out what came from there.
-        topic.suppose_all_handed_out(subscription)
+    _suppose_handed_out(topic, before, grown=bool(foreign))
     drop_unused_watermarks(topic)
     return [number for number in watermarks.made if number in topic.watermarks], watermarks.next
+
+
+def _suppose_handed_out(topic: Topic, before: Mapping[str, Subscription], *, grown: bool) -> None:
+    """The other server may have handed out what came from there, with a subscription or to one that grew."""
+    for name, subscription in topic.subscriptions.items():
+        if grown or subscription is not before.get(name):
+            topic.suppose_all_handed_out(subscription)
 
 
 def _is_newer(name: str, mine: Subscription, its: Subscription, behind: bool) -> bool:

@@ -116,8 +116,7 @@ class Program:
                 strict = not ({"clock"} | GIVING_UP) & self.world.fate.faults.keys()
                 reading.lose_directory(strict=strict)
             else:
-                reading.begin_line(self.world.now)
-                reading.directory += 1
+                reading.begin_line(self.world.now)  # What the copy has handled stands in it, and counts once.
                 reading.unsure = False
             reading.confirmed = None
             reading.wanted = False
