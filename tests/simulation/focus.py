@@ -108,11 +108,26 @@ def unheard(seed: int) -> Fate:
     )
 
 
+def spoiled(seed: int) -> Fate:
+    """Topics of which some cannot be read at a server that others are put to."""
+    random = Random(f"spoiled {seed}")
+    return Fate(
+        servers=random.choice((1, 2)),
+        proxies=2,
+        clients=3,
+        topics=random.choice((3, 6)),
+        seconds=3.0,
+        think=0.02,
+        faults=_faults(random, some={"kill": 0.5, "move": 0.5, "full": 0.5, "churn": 1.0}, spoil=1.5),
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
     "to whom a topic was given is not said": given,
     "answered before a proxy has heard of the topic": unheard,
     "announced after the answer": unheard,
+    "handed out within the transaction": spoiled,
 }
 """By the title of a breakage: the runs that show it."""
