@@ -88,6 +88,7 @@ class Loading:
             try:
                 topic = self._topic_of(*row, aside=aside)
             except (apsw.CorruptError, StoreDamaged) as error:
+                forget_pages(self.db)
                 if not unreadable:
                     raise
                 number, title, open_log, *_ = row
