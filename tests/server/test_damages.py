@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,3 +187,17 @@ def test_a_topic_that_cannot_be_given_for_a_damaged_page_stays_and_the_server_go
     assert pair["s2"].core.state.is_held_back("t")
     assert pair["s2"].put("u", 1).outcome is Outcome.SUCCESS
     pair.close()
+
+
+def test_a_damaged_index_of_what_sinks_have_staged_is_their_topics_alone(bench: tuple[Made, Path], store: Path) -> None:
+    with contextlib.closing(apsw.Connection(str(store / FILE))) as db:
+        pages = db.execute("select pageno from dbstat where name = 'staged_stage' and pagetype = 'leaf'").fetchall()
+    spoil(store / FILE, (pages[-1][0] - 1) * PAGE, b"\xff" * 8)
+    found = check(store)
+    assert found.verdict is Verdict.DAMAGED
+    assert [topic.topic for topic in found.topics if topic.held_back] == ["published"]
+    served = serve(store)
+    assert not isinstance(served, str)
+    assert [served[name].ended for name in TOPICS] == [
+        Outcome.UNAVAILABLE if name == "published" else Outcome.EMPTY for name in TOPICS
+    ]

@@ -214,6 +214,17 @@ def redeployed_left(seed: int) -> Fate:
         heartbeat=0.2,
         loss=0.02,
         faults=_faults(random, some={"cut": 1.0, "outage": 0.3}, pause=1.0, kill=0.5),
+def spoiled(seed: int) -> Fate:
+    """Topics of which some cannot be read at a server that others are put to."""
+    random = Random(f"spoiled {seed}")
+    return Fate(
+        servers=random.choice((1, 2)),
+        proxies=2,
+        clients=3,
+        topics=random.choice((3, 6)),
+        seconds=3.0,
+        think=0.02,
+        faults=_faults(random, some={"kill": 0.5, "move": 0.5, "full": 0.5, "churn": 1.0}, spoil=1.5),
     )
 
 
@@ -229,5 +240,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "continued though the topic may be split": redeployed_split,
     "a move forgets what was handed out": redeployed_moves,
     "who has left continues": redeployed_left,
+    "handed out within the transaction": spoiled,
 }
 """By the title of a breakage: the runs that show it."""

@@ -88,6 +88,7 @@ class Loading:
             try:
                 topic = self._topic_of(*row, aside=aside)
             except (apsw.CorruptError, StoreDamaged) as error:
+                forget_pages(self.db)
                 if not unreadable:
                     raise
                 number, title, open_log, *_ = row
@@ -237,11 +238,19 @@ class Loading:
 
     def next_staged(self) -> tuple[int, int]:
         """The first numbers of a stage and of a piece of one that are free."""
-        return staged.next_numbers(self.db)
+        try:
+            return staged.next_numbers(self.db)
+        except apsw.CorruptError:  # Of the index, where only what sinks have staged needs it.
+            forget_pages(self.db)
+            return staged.next_numbers(self.db, indexed=False)
 
     def dropped_stages(self) -> list[tuple[int, int]]:
         """Number and pieces of the stages that are nobody's."""
-        return staged.dropped(self.db)
+        try:
+            return staged.dropped(self.db)
+        except apsw.CorruptError:
+            forget_pages(self.db)
+            return []  # They stay in the file.
 
     def aside(self) -> list[Aside]:
         """What was set aside."""

@@ -76,13 +76,18 @@ def dropped(db: apsw.Connection) -> list[tuple[int, int]]:
     return _rows(db, "select id, (select count(*) from staged where stage = stage.id) from stage where topic = 0")
 
 
-def next_numbers(db: apsw.Connection) -> tuple[int, int]:
-    """The first numbers of a stage and of a piece that are free."""
+def next_numbers(db: apsw.Connection, *, indexed: bool = True) -> tuple[int, int]:
+    """The first numbers of a stage and of a piece that are free.
+
+    Args:
+        indexed: False where the index is damaged: all rows are read.
+    """
     # A published stage has no row any more, but its pieces still name it.
+    pieces = "staged" if indexed else "staged not indexed"
     row = _rows(
         db,
-        "select max(coalesce((select max(id) from stage), 0), coalesce((select max(stage) from staged), 0)) + 1,"
-        " coalesce((select max(id) from staged), 0) + 1",
+        "select max(coalesce((select max(id) from stage), 0),"  # noqa: S608 - our own words
+        f" coalesce((select max(stage) from {pieces}), 0)) + 1, coalesce((select max(id) from staged), 0) + 1",
     )
     return row[0][0], row[0][1]
 

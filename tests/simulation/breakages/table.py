@@ -9,6 +9,7 @@ from tests.simulation.breakages import (
     calls,
     client,
     continuing,
+    damage,
     groups,
     messenger,
     moves,
@@ -20,7 +21,7 @@ from tests.simulation.breakages import (
 )
 from tests.simulation.breakages.room import Breakage
 
-ROOMS = (server, client, moves, ownership, proxies, messenger, pairs, calls, trains, groups, continuing)
+ROOMS = (server, client, moves, ownership, proxies, messenger, pairs, calls, trains, groups, continuing, damage)
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
 

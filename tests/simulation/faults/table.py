@@ -12,6 +12,7 @@ from tests.simulation.faults.moments import Moments
 from tests.simulation.faults.moves import Moves
 from tests.simulation.faults.networks import Networks
 from tests.simulation.faults.operators import Operators
+from tests.simulation.faults.spoiling import Spoiling
 from tests.simulation.pairs import Pairs
 from tests.simulation.supervisor import Supervisor
 
@@ -43,6 +44,7 @@ class Faults:
             self.operators,
             Members(cast, supervisor, self.operators, pairs),
             Moments(cast, supervisor, self.operators),
+            Spoiling(cast, supervisor),
         )
         self.by_name: dict[str, Fault] = {name: fault for kind in kinds for name, fault in kind.faults().items()}
 
